@@ -1,0 +1,95 @@
+"""A checkpoint as a value: what a network is, what its members keep and share, and its tensors, still on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.slots import Slot, slots, stored_shape
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap
+from hydractl.checkpoint.writer import dtype_name, tensor_bytes
+from hydractl.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A network of M >= 1 members.
+
+    `tensors` carry the names of `slots(spec)` in the shapes of `stored_shape`; those named in `shared` are
+    stored once for all members (with one member: all of them). `labels` stand in class order. `preprocessing` and
+    `provenance` are plain JSON.
+    """
+
+    name: str  # what messages call it: the reference it was opened with
+    family: str
+    config: Mapping[str, Any]  # the source's own config.json
+    spec: ModelSpec
+    heads: KeptHeads
+    shared: frozenset[str]
+    tensors: TensorMap
+    labels: tuple[str, ...] | None = None
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def members(self) -> int:
+        """M, the number of members."""
+        return len(next(iter(self.heads.values()))[0])
+
+    def verify(self) -> None:
+        """Raises CheckpointError unless the tensors are exactly those that spec, heads and sharing call for."""
+        expected = {
+            name: stored_shape(slot, self.spec, self.heads, name in self.shared)
+            for name, slot in slots(self.spec).items()
+        }
+        if missing := sorted(expected.keys() - self.tensors.keys()):
+            raise CheckpointError(f"{self.name}: tensors are missing: {shorten(missing)}: the file is incomplete")
+        if extra := sorted(self.tensors.keys() - expected.keys()):
+            raise CheckpointError(f"{self.name}: tensors that no part of a {self.family} claims: {shorten(extra)}")
+        for name, shape in expected.items():
+            if (found := self.tensors[name].shape) != shape:
+                raise CheckpointError(
+                    f"{self.name}: {name} has shape {list(found)}, expected {list(shape)}: "
+                    "do the weights belong to this config or manifest?"
+                )
+
+    def slots(self) -> dict[str, Slot]:
+        """The tensor-name table of this network."""
+        return slots(self.spec)
+
+
+def trunk_depth(spec: ModelSpec, shared: frozenset[str], tower: str) -> int:
+    """How many leading layers of a tower all members share, embeddings included: they are computed once."""
+    separate = {name: slot for name, slot in slots(spec).items() if slot.tower == tower and name not in shared}
+    if any(name.startswith(f"{tower}.embeddings.") for name in separate):
+        return 0
+    layers = [slot.layer for slot in separate.values() if slot.layer is not None]
+    return min(layers, default=spec.tower(tower).layers)
+
+
+def identity(checkpoint: Checkpoint) -> str:
+    """SHA-256 over the sorted tensor names, dtypes, shapes and bytes, as 64 hexadecimal digits.
+
+    Names are this project's own, so one network has one identity whether it lies in a folder, in shards or in a
+    file of ours, and whichever spelling its tensors have there.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(checkpoint.tensors):
+        tensor = checkpoint.tensors[name]
+        digest.update(f"{name} {dtype_name(tensor.dtype)} {list(tensor.shape)}\n".encode())
+        digest.update(tensor_bytes(tensor.load()))
+    return digest.hexdigest()
+
+
+def shorten(names: list[str], most: int = 5) -> str:
+    """A few names and a count of the rest, for one line of an error."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+__all__ = ["Checkpoint", "LazyTensor", "identity", "shorten", "trunk_depth"]

@@ -1,0 +1,134 @@
+"""The tensor-name table: every tensor of a network, its shape, and how members store it.
+
+Names are those of the file and of the module alike. A slot's shape is that of one dense network; `stored_shape`
+says what it becomes with M members that keep some heads each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+
+#: What `fuse --separate` can name; attention always stays with its member.
+GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor of a dense network.
+
+    `head_axis` is the axis along which heads lie, K entries each (None: not divided into heads).
+    """
+
+    shape: tuple[int, ...]
+    group: str
+    tower: str | None = None
+    layer: int | None = None
+    head_axis: int | None = None
+
+    @property
+    def is_attention(self) -> bool:
+        return self.group == "attention"
+
+
+def slots(spec: ModelSpec) -> dict[str, Slot]:
+    """Every tensor name of a network of this spec, in forward order."""
+    table = {name: slot for tower in spec.towers for name, slot in _tower_slots(tower)}
+    if spec.task == "zero-shot":
+        assert spec.projection is not None
+        for tower in spec.towers:
+            shape = (spec.projection, tower.width)
+            table[f"{tower.name}.projection.weight"] = Slot(shape, "projection", tower.name)
+        table["logit_scale"] = Slot((), "projection")
+    else:
+        assert spec.classes is not None
+        table["classifier.weight"] = Slot((spec.classes, spec.towers[0].width), "classifier")
+        table["classifier.bias"] = Slot((spec.classes,), "classifier")
+    return table
+
+
+def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
+    yield from _embedding_slots(tower)
+    for layer in range(tower.layers):
+        yield from _layer_slots(tower, layer)
+    d = tower.width
+    if tower.final_norm:
+        yield from _affine(f"{tower.name}.norm", (d,), (d,), "norm", tower.name)
+    if tower.pooler is not None:
+        yield from _affine(f"{tower.name}.pooler", (d, d), (d,), "pooler", tower.name)
+
+
+def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
+    e, d, prefix = tower.embeddings, tower.width, f"{tower.name}.embeddings"
+
+    def slot(*shape: int) -> Slot:
+        return Slot(shape, "embeddings", tower.name)
+
+    if isinstance(e, ImageEmbeddings):
+        yield f"{prefix}.patch.weight", slot(d, e.channels, *e.patch_size)
+        if e.patch_bias:
+            yield f"{prefix}.patch.bias", slot(d)
+        yield f"{prefix}.class_token", slot(d)
+        yield f"{prefix}.position", slot(e.tokens, d)
+    else:
+        yield f"{prefix}.word", slot(e.vocabulary, d)
+        yield f"{prefix}.position", slot(e.positions, d)
+        if e.token_types:
+            yield f"{prefix}.token_type", slot(e.token_types, d)
+    if e.norm:
+        yield from _affine(f"{prefix}.norm", (d,), (d,), "norm", tower.name)
+
+
+def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
+    d, rows, prefix = tower.width, tower.heads * tower.head_width, f"{tower.name}.layers.{layer}"
+    for part in ("q", "k", "v"):
+        name = f"{prefix}.attention.{part}"
+        yield f"{name}.weight", Slot((rows, d), "attention", tower.name, layer, 0)
+        if tower.qkv_bias:
+            yield f"{name}.bias", Slot((rows,), "attention", tower.name, layer, 0)
+    yield f"{prefix}.attention.o.weight", Slot((d, rows), "attention", tower.name, layer, 1)
+    yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
+    yield from _affine(f"{prefix}.attention_norm", (d,), (d,), "norm", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), (tower.mlp_width,), "mlp", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), (d,), "mlp", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp_norm", (d,), (d,), "norm", tower.name, layer)
+
+
+def _affine(
+    name: str, weight: tuple[int, ...], bias: tuple[int, ...], group: str, tower: str, layer: int | None = None
+) -> Iterator[tuple[str, Slot]]:
+    yield f"{name}.weight", Slot(weight, group, tower, layer)
+    yield f"{name}.bias", Slot(bias, group, tower, layer)
+
+
+def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> tuple[int, ...]:
+    """The shape under which a slot is stored.
+
+    Attention stores the kept heads of its members one after the other (of one member where shared) and an
+    output bias per member `[M, D]` (`[1, D]` where shared). Any other tensor gains a leading `[M, ...]` unless shared.
+    """
+    members = len(next(iter(kept.values()))[0])
+    copies = 1 if shared else members
+    if not slot.is_attention:
+        return slot.shape if shared else (members, *slot.shape)
+    assert slot.tower is not None and slot.layer is not None
+    if slot.head_axis is None:
+        return (copies, *slot.shape)
+    counts = [len(heads) for heads in kept[slot.tower][slot.layer][:copies]]
+    shape = list(slot.shape)
+    shape[slot.head_axis] = sum(counts) * spec.tower(slot.tower).head_width
+    return tuple(shape)
+
+
+def all_heads(spec: ModelSpec) -> KeptHeads:
+    """The kept heads of a dense network: one member, every head."""
+    return {t.name: tuple((tuple(range(t.heads)),) for _ in range(t.layers)) for t in spec.towers}
+
+
+def parameter_count(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """How many numbers the stored tensors hold together."""
+    return sum(prod(shape) for shape in shapes.values())

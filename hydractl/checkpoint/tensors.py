@@ -1,0 +1,153 @@
+"""Tensors that stay on disk until somebody asks, read from one safetensors file or from shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from hydractl.errors import CheckpointError
+
+INDEX_NAME = "model.safetensors.index.json"
+WEIGHTS_NAME = "model.safetensors"
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """A tensor's shape and dtype now, its numbers when `load` is called; each call reads again."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    load: Callable[[], Tensor]
+
+
+TensorMap = Mapping[str, LazyTensor]
+
+
+def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
+    """The tensors and header metadata of a safetensors file, or of a folder's file or shards.
+
+    Raises:
+        CheckpointError: no such file, a pickle, a truncated or corrupt file, a shard that is missing or lies
+            outside the folder.
+    """
+    if path.is_file():
+        return _open_file(path)
+    if (path / WEIGHTS_NAME).is_file():
+        return _open_file(path / WEIGHTS_NAME)
+    if (path / INDEX_NAME).is_file():
+        return _open_shards(path), {}
+    for file in sorted(path.iterdir()):
+        if file.suffix in PICKLE_SUFFIXES and file.name != "training_args.bin":
+            raise _pickle_error(file)
+    raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
+
+
+def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
+    if path.suffix in PICKLE_SUFFIXES or _looks_pickled(path):
+        raise _pickle_error(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: _lazy(path, name, file.get_slice(name)) for name in file.keys()}  # noqa: SIM118
+            return tensors, dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}): fetch or write it again") from error
+
+
+def _open_shards(folder: Path) -> dict[str, LazyTensor]:
+    index = read_json(folder / INDEX_NAME)
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{folder / INDEX_NAME}: has no weight_map: fetch the file again")
+    shards = {}
+    for shard in sorted(set(weight_map.values())):
+        path = folder / str(shard)
+        if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, str(shard)):
+            raise CheckpointError(f"{folder / INDEX_NAME}: shard {shard!r} lies outside the folder: refused")
+        if not path.is_file():
+            raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
+        shards[shard] = _open_file(path)[0]
+    tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
+    for name, shard in weight_map.items():
+        if name not in shards[shard]:
+            raise CheckpointError(f"{folder}: {INDEX_NAME} promises {name} in {shard}, which does not hold it")
+    return tensors
+
+
+def _links_inside(folder: Path, shard: str) -> bool:
+    # The hub's cache keeps files as links into a blob folder: the link's own place is what counts, and it is named
+    # by a plain file name.
+    return (folder / shard).is_symlink() and Path(shard).name == shard
+
+
+def _lazy(path: Path, name: str, view: Any) -> LazyTensor:
+    kind = view.get_dtype()
+    if kind not in DTYPES:
+        raise CheckpointError(f"{path}: {name} is stored as {kind}, which is not supported: convert it to float32")
+    return LazyTensor(tuple(view.get_shape()), DTYPES[kind], lambda: _read(path, name))
+
+
+def _read(path: Path, name: str) -> Tensor:
+    # Opened per tensor so that no mapping outlives it: the pages of a mapped file count as memory of this process.
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name).clone()
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: cannot read {name} ({error}): fetch or write the file again") from error
+    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        raise CheckpointError(f"{path}: {name} holds NaN or infinite numbers: the checkpoint is damaged")
+    return tensor
+
+
+def _looks_pickled(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(4)
+    return start[:2] == b"\x80\x02" or start == b"PK\x03\x04"
+
+
+def _pickle_error(path: Path) -> CheckpointError:
+    if path.name.startswith("pytorch_model"):
+        fix = f"AutoModel...from_pretrained({path.parent.name!r}).save_pretrained(FOLDER) with transformers"
+    else:
+        fix = (
+            'python -c "import torch, safetensors.torch as s; '
+            f"s.save_file(torch.load('{path.name}', weights_only=True), 'model.safetensors')\""
+        )
+    return CheckpointError(f"{path}: is a pickle, which can run code when opened: convert it once: {fix}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        CheckpointError: the file is missing, is not JSON, or is not an object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path}: is missing: a checkpoint folder needs it") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: is not readable JSON ({error}): fetch or write it again") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: holds no JSON object: fetch or write it again")
+    return content

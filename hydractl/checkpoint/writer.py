@@ -1,0 +1,60 @@
+"""Streams tensors into a safetensors file one at a time, the same bytes for the same input.
+
+The library's own writer wants all tensors in memory at once and writes the header's metadata in random order.
+"""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.atomic import write_atomically
+from hydractl.checkpoint.tensors import DTYPES, TensorMap
+
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def write_safetensors(path: Path, tensors: TensorMap, metadata: dict[str, str], force: bool = False) -> None:
+    """Writes `tensors` to `path` atomically, holding one of them in memory at a time.
+
+    Raises:
+        OutputError: see `write_atomically`.
+    """
+    # The format wants each tensor aligned to its item size: wide items first keeps that true without gaps.
+    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    with write_atomically(path, force) as file:
+        file.write(_header(tensors, names, metadata))
+        for name in names:
+            file.write(tensor_bytes(tensors[name].load()))
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """The little-endian bytes of a tensor in row-major order, without a copy where it lies so already."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The format's name of a dtype, e.g. `F32`."""
+    return _NAMES[dtype]
+
+
+def _header(tensors: TensorMap, names: list[str], metadata: dict[str, str]) -> bytes:
+    header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
+    start = 0
+    for name in names:
+        tensor = tensors[name]
+        end = start + prod(tensor.shape) * tensor.dtype.itemsize
+        header[name] = {
+            "dtype": dtype_name(tensor.dtype),
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

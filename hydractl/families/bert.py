@@ -1,0 +1,92 @@
+"""BERT for sequence classification, as transformers writes it (`BertForSequenceClassification`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.families import config as read
+from hydractl.families.family import Family
+
+DEFAULTS = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "classifier_dropout": None,
+}
+
+
+def read_spec(config: Mapping[str, Any]) -> ModelSpec:
+    """The network a BERT config.json describes."""
+    width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
+    tower = TowerSpec(
+        name="text",
+        layers=read.integer(config, "num_hidden_layers"),
+        heads=heads,
+        head_width=read.head_width(config, width, heads),
+        width=width,
+        mlp_width=read.integer(config, "intermediate_size"),
+        activation=read.activation(config),
+        norm_eps=config["layer_norm_eps"],
+        embeddings=TextEmbeddings(
+            vocabulary=read.integer(config, "vocab_size"),
+            positions=read.integer(config, "max_position_embeddings"),
+            token_types=read.integer(config, "type_vocab_size"),
+            norm=True,
+        ),
+        pre_norm=False,
+        final_norm=False,
+        pooler="tanh",
+        dropout=read.rate(config, "hidden_dropout_prob"),
+        attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
+    )
+    dropout = "hidden_dropout_prob" if config["classifier_dropout"] is None else "classifier_dropout"
+    return ModelSpec(
+        "text-classification",
+        (tower,),
+        classes=len(read.labels(config)),
+        classifier_dropout=read.rate(config, dropout),
+    )
+
+
+LAYER = "bert.encoder.layer.{i}."
+
+FAMILY = Family(
+    name="bert",
+    title="BERT",
+    model_type="bert",
+    architectures=("BertForSequenceClassification",),
+    read_spec=read_spec,
+    spellings=(
+        {
+            "text.embeddings.word": "bert.embeddings.word_embeddings.weight",
+            "text.embeddings.position": "bert.embeddings.position_embeddings.weight",
+            "text.embeddings.token_type": "bert.embeddings.token_type_embeddings.weight",
+            "text.embeddings.norm": "bert.embeddings.LayerNorm",
+            "text.layers.{i}.attention.q": LAYER + "attention.self.query",
+            "text.layers.{i}.attention.k": LAYER + "attention.self.key",
+            "text.layers.{i}.attention.v": LAYER + "attention.self.value",
+            "text.layers.{i}.attention.o": LAYER + "attention.output.dense",
+            "text.layers.{i}.attention_norm": LAYER + "attention.output.LayerNorm",
+            "text.layers.{i}.mlp.fc1": LAYER + "intermediate.dense",
+            "text.layers.{i}.mlp.fc2": LAYER + "output.dense",
+            "text.layers.{i}.mlp_norm": LAYER + "output.LayerNorm",
+            "text.pooler": "bert.pooler.dense",
+            "classifier": "classifier",
+        },
+    ),
+    defaults=DEFAULTS,
+    demanded={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
+    legacy={".gamma": ".weight", ".beta": ".bias"},
+    modality="text",
+)

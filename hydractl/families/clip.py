@@ -1,0 +1,126 @@
+"""CLIP as a zero-shot classifier, as transformers writes it (`CLIPModel`): an image tower and a text tower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.families import config as read
+from hydractl.families.family import Family
+
+LAYER_DEFAULTS = {
+    "num_hidden_layers": 12,
+    "hidden_act": "quick_gelu",
+    "layer_norm_eps": 1e-5,
+    "attention_dropout": 0.0,
+}
+VISION_DEFAULTS = LAYER_DEFAULTS | {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "image_size": 224,
+    "patch_size": 32,
+}
+TEXT_DEFAULTS = LAYER_DEFAULTS | {
+    "vocab_size": 49408,
+    "hidden_size": 512,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 77,
+    "eos_token_id": 49407,
+}
+LEGACY_EOS = 2  # configs written before transformers fixed the field: their models pool the largest id instead
+
+
+def read_spec(config: Mapping[str, Any]) -> ModelSpec:
+    """The network a CLIP config.json describes."""
+    vision = _part(config, "vision_config", VISION_DEFAULTS)
+    text = _part(config, "text_config", TEXT_DEFAULTS)
+    image_embeddings = ImageEmbeddings(
+        channels=read.integer(vision, "num_channels"),
+        image_size=read.pair(vision, "image_size"),
+        patch_size=read.pair(vision, "patch_size"),
+        patch_bias=False,
+        norm=True,
+    )
+    text_embeddings = TextEmbeddings(
+        vocabulary=read.integer(text, "vocab_size"),
+        positions=read.integer(text, "max_position_embeddings"),
+        token_types=0,
+        norm=False,
+        eos=None if text["eos_token_id"] == LEGACY_EOS else read.integer(text, "eos_token_id"),
+    )
+    return ModelSpec(
+        "zero-shot",
+        (_tower("vision", vision, image_embeddings), _tower("text", text, text_embeddings)),
+        projection=read.integer(config, "projection_dim"),
+    )
+
+
+def _part(config: Mapping[str, Any], key: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    # Early CLIP configs repeat each part under `..._config_dict`, and that copy wins in transformers.
+    return {**defaults, **(config.get(key) or {}), **(config.get(f"{key}_dict") or {})}
+
+
+def _tower(
+    name: Literal["vision", "text"], part: Mapping[str, Any], embeddings: ImageEmbeddings | TextEmbeddings
+) -> TowerSpec:
+    width, heads = read.integer(part, "hidden_size"), read.integer(part, "num_attention_heads")
+    return TowerSpec(
+        name=name,
+        layers=read.integer(part, "num_hidden_layers"),
+        heads=heads,
+        head_width=read.head_width(part, width, heads),
+        width=width,
+        mlp_width=read.integer(part, "intermediate_size"),
+        activation=read.activation(part),
+        norm_eps=part["layer_norm_eps"],
+        embeddings=embeddings,
+        causal=name == "text",
+        pool="eos" if name == "text" else "first",
+        attention_dropout=read.rate(part, "attention_dropout"),
+    )
+
+
+def _layers(tower: str) -> dict[str, str]:
+    ours, theirs = f"{tower}.layers.{{i}}.", f"{tower}_model.encoder.layers.{{i}}."
+    return {
+        ours + "attention.q": theirs + "self_attn.q_proj",
+        ours + "attention.k": theirs + "self_attn.k_proj",
+        ours + "attention.v": theirs + "self_attn.v_proj",
+        ours + "attention.o": theirs + "self_attn.out_proj",
+        ours + "attention_norm": theirs + "layer_norm1",
+        ours + "mlp.fc1": theirs + "mlp.fc1",
+        ours + "mlp.fc2": theirs + "mlp.fc2",
+        ours + "mlp_norm": theirs + "layer_norm2",
+    }
+
+
+FAMILY = Family(
+    name="clip",
+    title="CLIP",
+    model_type="clip",
+    architectures=("CLIPModel",),
+    read_spec=read_spec,
+    spellings=(
+        {
+            "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
+            "vision.embeddings.class_token": "vision_model.embeddings.class_embedding",
+            "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
+            "vision.embeddings.norm": "vision_model.pre_layrnorm",
+            **_layers("vision"),
+            "vision.norm": "vision_model.post_layernorm",
+            "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
+            "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
+            **_layers("text"),
+            "text.norm": "text_model.final_layer_norm",
+            "vision.projection": "visual_projection",
+            "text.projection": "text_projection",
+            "logit_scale": "logit_scale",
+        },
+    ),
+    defaults={"projection_dim": 512},
+    inert=(r"(vision|text)_model\.embeddings\.position_ids",),
+)

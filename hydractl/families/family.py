@@ -1,0 +1,34 @@
+"""What a family is: a table that says how an architecture's config and tensors read in this project's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydractl.checkpoint.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture, as data.
+
+    `spellings` map our module or tensor names to theirs, `{i}` standing for the layer; a checkpoint uses one of
+    them throughout. `.weight` and `.bias` are carried over.
+    """
+
+    name: str
+    title: str
+    model_type: str  # of config.json
+    architectures: tuple[str, ...]  # transformers classes whose checkpoints this family reads
+    read_spec: Callable[[Mapping[str, Any]], ModelSpec]
+    spellings: tuple[Mapping[str, str], ...]
+    defaults: Mapping[str, Any]  # config fields this project honours, with transformers' own default
+    demanded: Mapping[str, Any] = field(default_factory=dict)  # fields with an effect not built here: the one value read
+    inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
+    legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
+    modality: str = "image"
+
+    def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The config with transformers' defaults for what it leaves out."""
+        return {**self.defaults, **config}

@@ -1,0 +1,107 @@
+"""Opens whatever a user names, a folder as transformers writes it or a file of ours, as a `Checkpoint`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.manifest import KEY, parse_heads, parse_manifest, to_metadata
+from hydractl.checkpoint.preprocessing import read_preprocessing
+from hydractl.checkpoint.slots import slots
+from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
+from hydractl.checkpoint.writer import write_safetensors
+from hydractl.errors import CheckpointError
+from hydractl.families import FAMILIES, Family
+from hydractl.families.convert import from_transformers, model_spec
+
+
+def read_checkpoint(reference: str | Path) -> Checkpoint:
+    """The checkpoint a reference names; its tensors stay on disk until asked for.
+
+    Args:
+        reference: a folder with config.json and model.safetensors (or shards and their index), or a file this
+            project wrote, whatever its name.
+
+    Raises:
+        CheckpointError: nothing is there, it is a pickle, damaged, of a family that is not supported, or its
+            tensors are not exactly those its config calls for.
+    """
+    path = Path(reference)
+    if path.is_dir():
+        return _read_folder(str(reference), path)
+    if not path.is_file():
+        raise CheckpointError(f"{reference}: no such file or folder")
+    tensors, metadata = open_weights(path)
+    if KEY not in metadata:
+        raise CheckpointError(
+            f"{reference}: was not written by hydractl: name the folder that holds it beside its config.json"
+        )
+    return _read_own(str(reference), tensors, metadata)
+
+
+def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None:
+    """Writes a checkpoint as one self-contained file, atomically, one tensor in memory at a time.
+
+    Raises:
+        CheckpointError: its tensors do not fit its spec.
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    checkpoint.verify()
+    write_safetensors(Path(path), checkpoint.tensors, to_metadata(checkpoint), force)
+
+
+def _read_folder(name: str, path: Path) -> Checkpoint:
+    config = read_json(path / "config.json")
+    family = find_family(name, config)
+    tensors, _ = open_weights(path)
+    checkpoint = from_transformers(name, family, config, tensors, read_preprocessing(path))
+    checkpoint.verify()
+    return checkpoint
+
+
+def _read_own(name: str, tensors: TensorMap, metadata: Mapping[str, str]) -> Checkpoint:
+    manifest = parse_manifest(name, metadata)
+    family = next((family for family in FAMILIES if family.name == manifest["family"]), None)
+    if family is None:
+        raise CheckpointError(f"{name}: is of family {manifest['family']!r}, which this hydractl does not know: update it")
+    spec = model_spec(name, family, manifest["config"])
+    labels = manifest.get("labels")
+    checkpoint = Checkpoint(
+        name=name,
+        family=family.name,
+        config=manifest["config"],
+        spec=spec,
+        heads=parse_heads(name, manifest, spec),
+        shared=frozenset(slots(spec)) - frozenset(manifest["separate"]),
+        tensors=tensors,
+        labels=tuple(labels) if labels is not None else None,
+        preprocessing=manifest.get("preprocessing") or {},
+        temperature=manifest.get("temperature"),
+        provenance=manifest["provenance"],
+    )
+    checkpoint.verify()
+    return checkpoint
+
+
+def find_family(name: str, config: Mapping[str, Any]) -> Family:
+    """The family a config.json belongs to.
+
+    Raises:
+        CheckpointError: the model type is not supported, or the architecture is not one that classifies.
+    """
+    kind = config.get("model_type")
+    families = [family for family in FAMILIES if family.model_type == kind]
+    if not families:
+        known = ", ".join(sorted({family.model_type for family in FAMILIES}))
+        raise CheckpointError(f"{name}: model_type {kind!r} is not supported: known are {known}")
+    architectures = config.get("architectures") or families[0].architectures
+    for family in families:
+        if set(architectures) & set(family.architectures):
+            return family
+    wanted = " or ".join(a for family in families for a in family.architectures)
+    raise CheckpointError(
+        f"{name}: is a {', '.join(architectures)}, not a classifier this project reads: "
+        f"fine-tune or save it as {wanted}"
+    )

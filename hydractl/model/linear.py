@@ -1,0 +1,59 @@
+"""Affine maps and norms whose weights are either one for all members or one for each.
+
+Activations are `[G, B, T, D]` throughout the model: G is 1 as long as all members have seen the same numbers, and M
+from the first weight on in which they differ. Weights with a leading `[M, ...]` make that step.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def empty(shape: tuple[int, ...]) -> nn.Parameter:
+    """A parameter without numbers yet: a checkpoint's tensors are assigned to it."""
+    return nn.Parameter(torch.empty(shape, device="meta"))
+
+
+class Linear(nn.Module):
+    """`x W^T + b`, with W `[out, in]` shared or `[M, out, in]` per member."""
+
+    bias: Tensor | None
+
+    def __init__(self, weight: tuple[int, ...], bias: tuple[int, ...] | None) -> None:
+        super().__init__()
+        self.weight = empty(weight)
+        self.register_parameter("bias", empty(bias) if bias is not None else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[G, ..., in]` to `[G, ..., out]`; G becomes M where the weights are per member."""
+        if self.weight.ndim == 2 and (self.bias is None or self.bias.ndim == 1):
+            return F.linear(x, self.weight, self.bias)
+        weight = self.weight if self.weight.ndim == 3 else self.weight[None]
+        # One batched product over members, whatever lies between the first and the last axis.
+        y = torch.matmul(x.flatten(1, -2), weight.mT)
+        if self.bias is not None:
+            y = y + (self.bias[:, None] if self.bias.ndim == 2 else self.bias)
+        return y.unflatten(1, x.shape[1:-1])
+
+
+class LayerNorm(nn.Module):
+    """Layer norm over the last axis, with scale and shift `[D]` shared or `[M, D]` per member."""
+
+    def __init__(self, weight: tuple[int, ...], bias: tuple[int, ...], eps: float) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = empty(weight), empty(bias), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[G, ..., D]` to the same shape; G becomes M where scale or shift are per member."""
+        if self.weight.ndim == 1 and self.bias.ndim == 1:
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+        y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
+        return y * self._per_member(self.weight, x) + self._per_member(self.bias, x)
+
+    @staticmethod
+    def _per_member(parameter: Tensor, x: Tensor) -> Tensor:
+        if parameter.ndim == 1:
+            return parameter
+        return parameter.view(parameter.shape[0], *(1,) * (x.ndim - 2), parameter.shape[1])  # [M,1,...,D]
