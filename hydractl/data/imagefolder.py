@@ -1,0 +1,54 @@
+"""A folder of image files as a data set: splits and classes are its sub-folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import datasets
+from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
+
+from hydractl.data.splits import split_of_word
+
+IMAGE_ENDINGS = frozenset(ImageFolder.EXTENSIONS)
+CARDS = ("README.md", "metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Paths, relative to the folder and sorted, of every image file below it; hidden ones are left out.
+
+    A folder with a data card or a metadata table is left to the `datasets` library: none.
+    """
+    if any((folder / card).is_file() for card in CARDS):
+        return []
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
+
+
+def image_splits(files: list[Path]) -> dict[str, list[Path]]:
+    """The files of each split; all are in `train` unless every top folder bears a split's name.
+
+    The `datasets` library would take a class folder named `test` for a split and drop its neighbours unsaid.
+    """
+    splits: dict[str, list[Path]] = {}
+    for path in files:
+        split = split_of_word(path.parts[0]) if len(path.parts) > 1 else None
+        if split is None:
+            return {"train": files}
+        splits.setdefault(split, []).append(path)
+    return splits
+
+
+def read_image_folder(folder: Path, files: list[Path], below: int) -> datasets.Dataset:
+    """The images, with the class each folder stands for where all of them lie in class folders.
+
+    Args:
+        files: paths relative to `folder`.
+        below: how many leading parts of each path name no class (1 where they name the split).
+    """
+    columns: dict[str, list[object]] = {"image": [str(folder / path) for path in files]}
+    features: dict[str, object] = {"image": datasets.Image()}
+    if all(len(path.parts) > below + 1 for path in files):
+        names = sorted({path.parts[below] for path in files})
+        features["label"] = datasets.ClassLabel(names=names)
+        columns["label"] = [path.parts[below] for path in files]
+    return datasets.Dataset.from_dict(columns, features=datasets.Features(features))

@@ -1,0 +1,104 @@
+"""What a user writes for a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]`, or less."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from hydractl.data.splits import split_of_word
+from hydractl.errors import DataError
+
+Group = Literal["near", "far"]
+GROUPS = ("near", "far")
+
+# File endings and the loader of the `datasets` library that reads them.
+FILE_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".tar": "webdataset",
+}
+
+FORM = "[NAME=]SOURCE[:SPLIT]"
+GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
+HUB_ID = re.compile(r"(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
+PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~\s][^/\\:=]*)=(?P<source>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """A data set as asked for. `source` is a path that exists or an id on the hub; `split` may carry a slice."""
+
+    name: str
+    source: str
+    config: str | None = None
+    split: str | None = None
+    group: Group | None = None
+
+    def __str__(self) -> str:
+        return ":".join(part for part in (self.source, self.config, self.split) if part)
+
+
+def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
+    """What the text asks for; a path that exists wins over any other reading, so `:` and `=` in paths are safe.
+
+    Args:
+        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]`; all but SOURCE may be left out. SPLIT may be sliced and
+            added up (`train[:100]+test`), and `:[:100]` slices the only split.
+        grouped: whether a GROUP, `near` or `far`, may stand before the name.
+
+    Raises:
+        DataError: the text is empty, names an unknown group, or a path where nothing lies.
+    """
+    named = None if _existing(text) else PREFIX.fullmatch(text)
+    group, name, source = named.group("group", "name", "source") if named else (None, None, text)
+    if group and (not grouped or group not in GROUPS):
+        remedy = f"use near/ or far/: {GROUPED_FORM}" if grouped else f"groups are for OOD data; here: {FORM}"
+        raise DataError(f"{text}: {group!r} is no group here: {remedy}")
+    if not source:
+        raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
+    place, config, split = _split_source(source)
+    return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group))
+
+
+def _existing(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).expanduser().exists()
+    except OSError:  # a text too long for a file name
+        return False
+
+
+def _split_source(source: str) -> tuple[str, str | None, str | None]:
+    pieces = re.split(r":(?![^\[]*\])", source)  # not at the colon inside [10:20]
+    for count in range(len(pieces), max(len(pieces) - 3, 0), -1):
+        if _existing(place := ":".join(pieces[:count])):
+            return str(Path(place).expanduser()), *_config_and_split(pieces[count:])
+    place, rest = pieces[0], pieces[1:]
+    like_path = _is_file_name(place) or any("/" in piece or "\\" in piece for piece in rest)
+    if len(pieces) > 3 or like_path or not HUB_ID.fullmatch(place):
+        raise DataError(f"{source}: there is no such file or folder")
+    return place, *_config_and_split(rest)
+
+
+def _config_and_split(rest: list[str]) -> tuple[str | None, str | None]:
+    padded = [None, None, *(piece or None for piece in rest)]
+    return padded[-2], padded[-1]
+
+
+def _is_file_name(place: str) -> bool:
+    return Path(place).suffix.lower() in FILE_FORMATS
+
+
+def _default_name(source: str) -> str:
+    """A short name: `validation.parquet` in a folder `cifar10` is called cifar10."""
+    path = Path(source)
+    stem = path.stem if path.suffix.lower() in FILE_FORMATS else path.name
+    if split_of_word(stem) and path.absolute().parent.name:
+        return path.absolute().parent.name
+    return stem or path.resolve().name or source

@@ -1,0 +1,149 @@
+"""Any source as one table of the `datasets` library: files, folders, saved data sets, the hub."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+from datasets.exceptions import DatasetGenerationError
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+from hydractl.data import splits
+from hydractl.data.imagefolder import image_files, image_splits, read_image_folder
+from hydractl.data.spec import FILE_FORMATS, DataSpec
+from hydractl.errors import DataError
+
+# An empty cell is a missing value, the words NA and null are text.
+CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+
+
+def open_table(spec: DataSpec) -> datasets.Dataset:
+    """The rows the spec asks for; images stay encoded, files are memory-mapped by `datasets`.
+
+    Raises:
+        DataError: nothing to read there, unreadable, several splits and none named, or the hub is out of reach.
+    """
+    path = Path(spec.source).expanduser()
+    with _one_line_errors(spec):
+        if path.is_file():
+            return _from_file(spec, path)
+        if path.is_dir():
+            return _from_folder(spec, path)
+        return _from_hub(spec)
+
+
+@contextmanager
+def _one_line_errors(spec: DataSpec) -> Iterator[None]:
+    """Turns what readers raise into a DataError, and keeps their bars and logs off stderr."""
+    bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    hub_level = huggingface_hub.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    huggingface_hub.logging.set_verbosity(huggingface_hub.logging.CRITICAL)
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # the readers of nine formats raise whatever they like on a damaged file
+        cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise DataError(f"{spec.source}: cannot be read as a data set: {reason}") from error
+    finally:
+        datasets.logging.set_verbosity(level)
+        huggingface_hub.logging.set_verbosity(hub_level)
+        if not bars:
+            datasets.enable_progress_bars()
+
+
+def _from_file(spec: DataSpec, path: Path) -> datasets.Dataset:
+    loader = FILE_FORMATS.get(path.suffix.lower())
+    if loader is None:
+        endings = ", ".join(FILE_FORMATS)
+        raise DataError(f"{path}: is no data file of a known kind ({endings}); or give the folder it lies in")
+    split = splits.split_of_word(path.stem) or "train"
+    return _load(spec, loader, {split: [str(path.absolute())]}, _options(loader, path.suffix))
+
+
+def _options(loader: str, ending: str) -> dict[str, Any]:
+    if loader != "csv":
+        return {}
+    return {**CSV_OPTIONS, "sep": "\t"} if ending.lower() == ".tsv" else CSV_OPTIONS
+
+
+def _load(
+    spec: DataSpec, loader: str, files: Mapping[str, list[str]], options: Mapping[str, Any]
+) -> datasets.Dataset:
+    """Reads the files of the splits asked for, and of no other: a training split may be a hundred times larger."""
+    request = splits.complete_request(spec.split, list(files), spec.source)
+    wanted = {
+        name: [file if "://" in file else glob.escape(file) for file in files[name]]
+        for name in splits.names_in(request)
+    }
+    loaded = datasets.load_dataset(loader, data_files=wanted, **options)
+    return splits.take(loaded, request, spec.source)
+
+
+def _from_folder(spec: DataSpec, folder: Path) -> datasets.Dataset:
+    if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
+        return _from_saved(spec, folder)
+    if files := image_files(folder):
+        return _from_images(spec, folder, files)
+    builder = datasets.load_dataset_builder(str(folder.absolute()), name=spec.config)
+    return _from_builder(spec, builder)
+
+
+def _from_saved(spec: DataSpec, folder: Path) -> datasets.Dataset:
+    saved = datasets.load_from_disk(str(folder))
+    parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
+    request = splits.complete_request(spec.split, list(parts), spec.source)
+    return splits.take(parts, request, spec.source)
+
+
+def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> datasets.Dataset:
+    parts = image_splits(files)
+    below = 0 if parts.get("train") is files else 1
+    request = splits.complete_request(spec.split, list(parts), spec.source)
+    read = {name: read_image_folder(folder, parts[name], below) for name in splits.names_in(request)}
+    return splits.take(read, request, spec.source)
+
+
+def _from_builder(spec: DataSpec, builder: Any) -> datasets.Dataset:
+    files = {str(name): [str(file) for file in files] for name, files in (builder.config.data_files or {}).items()}
+    if not files:
+        raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
+    ending = Path(next(iter(files.values()))[0]).suffix
+    options = _options(builder.name, ending)
+    if builder.info.features is not None:
+        options = {**options, "features": builder.info.features}
+    return _load(spec, builder.name, files, options)
+
+
+def _from_hub(spec: DataSpec) -> datasets.Dataset:
+    _check_reachable(spec.source)
+    if spec.config is None and spec.split is not None:
+        # `glue:sst2` names a configuration where the data set has several.
+        configs = datasets.get_dataset_config_names(spec.source)
+        if spec.split in configs and len(configs) > 1:
+            spec = replace(spec, config=spec.split, split=None)
+    return _from_builder(spec, datasets.load_dataset_builder(spec.source, name=spec.config))
+
+
+def _check_reachable(source: str) -> None:
+    """Asks the hub once, because `datasets` asks for half a minute before it gives up on a misspelt folder."""
+    cached = Path(datasets.config.HF_DATASETS_CACHE, source.replace("/", "___"))
+    try:
+        huggingface_hub.HfApi().dataset_info(source, timeout=10)
+    except GatedRepoError as error:
+        raise DataError(f"{source}: is gated: ask for access on the hub, then log in with `hf auth login`") from error
+    except RepositoryNotFoundError as error:
+        raise DataError(f"{source}: is no file or folder here and no public data set on the hub") from error
+    except Exception as error:  # whichever HTTP client the hub library has: no network, a proxy, offline mode
+        if not cached.is_dir():
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(f"{source}: is no file or folder here, and the hub cannot be asked: {reason}") from error
