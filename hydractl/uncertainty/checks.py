@@ -1,0 +1,107 @@
+"""What the metrics accept: shapes, types and values of arrays, or an error that says what is wrong."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.errors import DataError, OptionError
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Logits = NDArray[np.float32] | NDArray[np.float64]
+
+
+def check_member_logits(member_logits: Logits) -> None:
+    """Nothing, if these can be the logits of an ensemble; their values are checked where they are read.
+
+    Args:
+        member_logits: [M,N,C] float32 or float64.
+
+    Raises:
+        DataError: another shape or type, no members, no samples, or fewer than two classes.
+    """
+    if member_logits.ndim != 3:
+        raise DataError(f"logits of shape {member_logits.shape}: expected [members, samples, classes]")
+    if member_logits.dtype not in (np.float32, np.float64):
+        raise DataError(
+            f"logits of type {member_logits.dtype}: expected float32 or float64,"
+            " half precision blurs every metric"
+        )
+    members, samples, classes = member_logits.shape
+    if members == 0 or samples == 0:
+        raise DataError(f"logits of {members} members for {samples} samples: there is nothing to measure")
+    if classes < 2:
+        raise DataError(f"logits of {classes} class: probabilities need at least two")
+
+
+def check_labels(labels: NDArray[np.integer], samples: int, classes: int) -> IntArray:
+    """The labels as int64.
+
+    Args:
+        labels: [N] integers in 0..C-1.
+        samples: N.
+        classes: C.
+
+    Raises:
+        DataError: not integers, not one per sample, or outside the classes.
+    """
+    if labels.shape != (samples,):
+        raise DataError(f"labels of shape {labels.shape} for {samples} samples: expected one per sample")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"labels of type {labels.dtype}: expected integers")
+    outside = np.flatnonzero((labels < 0) | (labels >= classes))
+    if outside.size:
+        first = int(outside[0])
+        raise DataError(f"sample {first} has label {int(labels[first])}: expected 0 to {classes - 1}")
+    return labels.astype(np.int64)
+
+
+def check_temperature(temperature: float) -> None:
+    """Nothing, if logits can be divided by it.
+
+    Raises:
+        OptionError: not a positive finite number.
+    """
+    if not (np.isfinite(temperature) and temperature > 0):
+        raise OptionError(f"temperature {temperature}: expected a positive number")
+
+
+def check_scores(values: NDArray[np.floating], name: str) -> FloatArray:
+    """The values as float64.
+
+    Args:
+        values: [N] floats, N >= 1.
+        name: what they are, for the message.
+
+    Raises:
+        DataError: not one-dimensional, empty, or with NaN or infinite values.
+    """
+    if values.ndim != 1 or values.size == 0:
+        raise DataError(f"{name} of shape {values.shape}: expected one number per sample, at least one")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        first = int(bad[0])
+        raise DataError(f"{name} of sample {first} is {values[first]}: expected finite numbers")
+    return values.astype(np.float64)
+
+
+def check_confidences(
+    confidence: NDArray[np.floating], correct: NDArray[np.bool_]
+) -> tuple[FloatArray, BoolArray]:
+    """The confidences as float64 and the correctness as booleans.
+
+    Args:
+        confidence: [N] in [0,1].
+        correct: [N] booleans.
+
+    Raises:
+        DataError: empty, of different lengths, not finite, or outside [0,1].
+    """
+    checked = check_scores(confidence, "confidence")
+    if correct.shape != checked.shape:
+        raise DataError(f"{checked.size} confidences but correctness of shape {correct.shape}")
+    outside = np.flatnonzero((checked < 0) | (checked > 1))
+    if outside.size:
+        first = int(outside[0])
+        raise DataError(f"confidence of sample {first} is {checked[first]}: expected 0 to 1")
+    return checked, correct.astype(np.bool_)
