@@ -1,0 +1,1 @@
+"""Circuits: rankings of heads by how well the model does without them."""

@@ -1,0 +1,66 @@
+"""Reading circuits from their JSON form, `hydractl-circuit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hydractl.artifacts import Artifact, ModelReference, read_artifact
+from hydractl.checkpoint.heads import TOWERS, Head
+from hydractl.errors import ArtifactError
+
+FORMAT = "hydractl-circuit"
+VERSION = 1
+OBJECTIVES = ("acc", "ood", "avg")
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A ranking of heads, first dropped first.
+
+    `objective` and `model` are None for a circuit written by hand; `search_data` fingerprints the samples it was
+    chosen on, which an evaluation then refuses.
+    """
+
+    name: str
+    ranking: tuple[Head, ...]
+    objective: str | None
+    model: ModelReference | None
+    search_data: Mapping[str, Any] | None
+
+
+def read_circuit(source: str) -> Circuit:
+    """The circuit in the file `source`, or on standard input where that is `-`.
+
+    Raises:
+        ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.
+    """
+    artifact = read_artifact(source, FORMAT, VERSION)
+    steps = artifact.get("steps", list, "a list of steps")
+    ranking = tuple(_head(artifact.name, number, step) for number, step in enumerate(steps))
+    seen: set[Head] = set()
+    for number, head in enumerate(ranking):
+        if head in seen:
+            raise ArtifactError(f"{artifact.name}: step {number} drops {head} a second time: write the file again")
+        seen.add(head)
+    return Circuit(
+        artifact.name, ranking, _objective(artifact), artifact.model, artifact.optional("search_data", dict, "an object")
+    )
+
+
+def _objective(artifact: Artifact) -> str | None:
+    objective: str | None = artifact.optional("objective", str, f"one of {', '.join(OBJECTIVES)}")
+    if objective is not None and objective not in OBJECTIVES:
+        raise ArtifactError(f"{artifact.name}: objective is {objective!r}, expected one of {', '.join(OBJECTIVES)}")
+    return objective
+
+
+def _head(name: str, number: int, step: object) -> Head:
+    if not isinstance(step, dict) or step.get("tower") not in TOWERS:
+        raise ArtifactError(f"{name}: step {number} names no tower: it needs 'tower' (vision or text)")
+    for key in ("layer", "head"):
+        # A bool is an int to Python, and `true` is no layer.
+        if type(step.get(key)) is not int or step[key] < 0:
+            raise ArtifactError(f"{name}: step {number}: {key!r} is {step.get(key)!r}, expected a number from 0 on")
+    return Head(step["tower"], step["layer"], step["head"])

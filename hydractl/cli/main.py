@@ -1,0 +1,118 @@
+"""The command `hydractl`: its subcommands, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from hydractl.cli import console, fuse, inspect, prune
+from hydractl.errors import HydractlError
+
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+READER_GONE = 128 + 13  # what a shell reports for a program that SIGPIPE ended; Windows has no SIGPIPE to ask
+
+app = typer.Typer(
+    name="hydractl",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    # Boxes and colours are for people: in a pipe, help is plain text.
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (prune.prune, fuse.fuse, inspect.inspect):
+    app.command(no_args_is_help=False)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"hydractl {version('hydractl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def hydractl(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Turn a trained transformer classifier into one Hydra ensemble that knows when it is wrong.
+
+    checkpoint -> pruned members (prune) -> one fused Hydra (fuse) -> table of results (evaluate)
+    """
+    console.silence_libraries()
+
+
+def run() -> NoReturn:
+    """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated."""
+    signal.signal(signal.SIGTERM, _exit_on_termination)
+    if os.environ.get("HYDRACTL_TRACEBACK"):
+        sys.exit(_invoke())
+    try:
+        code = _invoke()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit; give that flush somewhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = READER_GONE
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Exception as error:
+        code = _report(error)
+    if code == INTERRUPTED:
+        print("interrupted", file=sys.stderr)
+    sys.exit(code)
+
+
+def _invoke() -> int:
+    return app(prog_name="hydractl", standalone_mode=False) or 0
+
+
+def _exit_on_termination(_signal: int, _frame: FrameType | None) -> NoReturn:
+    # Raised instead of dying on the spot, so that half-written temporary files are removed on the way out.
+    raise SystemExit(TERMINATED)
+
+
+def _report(error: Exception) -> int:
+    message, code = _explain(error)
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The one line a user sees of an error, and the exit code."""
+    if isinstance(error, HydractlError):
+        return str(error), error.exit_code
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        return error.format_message() + hint, error.exit_code
+    if isinstance(error, typer.Abort):
+        return "aborted", 1
+    if isinstance(error, OSError) and error.errno is not None:
+        return _explain_os_error(error), 1
+    if _is_out_of_memory(error):
+        return f"out of memory ({error}): lower --batch-size or choose another --device", 1
+    return f"internal error: {type(error).__name__}: {error} (HYDRACTL_TRACEBACK=1 shows where; please report it)", 1
+
+
+def _explain_os_error(error: OSError) -> str:
+    remedy = {
+        errno.ENOSPC: ": free some space or name another output",
+        errno.EACCES: ": check the permissions",
+        errno.ENOENT: ": check the name",
+    }.get(error.errno or 0, "")
+    return f"{error.filename or 'output'}: {error.strerror}{remedy}"
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    torch = sys.modules.get("torch")
+    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))

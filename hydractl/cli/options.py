@@ -1,0 +1,40 @@
+"""Options that several subcommands share, each said once; defaults stand in the commands' signatures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+DtypeName = Literal["float64", "float32", "bfloat16", "float16"]
+
+Device = Annotated[
+    str, typer.Option(metavar="auto|cpu|cuda[:N]|mps", help="Where to compute; auto takes a GPU if there is one.")
+]
+Dtype = Annotated[DtypeName | None, typer.Option(help="Precision; without it the checkpoint's own.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Samples per forward pass; fixes the batches, so the result.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of whatever is drawn at random.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="File to write; without it the name says how it was made.")
+]
+
+ImageColumn = Annotated[str | None, typer.Option(help="Column that holds the images, where it cannot be guessed.")]
+TextColumn = Annotated[
+    str | None, typer.Option(help="Column that holds the texts, or two with a comma between for pairs of texts.")
+]
+LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the labels.")]
+MatchLabels = Annotated[
+    Literal["name", "index"], typer.Option(help="Match the data's labels to the model's by name, or by index.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N samples of each data set.")]
+Classes = Annotated[
+    Path | None, typer.Option(help="File with one class name a line, for a zero-shot model without labels of its own.")
+]
+Template = Annotated[str, typer.Option(help="Prompt of a zero-shot model; {label} stands for the class name.")]
+
+DEFAULT_BATCH_SIZE = 64
+DEFAULT_TEMPLATE = "A photo of a {label}."

@@ -1,0 +1,166 @@
+"""`hydractl prune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+from hydractl.cli import console
+from hydractl.cli.options import Force, Json, Output, Seed
+from hydractl.errors import ArtifactError, OptionError
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.checkpoint.heads import Head
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.scoring.artifact import Scores
+
+Method = Literal["circuit", "scores", "random", "magnitude"]
+Scope = Literal["global", "layer"]
+
+
+class Choice(NamedTuple):
+    """The options that say which heads go; None where one was not given."""
+
+    method: Method
+    budget: int
+    scope: Scope | None
+    pool: int | None
+    seed: int | None
+
+
+def prune(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A Hugging Face folder or a file of ours; without it, the model the artifact names."),
+    ] = None,
+    *,
+    method: Annotated[Method, typer.Option(help="How the heads to remove are chosen.")],
+    budget: Annotated[int, typer.Option(min=0, help="Heads to remove, counted over the whole model.")],
+    circuit: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="The circuit to follow; circuit.json unless given.")
+    ] = None,
+    scores: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="The head scores to follow; scores.json unless given.")
+    ] = None,
+    scope: Annotated[
+        Scope | None, typer.Option(help="One ranking over all layers (global unless given), or an even share each.")
+    ] = None,
+    pool: Annotated[
+        int | None, typer.Option(min=1, help="Draw the heads at random from the first P of the circuit.")
+    ] = None,
+    seed: Seed = 0,
+    output: Output = None,
+    json: Json = False,
+    force: Force = False,
+) -> None:
+    """Remove attention heads from a model.
+
+    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone.
+
+    Example: hydractl prune --method circuit --budget 48
+
+    Writes one safetensors file and prints its path. Without --output its name says how it was made.
+    """
+    _refuse_unused(method, {"--circuit": circuit, "--scores": scores, "--scope": scope, "--pool": pool})
+    from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.families.open import read_checkpoint, write_checkpoint
+    from hydractl.surgery.prune import drop_heads
+    from hydractl.surgery.provenance import with_provenance
+
+    artifact = _read_artifact(method, circuit, scores)
+    reference = model or _model_of(artifact)
+    drawn = method == "random" or pool is not None
+    choice = Choice(method, budget, scope, pool, seed if drawn else None)
+    path = output or Path(_default_name(reference, artifact, choice))
+    refuse_existing(path, force)
+    checkpoint = read_checkpoint(reference)
+    dropped = _choose(checkpoint, artifact, choice)
+    options = choice._asdict() | _artifact_options(artifact)
+    pruned = with_provenance(drop_heads(checkpoint, dropped), "prune", [checkpoint], options)
+    write_checkpoint(pruned, path, force)
+    if json:
+        console.print_json({"output": str(path), "dropped": [head._asdict() for head in dropped]})
+    else:
+        print(path)
+
+
+def _refuse_unused(method: Method, given: dict[str, object]) -> None:
+    uses = {
+        "circuit": {"--circuit", "--pool"},
+        "scores": {"--scores", "--scope"},
+        "random": {"--scope"},
+        "magnitude": {"--scope"},
+    }[method]
+    for option, value in given.items():
+        if value is not None and option not in uses:
+            raise OptionError(f"{option} has no effect with --method {method}: leave it out or choose another method")
+
+
+def _read_artifact(method: Method, circuit: str | None, scores: str | None) -> Circuit | Scores | None:
+    from hydractl.circuit.artifact import read_circuit
+    from hydractl.scoring.artifact import read_scores
+
+    if method == "circuit":
+        return read_circuit(circuit or "circuit.json")
+    return read_scores(scores or "scores.json") if method == "scores" else None
+
+
+def _model_of(artifact: Circuit | Scores | None) -> str:
+    if artifact is None:
+        raise OptionError("MODEL is missing: name a Hugging Face folder or a file of ours")
+    if artifact.model is None:
+        raise OptionError(f"{artifact.name}: names no model: name MODEL on the command line")
+    return artifact.model.reference
+
+
+def _choose(checkpoint: Checkpoint, artifact: Circuit | Scores | None, choice: Choice) -> list[Head]:
+    from hydractl.checkpoint.heads import member_heads
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.scoring.magnitude import magnitude_scores
+    from hydractl.surgery.choose import at_random, by_ranking, by_scores
+
+    if checkpoint.members > 1:
+        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
+    if artifact is not None:
+        _require_same_model(checkpoint, artifact)
+    scope = choice.scope or "global"
+    if isinstance(artifact, Circuit):
+        return by_ranking(artifact.ranking, choice.budget, choice.pool, choice.seed or 0)
+    if artifact is not None:
+        return by_scores(artifact.of_heads(checkpoint.heads, checkpoint.spec), choice.budget, scope)
+    if choice.method == "magnitude":
+        return by_scores(magnitude_scores(checkpoint), choice.budget, scope)
+    return at_random(member_heads(checkpoint.heads, 0), choice.budget, choice.seed or 0, scope)
+
+
+def _require_same_model(checkpoint: Checkpoint, artifact: Circuit | Scores) -> None:
+    from hydractl.checkpoint.contents import identity
+
+    if artifact.model is not None and (found := identity(checkpoint)) != artifact.model.sha256:
+        raise ArtifactError(
+            f"{artifact.name}: was made from another model (sha256 {artifact.model.sha256[:12]}...) than "
+            f"{checkpoint.name} ({found[:12]}...): name that model, or make the artifact again"
+        )
+
+
+def _artifact_options(artifact: Circuit | Scores | None) -> dict[str, object]:
+    from hydractl.circuit.artifact import Circuit
+
+    if artifact is None:
+        return {}
+    kind = {"objective": artifact.objective} if isinstance(artifact, Circuit) else {"scores": artifact.method}
+    return {**kind, "search_data": artifact.search_data}
+
+
+def _default_name(reference: str, artifact: Circuit | Scores | None, choice: Choice) -> str:
+    """E.g. `vit-circuit-avg-48-pool100-seed0.safetensors`: model, method, objective, budget, pool and seed."""
+    parts = [Path(reference).resolve().name.removesuffix(".safetensors"), choice.method]
+    parts += [str(value) for name, value in _artifact_options(artifact).items() if name != "search_data" and value]
+    parts += [choice.scope] if choice.scope else []
+    parts.append(str(choice.budget))
+    parts += [f"pool{choice.pool}"] if choice.pool is not None else []
+    parts += [f"seed{choice.seed}"] if choice.seed is not None else []
+    return "-".join(parts) + ".safetensors"

@@ -1,0 +1,98 @@
+"""What a model is made of, as JSON and as text with a map of its heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
+from hydractl.checkpoint.slots import parameter_count
+from hydractl.checkpoint.spec import TowerSpec
+
+KEPT, DROPPED = "■", "·"
+
+
+def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Sizes, members, kept heads, trunk and provenance of a model, as plain JSON."""
+    spec = checkpoint.spec
+    return {
+        "model": checkpoint.name,
+        "sha256": identity(checkpoint),
+        "family": checkpoint.family,
+        "task": spec.task,
+        "members": checkpoint.members,
+        "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
+        "dtypes": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.tensors.values()}),
+        "labels": None if checkpoint.labels is None else list(checkpoint.labels),
+        "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
+        "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
+        "temperature": checkpoint.temperature,
+        "provenance": dict(checkpoint.provenance),
+    }
+
+
+def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
+    layers = checkpoint.heads[tower.name]
+    return {
+        "layers": tower.layers,
+        "heads": tower.heads,
+        "head_width": tower.head_width,
+        "width": tower.width,
+        "mlp_width": tower.mlp_width,
+        "trunk_layers": trunk_depth(checkpoint.spec, checkpoint.shared, tower.name),
+        "kept_heads": [[list(kept) for kept in members] for members in layers],
+    }
+
+
+def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The lines that `hydractl inspect` prints: facts first, then a map with a column per member."""
+    labels = summary["labels"]
+    yield f"{summary['model']}"
+    yield f"  family      {summary['family']}, {summary['task']}"
+    yield f"  members     {summary['members']}"
+    yield f"  parameters  {summary['parameters']:,} ({', '.join(summary['dtypes'])})"
+    yield f"  labels      {'none' if labels is None else _shortened(labels)}"
+    if summary["separate"]:
+        yield f"  per member  {', '.join(summary['separate'])}"
+    if summary["temperature"] is not None:
+        yield f"  temperature {summary['temperature']}"
+    yield f"  sha256      {summary['sha256']}"
+    for name, tower in summary["towers"].items():
+        yield ""
+        yield from _tower_lines(name, tower)
+    if summary["provenance"]:
+        yield ""
+        yield "provenance"
+        yield from _tree(summary["provenance"], "  ")
+
+
+def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
+    sizes = f"{tower['layers']} layers x {tower['heads']} heads of {tower['head_width']}"
+    yield f"{name} tower: {sizes}, width {tower['width']}, MLP {tower['mlp_width']}"
+    yield f"  trunk: {tower['trunk_layers']} leading layers shared by all members"
+    for layer, members in enumerate(tower["kept_heads"]):
+        maps = ("".join(KEPT if head in kept else DROPPED for head in range(tower["heads"])) for kept in members)
+        counts = "+".join(str(len(kept)) for kept in members)
+        yield f"  layer {layer:>2}  {'  '.join(maps)}  {counts}"
+
+
+def _tree(value: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, entry in value.items():
+        if isinstance(entry, Mapping):
+            yield f"{indent}{key}:"
+            yield from _tree(entry, indent + "  ")
+        elif isinstance(entry, list) and any(isinstance(item, Mapping) for item in entry):
+            for number, item in enumerate(entry):
+                yield f"{indent}{key} {number}:"
+                yield from _tree(item, indent + "  ")
+        else:
+            yield f"{indent}{key}: {_abridged(str(entry))}"
+
+
+def _abridged(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _shortened(labels: list[str]) -> str:
+    shown = ", ".join(labels[:10])
+    return f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"

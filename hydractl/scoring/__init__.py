@@ -1,0 +1,1 @@
+"""Head scores: how much a model needs each of its heads. Higher = keep, always."""

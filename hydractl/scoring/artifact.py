@@ -1,0 +1,78 @@
+"""Reading head scores from their JSON form, `hydractl-scores`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hydractl.artifacts import ModelReference, read_artifact
+from hydractl.checkpoint.heads import TOWERS, Head, KeptHeads, member_heads
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.errors import ArtifactError
+
+FORMAT = "hydractl-scores"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A score per head, [L][H] for each tower that was scored, higher = keep.
+
+    `method` and `model` are None for scores written by hand; `search_data` fingerprints the samples they were
+    computed on, which an evaluation then refuses.
+    """
+
+    name: str
+    towers: Mapping[str, tuple[tuple[float, ...], ...]]
+    method: str | None
+    model: ModelReference | None
+    search_data: Mapping[str, Any] | None
+
+    def of_heads(self, kept: KeptHeads, spec: ModelSpec) -> dict[Head, float]:
+        """The score of every head that the first member of a model keeps in the towers scored.
+
+        Raises:
+            ArtifactError: a tower is not there, or has other layers or heads than were scored.
+        """
+        for name, rows in self.towers.items():
+            tower = next((tower for tower in spec.towers if tower.name == name), None)
+            if tower is None:
+                raise ArtifactError(f"{self.name}: scores a {name} tower, the model has none: is it the right model?")
+            if len(rows) != tower.layers or any(len(row) != tower.heads for row in rows):
+                raise ArtifactError(
+                    f"{self.name}: scores {len(rows)} {name} layers of {sorted({len(row) for row in rows})} heads, "
+                    f"the model has {tower.layers} of {tower.heads}: is it the right model?"
+                )
+        heads = (head for head in member_heads(kept, 0) if head.tower in self.towers)
+        return {head: self.towers[head.tower][head.layer][head.head] for head in heads}
+
+
+def read_scores(source: str) -> Scores:
+    """The scores in the file `source`, or on standard input where that is `-`.
+
+    Raises:
+        ArtifactError: not scores, an unknown tower, or an entry that is no finite number.
+    """
+    artifact = read_artifact(source, FORMAT, VERSION)
+    towers = artifact.get("towers", dict, "an object of towers")
+    if not towers or not towers.keys() <= set(TOWERS):
+        raise ArtifactError(f"{artifact.name}: scores towers {sorted(towers)}, possible are {', '.join(TOWERS)}")
+    return Scores(
+        artifact.name,
+        {tower: _tower(f"{artifact.name}: {tower}", rows) for tower, rows in towers.items()},
+        artifact.optional("method", str, "a name"),
+        artifact.model,
+        artifact.optional("search_data", dict, "an object"),
+    )
+
+
+def _tower(place: str, rows: object) -> tuple[tuple[float, ...], ...]:
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise ArtifactError(f"{place} is no list of layers with a list of head scores each: write the file again")
+    for layer, row in enumerate(rows):
+        for head, score in enumerate(row):
+            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+                raise ArtifactError(f"{place} layer {layer} head {head}: score is {score!r}, expected a finite number")
+    return tuple(tuple(float(score) for score in row) for row in rows)
