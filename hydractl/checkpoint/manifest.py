@@ -50,7 +50,14 @@ def parse_manifest(path: str, metadata: Mapping[str, str]) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: has format_version {version}, this hydractl reads {FORMAT_VERSION}: update hydractl"
         )
-    kinds = {"family": str, "config": dict, "members": int, "heads": dict, "separate": list, "provenance": dict}
+    kinds = {
+        "family": str,
+        "config": dict,
+        "members": int,
+        "heads": dict,
+        "separate": list,
+        "provenance": dict,
+    }
     for key, kind in kinds.items():
         if not isinstance(manifest.get(key), kind):
             raise CheckpointError(f"{path}: its manifest has no valid {key!r}: write the file again")

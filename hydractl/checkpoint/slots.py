@@ -99,7 +99,12 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
 
 
 def _affine(
-    name: str, weight: tuple[int, ...], bias: tuple[int, ...], group: str, tower: str, layer: int | None = None
+    name: str,
+    weight: tuple[int, ...],
+    bias: tuple[int, ...],
+    group: str,
+    tower: str,
+    layer: int | None = None,
 ) -> Iterator[tuple[str, Slot]]:
     yield f"{name}.weight", Slot(weight, group, tower, layer)
     yield f"{name}.bias", Slot(bias, group, tower, layer)

@@ -121,8 +121,11 @@ def _read(path: Path, name: str) -> Tensor:
 
 def _looks_pickled(path: Path) -> bool:
     with path.open("rb") as file:
-        start = file.read(4)
-    return start[:2] == b"\x80\x02" or start == b"PK\x03\x04"
+        start = file.read(8)
+    # A safetensors file starts with its header's length in eight bytes, the last of them zero; a pickle with its
+    # protocol, a zipped one (torch.save) with the archive's mark.
+    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and any(start[3:])
+    return pickled or start[:4] == b"PK\x03\x04"
 
 
 def _pickle_error(path: Path) -> CheckpointError:

@@ -35,7 +35,7 @@ def write_safetensors(path: Path, tensors: TensorMap, metadata: dict[str, str], 
 def tensor_bytes(tensor: Tensor) -> memoryview:
     """The little-endian bytes of a tensor in row-major order, without a copy where it lies so already."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
 def dtype_name(dtype: torch.dtype) -> str:

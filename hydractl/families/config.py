@@ -8,7 +8,18 @@ from typing import Any
 from hydractl.errors import CheckpointError
 
 ACTIVATIONS = frozenset(
-    {"gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu", "swish", "tanh"}
+    {
+        "gelu",
+        "gelu_python",
+        "gelu_new",
+        "gelu_fast",
+        "gelu_pytorch_tanh",
+        "quick_gelu",
+        "relu",
+        "silu",
+        "swish",
+        "tanh",
+    }
 )
 
 
@@ -39,7 +50,9 @@ def activation(config: Mapping[str, Any], key: str = "hidden_act") -> str:
     """The name of an activation this project has."""
     name = config.get(key)
     if name not in ACTIVATIONS:
-        raise CheckpointError(f"config.json: {key} {name!r} is not supported: known are {', '.join(sorted(ACTIVATIONS))}")
+        raise CheckpointError(
+            f"config.json: {key} {name!r} is not supported: known are {', '.join(sorted(ACTIVATIONS))}"
+        )
     return str(name)
 
 
@@ -66,7 +79,9 @@ def labels(config: Mapping[str, Any]) -> tuple[str, ...]:
         CheckpointError: `id2label` does not number its labels 0 to C-1, or the task is not one-of-C classification.
     """
     if config.get("problem_type") not in (None, "single_label_classification"):
-        raise CheckpointError(f"config.json: problem_type {config['problem_type']!r}: only one label per sample is supported")
+        raise CheckpointError(
+            f"config.json: problem_type {config['problem_type']!r}: only one label per sample is supported"
+        )
     names = config.get("id2label")
     if names is None:
         return tuple(f"LABEL_{i}" for i in range(config.get("num_labels") or 2))
@@ -76,5 +91,7 @@ def labels(config: Mapping[str, Any]) -> tuple[str, ...]:
     except (TypeError, ValueError, AttributeError) as error:
         raise CheckpointError("config.json: id2label does not map class numbers to names") from error
     if sorted(numbered) != list(range(len(ordered))):
-        raise CheckpointError(f"config.json: id2label numbers its classes {sorted(numbered)}, expected 0 to {len(ordered) - 1}")
+        raise CheckpointError(
+            f"config.json: id2label numbers its classes {sorted(numbered)}, expected 0 to {len(ordered) - 1}"
+        )
     return tuple(str(name) for name in ordered)

@@ -65,9 +65,7 @@ def their_name(spelling: Mapping[str, str], ours: str) -> str:
     return theirs.replace("{i}", layer[1]) if layer else theirs
 
 
-def _rename(
-    name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, LazyTensor]
-) -> dict[str, LazyTensor]:
+def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
     current = _modernise(name, family, tensors)
     expected = slots(spec)
     tables = [{key: their_name(spelling, key) for key in expected} for spelling in family.spellings]

@@ -24,7 +24,9 @@ class Family:
     read_spec: Callable[[Mapping[str, Any]], ModelSpec]
     spellings: tuple[Mapping[str, str], ...]
     defaults: Mapping[str, Any]  # config fields this project honours, with transformers' own default
-    demanded: Mapping[str, Any] = field(default_factory=dict)  # fields with an effect not built here: the one value read
+    demanded: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # fields with an effect not built here: the one value read
     inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
     legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
     modality: str = "image"

@@ -65,7 +65,9 @@ def _read_own(name: str, tensors: TensorMap, metadata: Mapping[str, str]) -> Che
     manifest = parse_manifest(name, metadata)
     family = next((family for family in FAMILIES if family.name == manifest["family"]), None)
     if family is None:
-        raise CheckpointError(f"{name}: is of family {manifest['family']!r}, which this hydractl does not know: update it")
+        raise CheckpointError(
+            f"{name}: is of family {manifest['family']!r}, which this hydractl does not know: update it"
+        )
     spec = model_spec(name, family, manifest["config"])
     labels = manifest.get("labels")
     checkpoint = Checkpoint(

@@ -54,7 +54,8 @@ class FusedAttention(nn.Module):
             is_causal=self.causal and mask is None,
             dropout_p=self.dropout.p if self.training else 0.0,
         )
-        return z.transpose(1, 2).flatten(2).unflatten(0, (-1, x.shape[1]))
+        mixed: Tensor = z.transpose(1, 2).flatten(2).unflatten(0, (-1, x.shape[1]))
+        return mixed
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""

@@ -50,16 +50,21 @@ class PatchEmbeddings(nn.Module):
         return y
 
     def _patches(self, pixel_values: Tensor) -> Tensor:
-        weight, bias = self.patch.weight, self.patch.bias
-        groups = len(weight) if weight.ndim == 5 else 1
-        if groups > 1 or (bias is not None and bias.ndim == 2):
-            weight = weight.reshape(-1, *weight.shape[-3:])
-            groups = max(groups, len(bias) if bias is not None and bias.ndim == 2 else 1)
-            weight = weight if len(weight) % groups == 0 and self.patch.weight.ndim == 5 else weight.repeat(groups, 1, 1, 1)
-            if bias is not None:
-                bias = bias.flatten() if bias.ndim == 2 else bias.repeat(groups)
-        x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size)  # [B,G*D,h,w]
-        return x.flatten(2).unflatten(1, (groups, -1)).permute(1, 0, 3, 2)
+        weight: Tensor = self.patch.weight
+        bias = self.patch.bias
+        if weight.ndim == 4 and (bias is None or bias.ndim == 1):
+            x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size)[:, None]  # [B,1,D,h,w]
+        else:
+            groups = len(weight) if weight.ndim == 5 else len(_present(bias))
+            weight = weight.expand(groups, *weight.shape[-4:]).flatten(0, 1)
+            bias = bias.expand(groups, -1).flatten() if bias is not None else None
+            x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size).unflatten(1, (groups, -1))
+        return x.flatten(3).permute(1, 0, 3, 2)
+
+
+def _present(bias: Tensor | None) -> Tensor:
+    assert bias is not None
+    return bias
 
 
 class TokenEmbeddings(nn.Module):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,7 +16,7 @@ from hydractl.model.linear import LayerNorm, Linear
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_python": F.gelu,
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
@@ -58,7 +59,8 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[G,B,T,D]` to `[G,B,T,D]`."""
-        return self.complete(x, self.attention(self.attention_input(x), mask))
+        attended: Tensor = self.attention(self.attention_input(x), mask)
+        return self.complete(x, attended)
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What this layer's attention reads of the hidden state."""
@@ -69,9 +71,10 @@ class Layer(nn.Module):
         """The layer's result, given the hidden state it started from and its attention output."""
         x = x + self.dropout(attended)
         if self.pre_norm:
-            return x + self.dropout(self.mlp(self.mlp_norm(x)))
+            y: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
+            return y
         x = self.attention_norm(x)
-        y: Tensor = self.mlp_norm(x + self.dropout(self.mlp(x)))
+        y = self.mlp_norm(x + self.dropout(self.mlp(x)))
         return y
 
 
@@ -119,18 +122,18 @@ class Tower(nn.Module):
     def pool(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
         """The pooled token `[G,B,D]` of a last hidden state, normed and through the pooler where there is one."""
         # A norm works on each token alone, so only the pooled one needs it.
-        pooled: Tensor = self.norm(x[:, range(x.shape[1]), self.pooled_position(input_ids)])
+        pooled: Tensor = self.norm(self._pooled_token(x, input_ids))
         if self.pooler is not None and self.spec.pooler is not None:
             pooled = ACTIVATIONS[self.spec.pooler](self.pooler(pooled))
         return pooled
 
-    def pooled_position(self, input_ids: Tensor | None) -> Tensor | int:
-        """Which token is pooled: the first, or the first end of text `[B]`."""
+    def _pooled_token(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
         if self.spec.pool == "first":
-            return 0
+            return x[:, :, 0]
         assert input_ids is not None and isinstance(self.spec.embeddings, TextEmbeddings)
         eos = self.spec.embeddings.eos
-        return input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1)
+        place = input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1)  # [B]
+        return x[:, torch.arange(len(place), device=x.device), place]
 
 
 def _counts(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> tuple[int, ...]:

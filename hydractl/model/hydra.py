@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import log
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,14 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 from hydractl.model.encoder import Tower
 from hydractl.model.linear import Linear, empty
+
+TEMPLATE = "A photo of a {label}."
+
+
+class Preprocessor(Protocol):
+    """Turns raw images or texts into the tensors that `forward` takes."""
+
+    def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]: ...
 
 
 class HydraOutput(NamedTuple):
@@ -32,6 +41,22 @@ class HydraOutput(NamedTuple):
     logits: Tensor
 
 
+class Prediction(NamedTuple):
+    """What `Hydra.predict` says of B samples.
+
+    Attributes:
+        labels: the B most probable labels.
+        probabilities: `[B,C]`, the members' mean.
+        msp: `[B]`, the maximum softmax probability: confidence; low means likely wrong or OOD.
+        mutual_information: `[B]`, nats, how much members disagree; 0 for a single member.
+    """
+
+    labels: list[str]
+    probabilities: Tensor
+    msp: Tensor
+    mutual_information: Tensor
+
+
 class Hydra(nn.Module):
     """A classifier of M members that share what they can ([HE] 4.2).
 
@@ -42,7 +67,9 @@ class Hydra(nn.Module):
     vision: Tower
     text: Tower
 
-    def __init__(self, spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], shapes: Mapping[str, tuple[int, ...]]):
+    def __init__(
+        self, spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], shapes: Mapping[str, tuple[int, ...]]
+    ):
         super().__init__()
         self.spec, self.heads, self.shared = spec, heads, shared
         self.members = len(next(iter(heads.values()))[0])
@@ -59,6 +86,8 @@ class Hydra(nn.Module):
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
+        self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
+        self.preprocessor: Preprocessor | None = None
 
     def forward(
         self,
@@ -106,8 +135,50 @@ class Hydra(nn.Module):
         member_logits = member_logits.expand(self.members, -1, -1)
         scaled = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32)) / self.temperature
         logits = scaled.log_softmax(-1).logsumexp(0) - log(self.members)
-        # log p of a class far below the best can underflow in the sum over one member only where it is finite in all.
         return HydraOutput(member_logits, logits.exp(), logits)
+
+    def set_classes(self, labels: Sequence[str], template: str = TEMPLATE) -> None:
+        """Makes a zero-shot model tell these classes apart; each member embeds the prompts once.
+
+        Args:
+            labels: class names, in the order of the logits.
+            template: a prompt with `{label}` where the name goes.
+
+        Raises:
+            OptionError: not a zero-shot model, no labels or one twice, or a template without `{label}`.
+        """
+        if self.spec.task != "zero-shot":
+            raise OptionError("this model's classes are those of its classifier: they cannot be set")
+        if len(set(labels)) < max(len(labels), 1):
+            raise OptionError(f"classes {list(labels)}: expected at least one, each once")
+        if "{label}" not in template:
+            raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
+        prompts = [template.replace("{label}", label) for label in labels]
+        with torch.inference_mode():
+            self.class_embeddings = self.embed_texts(**self._preprocess(prompts)).clone()
+        self.labels = tuple(labels)
+
+    @torch.inference_mode()
+    def predict(self, samples: Sequence[object]) -> Prediction:
+        """What the model makes of raw images (PIL) or texts, preprocessed as its checkpoint says.
+
+        Raises:
+            OptionError: the model was built without preprocessing, or is zero-shot without classes.
+        """
+        output = self(**self._preprocess(samples))
+        members = (output.member_logits.to(output.logits.dtype) / self.temperature).softmax(-1)
+        best = output.probabilities.max(-1)
+        entropies = torch.special.entr(members).sum(-1).mean(0)
+        mutual_information = (torch.special.entr(output.probabilities).sum(-1) - entropies).clamp(min=0)
+        names = self.labels or tuple(f"LABEL_{i}" for i in range(output.logits.shape[-1]))
+        labels = [names[i] for i in best.indices.tolist()]
+        return Prediction(labels, output.probabilities.cpu(), best.values.cpu(), mutual_information.cpu())
+
+    def _preprocess(self, samples: Sequence[object]) -> dict[str, Tensor]:
+        if self.preprocessor is None:
+            raise OptionError("this model was built without preprocessing: open it with hydractl.load")
+        device = next(self.parameters()).device
+        return {name: tensor.to(device) for name, tensor in self.preprocessor(samples).items()}
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:
@@ -116,7 +187,9 @@ def _given(tensor: Tensor | None, name: str) -> Tensor:
     return tensor
 
 
-def from_checkpoint(checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
+def from_checkpoint(
+    checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Hydra:
     """The model a checkpoint holds, in eval mode, its weights read once.
 
     Args:
@@ -131,19 +204,21 @@ def from_checkpoint(checkpoint: Checkpoint, device: torch.device | str = "cpu", 
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
+    model.origin = replace(checkpoint, tensors={})
     return model.eval().requires_grad_(False)
 
 
-def to_checkpoint(model: Hydra, origin: Checkpoint) -> Checkpoint:
-    """The checkpoint `origin` with the numbers that `model` holds now."""
-    from dataclasses import replace
+def to_checkpoint(model: Hydra) -> Checkpoint:
+    """The checkpoint that `model` is now: what it was built from, with the numbers it holds.
 
+    Raises:
+        OptionError: the model was not built from a checkpoint.
+    """
+    if model.origin is None:
+        raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
     tensors = {name: _held(tensor) for name, tensor in model.state_dict().items()}
-    return replace(origin, tensors=tensors, labels=model.labels)
+    return replace(model.origin, tensors=tensors)
 
 
 def _held(tensor: Tensor) -> LazyTensor:
     return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor.detach().cpu())
-
-
-__all__ = ["Any", "Callable", "Hydra", "HydraOutput", "Sequence", "from_checkpoint", "to_checkpoint"]

@@ -35,7 +35,8 @@ class Linear(nn.Module):
         y = torch.matmul(x.flatten(1, -2), weight.mT)
         if self.bias is not None:
             y = y + (self.bias[:, None] if self.bias.ndim == 2 else self.bias)
-        return y.unflatten(1, x.shape[1:-1])
+        result: Tensor = y.unflatten(1, x.shape[1:-1])
+        return result
 
 
 class LayerNorm(nn.Module):

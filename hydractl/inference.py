@@ -1,0 +1,110 @@
+"""From a reference to a model that is ready to answer, and from batches to logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.batches import Batch
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.errors import DataError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.model.hydra import Hydra, Preprocessor, from_checkpoint, to_checkpoint
+
+
+class Logits(NamedTuple):
+    """Logits of N samples, in sample order.
+
+    Attributes:
+        member_logits: `[M,N,C]` float32 (float64 from a float64 model) on the CPU.
+        labels: `[N]` int64, or None for samples without labels.
+    """
+
+    member_logits: Tensor
+    labels: Tensor | None
+
+
+def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
+    """A model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
+
+    Args:
+        dtype: of the weights; the stored one where left out.
+
+    Raises:
+        CheckpointError: see `read_checkpoint`.
+    """
+    return load_checkpoint(read_checkpoint(reference), device, dtype)
+
+
+def load_checkpoint(
+    checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Hydra:
+    """As `load`, for a checkpoint that is open already."""
+    # Equality and calibration want full float32 products; TF32 keeps ten bits of each factor.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    model = from_checkpoint(checkpoint, device, dtype)
+    model.preprocessor = _Preprocessing(checkpoint)
+    return model
+
+
+def save(model: Hydra, path: str | Path, force: bool = False) -> None:
+    """Writes a model as one self-contained file.
+
+    Raises:
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    write_checkpoint(to_checkpoint(model), path, force)
+
+
+class _Preprocessing:
+    """Built at its first use: tokenizers take a while to load, and not every use of a model needs them."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+
+    @cached_property
+    def built(self) -> Preprocessor:
+        return preprocessor_from_json(self._checkpoint.preprocessing, self._checkpoint.spec, self._checkpoint.name)
+
+    def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]:
+        return self.built(samples)
+
+
+def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[int], None] | None = None) -> Logits:
+    """Runs a model over batches and puts the logits back into sample order.
+
+    Args:
+        batches: as `make_batches` yields them, in any order of samples.
+        on_batch: told the size of each finished batch.
+
+    Raises:
+        DataError: there are no samples, or the model's logits are not finite.
+    """
+    device = next(model.parameters()).device
+    logits, labels, positions = [], [], []
+    with torch.inference_mode():
+        for batch in batches:
+            inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
+            member_logits = model(**inputs).member_logits
+            # Half precision ends here: metrics and decisions are made of float32.
+            wide = torch.promote_types(member_logits.dtype, torch.float32)
+            logits.append(member_logits.to("cpu", wide))
+            positions.append(batch.positions)
+            if batch.labels is not None:
+                labels.append(batch.labels)
+            if on_batch is not None:
+                on_batch(len(batch.positions))
+    if not logits:
+        raise DataError("there are no samples to run the model on")
+    order = torch.cat(positions).argsort()
+    member_logits = torch.cat(logits, 1)[:, order]
+    if not torch.isfinite(member_logits).all():
+        raise DataError("the model's logits are not finite on this data: try --dtype fp32")
+    return Logits(member_logits, torch.cat(labels)[order] if labels else None)

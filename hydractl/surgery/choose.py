@@ -1,0 +1,84 @@
+"""Which heads to drop for a budget: by a circuit, by scores, or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Literal
+
+from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.errors import OptionError
+
+Scope = Literal["global", "layer"]
+
+
+def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, seed: int = 0) -> list[Head]:
+    """The first `budget` heads of a circuit, or as many drawn at random from its first `pool` ([HE] B.5).
+
+    Raises:
+        OptionError: the ranking is shorter than the budget or the pool, or the pool smaller than the budget.
+    """
+    if pool is not None and pool < budget:
+        raise OptionError(f"--pool {pool} is smaller than --budget {budget}")
+    wanted = budget if pool is None else pool
+    if len(ranking) < wanted:
+        raise OptionError(
+            f"the circuit ranks {len(ranking)} heads, {wanted} are asked for: extract it with more budget"
+        )
+    if pool is None:
+        return list(ranking[:budget])
+    return in_candidate_order(Random(seed).sample(list(ranking[:pool]), budget))
+
+
+def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global") -> list[Head]:
+    """The `budget` heads with the lowest scores, the first in candidate order among equals.
+
+    Args:
+        scores: higher = keep, of every head that is there to drop.
+        scope: one ranking over the whole model, or one per layer with the budget spread evenly over layers.
+    """
+    _check_budget(budget, len(scores))
+    order = in_candidate_order(scores)
+    if scope == "global":
+        return sorted(order, key=scores.__getitem__)[:budget]
+    chosen = []
+    for layer, share in layer_budgets(order, budget).items():
+        heads = [head for head in order if (head.tower, head.layer) == layer]
+        chosen += sorted(heads, key=scores.__getitem__)[:share]
+    return chosen
+
+
+def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "global") -> list[Head]:
+    """`budget` of the heads drawn uniformly, the same ones for the same seed."""
+    _check_budget(budget, len(heads))
+    order, random = in_candidate_order(heads), Random(seed)
+    if scope == "global":
+        return in_candidate_order(random.sample(order, budget))
+    return [
+        head
+        for layer, share in layer_budgets(order, budget).items()
+        for head in in_candidate_order(random.sample([h for h in order if (h.tower, h.layer) == layer], share))
+    ]
+
+
+def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], int]:
+    """How many heads each (tower, layer) gives up so that layers differ by one at most.
+
+    Earlier layers give the extra ones; a layer that has run out of heads leaves its share to the others.
+    """
+    available: dict[tuple[str, int], int] = {}
+    for head in in_candidate_order(heads):
+        available[head.tower, head.layer] = available.get((head.tower, head.layer), 0) + 1
+    shares = dict.fromkeys(available, 0)
+    left = budget
+    while left:
+        for layer in shares:
+            if left and shares[layer] < available[layer]:
+                shares[layer] += 1
+                left -= 1
+    return shares
+
+
+def _check_budget(budget: int, available: int) -> None:
+    if not 0 <= budget <= available:
+        raise OptionError(f"--budget {budget}: the model has {available} heads to drop")

@@ -1,0 +1,164 @@
+"""Packs members into one network: attention side by side, the rest averaged or kept per member ([HE] 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import GROUPS, Slot, slots
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.surgery.members import split_members
+
+#: Averaged over members unless kept separate; attention and what stands behind the last layer never is.
+MERGED = frozenset({"mlp", "norm", "embeddings"})
+
+
+def fuse(checkpoints: Sequence[Checkpoint], separate: Iterable[str] = ()) -> Checkpoint:
+    """One checkpoint of all members, in the order given; a fused checkpoint joins with all of its members.
+
+    What is bit-identical in all members is stored once and passes through unchanged. What differs is averaged in
+    float64 and rounded once (MLP, norms, embeddings), or stored per member (attention, pooler, projection,
+    classifier, and the groups in `separate`). Tensors are compared now and read again when written.
+
+    Args:
+        checkpoints: of one or more members each, at least two members together.
+        separate: groups to keep per member, of `GROUPS` or "all", of one tower where written `text.mlp`.
+
+    Raises:
+        CheckpointError: members differ in family, sizes, labels, preprocessing or dtype; the first difference is named.
+        OptionError: fewer than two members, or an unknown group.
+    """
+    kept_separate = parse_separate(separate)
+    members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
+    if len(members) < 2:
+        raise OptionError("fuse needs at least two members")
+    for member in members[1:]:
+        _require_agreement(members[0], member)
+    first = members[0]
+    heads = {
+        tower: tuple(
+            tuple(member.heads[tower][layer][0] for member in members) for layer in range(len(first.heads[tower]))
+        )
+        for tower in first.heads
+    }
+    tensors: dict[str, LazyTensor] = {}
+    shared: set[str] = set()
+    for names in _units(first.spec):
+        fused, is_shared = _fuse_unit(members, names, kept_separate)
+        tensors |= fused
+        shared |= set(names) if is_shared else set()
+    # A temperature was fitted to a member alone; the mean of members is calibrated differently.
+    temperature = first.temperature if len(members) == first.members else None
+    return replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
+
+
+def parse_separate(names: Iterable[str]) -> frozenset[str]:
+    """The groups to keep per member, each as `group` or `tower.group`; "all" stands for every group."""
+    chosen = set(names)
+    if "all" in chosen:
+        chosen = set(GROUPS)
+    for name in chosen:
+        tower, _, group = name.rpartition(".")
+        if group not in GROUPS or tower not in ("", "vision", "text"):
+            raise OptionError(f"--separate {name}: unknown, expected all or of {', '.join(GROUPS)} (or vision.mlp ...)")
+    return frozenset(chosen)
+
+
+def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
+    if first.family != other.family:
+        _differ(first, other, "family", first.family, other.family)
+    if first.spec != other.spec:
+        _differ(first, other, *_first_difference(first.spec, other.spec))
+    if first.labels != other.labels:
+        _differ(first, other, "labels", first.labels, other.labels)
+    if first.preprocessing != other.preprocessing:
+        names = first.preprocessing.keys() | other.preprocessing.keys()
+        name = min(n for n in names if first.preprocessing.get(n) != other.preprocessing.get(n))
+        raise CheckpointError(f"{other.name}: its preprocessing ({name}) differs from that of {first.name}")
+    for name, tensor in first.tensors.items():
+        if tensor.dtype != other.tensors[name].dtype:
+            _differ(first, other, f"dtype of {name}", tensor.dtype, other.tensors[name].dtype)
+
+
+def _differ(first: Checkpoint, other: Checkpoint, what: str, a: object, b: object) -> None:
+    raise CheckpointError(f"{other.name}: {what} is {b}, but {a} in {first.name}: members must agree")
+
+
+def _first_difference(a: object, b: object, where: str = "") -> tuple[str, object, object]:
+    """Name and values of the first field in which two specs differ."""
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return next(_first_difference(x, y, where) for x, y in zip(a, b, strict=True) if x != y)
+    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
+        name = getattr(a, "name", "")
+        field = next(f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name))  # type: ignore[arg-type]
+        return _first_difference(getattr(a, field), getattr(b, field), f"{where}{name} {field}".strip() + " ")
+    return where.strip(), a, b
+
+
+def _units(spec: ModelSpec) -> Iterable[list[str]]:
+    """Tensor names that are shared or not only together: one layer's attention, or a single tensor."""
+    units: dict[object, list[str]] = {}
+    for name, slot in slots(spec).items():
+        units.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)
+    return units.values()
+
+
+def _fuse_unit(
+    members: Sequence[Checkpoint], names: Sequence[str], separate: frozenset[str]
+) -> tuple[dict[str, LazyTensor], bool]:
+    slot = slots(members[0].spec)[names[0]]
+    if _identical(members, names, slot):
+        return {name: members[0].tensors[name] for name in names}, True
+    if slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}:
+        return {name: _mean([member.tensors[name] for member in members]) for name in names}, True
+    table = slots(members[0].spec)
+    return {name: _packed([member.tensors[name] for member in members], table[name]) for name in names}, False
+
+
+def _identical(members: Sequence[Checkpoint], names: Sequence[str], slot: Slot) -> bool:
+    if slot.is_attention and slot.tower is not None and slot.layer is not None:
+        kept = [member.heads[slot.tower][slot.layer] for member in members]
+        if any(heads != kept[0] for heads in kept):
+            return False
+    for name in names:
+        first = members[0].tensors[name].load()
+        if any(not _same_bits(first, member.tensors[name].load()) for member in members[1:]):
+            return False
+    return True
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    # torch.equal calls 0.0 and -0.0 equal; a stored tensor is the same only if its bytes are.
+    return a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _mean(tensors: Sequence[LazyTensor]) -> LazyTensor:
+    def load() -> Tensor:
+        total = tensors[0].load().double()
+        for tensor in tensors[1:]:
+            total += tensor.load()
+        return (total / len(tensors)).to(tensors[0].dtype)
+
+    return replace(tensors[0], load=load)
+
+
+def _packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:
+    """Attention one member after the other along its heads; anything else with a leading axis of members."""
+    if not slot.is_attention:
+        shape = (len(tensors), *tensors[0].shape)
+        return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
+    axis = slot.head_axis or 0
+    shape = tuple(
+        sum(tensor.shape[axis] for tensor in tensors) if i == axis else n for i, n in enumerate(tensors[0].shape)
+    )
+    return LazyTensor(shape, tensors[0].dtype, lambda: torch.cat([tensor.load() for tensor in tensors], axis))

@@ -1,0 +1,69 @@
+"""What is no safetensors file, or half of one, is refused with its name."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hydractl.checkpoint.tensors import LazyTensor, open_weights
+from hydractl.checkpoint.writer import write_safetensors
+from hydractl.errors import CheckpointError
+
+
+def written(path: Path) -> Path:
+    save_file({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.bfloat16)}, path)
+    return path
+
+
+def test_reads_what_the_library_wrote_and_the_other_way_round(tmp_path: Path) -> None:
+    tensors, _ = open_weights(written(tmp_path / "theirs.safetensors"))
+    empty = LazyTensor((0, 3), torch.float32, lambda: torch.empty(0, 3))
+    write_safetensors(tmp_path / "ours", {**tensors, "none": empty}, {"key": "välue"})
+    back = load_file(tmp_path / "ours")
+    assert torch.equal(back["a"], torch.arange(6.0).reshape(2, 3))
+    assert back["b"].dtype == torch.bfloat16 and back["none"].shape == (0, 3)
+    assert open_weights(tmp_path / "ours")[1] == {"key": "välue"}
+
+
+@pytest.mark.parametrize("size", [0, 4, 8, 40, -1])
+def test_truncated_files(size: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "whole")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match="whole: not a readable safetensors file"):
+        open_weights(path)
+
+
+@pytest.mark.parametrize("name", ["model.bin", "model.pt", "weights"])
+def test_pickles_are_refused_with_the_conversion(name: str, tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(2)}, tmp_path / name)
+    with pytest.raises(CheckpointError, match="is a pickle.*convert it once.*save_file"):
+        open_weights(tmp_path / name)
+    (tmp_path / "plain").write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(CheckpointError, match="is a pickle"):
+        open_weights(tmp_path / "plain")
+
+
+def test_a_folder_with_only_a_pickle_says_how_to_convert(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"pytorch_model.bin: is a pickle.*save_pretrained"):
+        open_weights(tmp_path)
+
+
+def test_shards_cannot_leave_their_folder(tmp_path: Path) -> None:
+    written(tmp_path / "outside.safetensors")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
+    with pytest.raises(CheckpointError, match="lies outside the folder"):
+        open_weights(folder)
+
+
+def test_a_missing_shard_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
+    with pytest.raises(CheckpointError, match=r"shard one.safetensors is missing"):
+        open_weights(tmp_path)

@@ -1,0 +1,133 @@
+"""Tiny random reference models of every family and variant, built by transformers and saved as it saves them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    CLIPConfig,
+    CLIPModel,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+CLASSES = 5
+BATCH = 3
+SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24}
+BERT = {"vocab_size": 60, "num_labels": CLASSES, "max_position_embeddings": 32, **SIZES}
+TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad_token_id": 0, **SIZES}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A transformers model, inputs for it, and the logits `[B,C]` that its own forward gives."""
+
+    name: str
+    model: PreTrainedModel
+    inputs: dict[str, Tensor]
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        output = self.model(**self.inputs)
+        return output.logits_per_image if "logits_per_image" in output else output.logits
+
+    def save(self, folder: Path) -> Path:
+        self.model.save_pretrained(folder)
+        return folder
+
+
+def _vit(**changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    config = ViTConfig(num_labels=CLASSES, **{"image_size": 12, "patch_size": 4, **SIZES, **changes})
+    size = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
+    return ViTForImageClassification(config), {"pixel_values": torch.randn(BATCH, config.num_channels, *size)}
+
+
+def _bert(padded: bool = True, types: bool = True, **changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    inputs = {"input_ids": torch.randint(1, BERT["vocab_size"], (BATCH, 9))}
+    if padded:
+        mask = torch.ones(BATCH, 9, dtype=torch.long)
+        mask[1, 4:] = 0
+        mask[2, 7:] = 0
+        inputs["attention_mask"] = mask
+    if types:
+        inputs["token_type_ids"] = torch.randint(0, 2, (BATCH, 9))
+    return BertForSequenceClassification(BertConfig(**{**BERT, **changes})), inputs
+
+
+def _clip(eos: int = 59, padded: bool = True, **text: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
+    config = CLIPConfig(text_config={**TEXT, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8)
+    prompts = torch.randint(2, 58, (CLASSES, 8))
+    ends = [7, 3, 5, 7, 4]
+    mask = torch.ones(CLASSES, 8, dtype=torch.long)
+    for row, end in enumerate(ends):
+        prompts[row, end] = 59
+        prompts[row, end + 1 :] = 0
+        mask[row, end + 1 :] = 0
+    inputs = {"pixel_values": torch.randn(BATCH, 3, 12, 12), "input_ids": prompts}
+    return CLIPModel(config), inputs | ({"attention_mask": mask} if padded else {})
+
+
+VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel, dict[str, Tensor]]]] = {
+    "vit": _vit,
+    "vit-one-channel": lambda: _vit(num_channels=1),
+    "vit-wide-image": lambda: _vit(image_size=[8, 12], patch_size=[4, 2]),
+    "vit-no-qkv-bias": lambda: _vit(qkv_bias=False),
+    "vit-quick-gelu": lambda: _vit(hidden_act="quick_gelu", layer_norm_eps=1e-3),
+    "bert": _bert,
+    "bert-unpadded": lambda: _bert(padded=False, types=False),
+    "bert-relu-one-type": lambda: _bert(types=False, hidden_act="relu", type_vocab_size=1),
+    "clip": _clip,
+    "clip-unpadded": lambda: _clip(padded=False),
+    "clip-legacy-eos": lambda: _clip(eos=2),
+    "clip-gelu": lambda: _clip(hidden_act="gelu"),
+}
+FAMILY_VARIANTS = ("vit", "bert", "clip")
+
+
+def build_reference(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> Reference:
+    """A reference model whose every tensor is random: no bias at zero, no norm at one, no two layers alike."""
+    torch.manual_seed(seed)
+    model, inputs = VARIANTS[name]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0.0))
+    inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in inputs.items()}
+    return Reference(name, model.eval().to(dtype), inputs)
+
+
+@pytest.fixture(params=VARIANTS)
+def reference(request: pytest.FixtureRequest) -> Reference:
+    """Each variant of each family in turn, in float64."""
+    return build_reference(request.param)
+
+
+@pytest.fixture(params=FAMILY_VARIANTS)
+def family_reference(request: pytest.FixtureRequest) -> Reference:
+    """One variant of each family, in float64."""
+    return build_reference(request.param)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real data."""
+    folder = Path(os.environ.get("HYDRACTL_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data at HYDRACTL_DATA ({folder})")
+    return folder

@@ -1,0 +1,226 @@
+"""Every tensor of a checkpoint is accounted for, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import BertConfig, BertModel, CLIPConfig, CLIPTextConfig, CLIPVisionConfig, ViTConfig
+
+from hydractl.checkpoint.contents import identity
+from hydractl.errors import CheckpointError, OutputError
+from hydractl.families import bert, clip, vit
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.model.hydra import from_checkpoint
+from tests.conftest import BERT, Reference, build_reference
+
+State = dict[str, Tensor]
+
+
+def edit_weights(folder: Path, change: Callable[[State], object]) -> None:
+    state = load_file(folder / "model.safetensors")
+    change(state)
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+
+
+def test_load_save_load_is_bit_equal(reference: Reference, tmp_path: Path) -> None:
+    first = read_checkpoint(reference.save(tmp_path / "theirs"))
+    write_checkpoint(first, tmp_path / "ours")
+    second = read_checkpoint(tmp_path / "ours")
+    write_checkpoint(second, tmp_path / "again")
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "again").read_bytes()
+    assert second.spec == first.spec and second.labels == first.labels and second.heads == first.heads
+    for name, tensor in first.tensors.items():
+        assert torch.equal(tensor.load(), second.tensors[name].load())
+    assert_close(from_checkpoint(second)(**reference.inputs).member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+
+
+def test_both_spellings_of_vit_are_one_model(tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    saved = read_checkpoint(reference.save(tmp_path / "saved"))
+    reference.save(tmp_path / "memory")
+    save_file(reference.model.state_dict(), tmp_path / "memory" / "model.safetensors")
+    in_memory = read_checkpoint(tmp_path / "memory")
+    assert identity(in_memory) == identity(saved)
+
+
+def test_shards_are_one_model(tmp_path: Path) -> None:
+    reference = build_reference("bert")
+    whole = read_checkpoint(reference.save(tmp_path / "whole"))
+    reference.model.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 2
+    assert identity(read_checkpoint(tmp_path / "shards")) == identity(whole)
+
+
+def test_identity_changes_with_a_single_bit(tmp_path: Path) -> None:
+    folder = build_reference("vit").save(tmp_path)
+    before = identity(read_checkpoint(folder))
+    edit_weights(folder, lambda state: state["classifier.bias"].view(torch.int64)[0].bitwise_xor_(1))
+    assert identity(read_checkpoint(folder)) != before
+
+
+def test_inert_tensors_of_real_checkpoints_are_passed_over(tmp_path: Path) -> None:
+    folder = build_reference("bert").save(tmp_path)
+    before = identity(read_checkpoint(folder))
+    edit_weights(folder, lambda s: s.update({"bert.embeddings.position_ids": torch.arange(32)[None]}))
+    assert identity(read_checkpoint(folder)) == before
+
+
+def test_legacy_norm_spellings_are_read(tmp_path: Path) -> None:
+    folder = build_reference("bert").save(tmp_path)
+    before = identity(read_checkpoint(folder))
+
+    def age(state: State) -> None:
+        for name in [name for name in state if "LayerNorm" in name]:
+            state[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = state.pop(name)
+
+    edit_weights(folder, age)
+    assert identity(read_checkpoint(folder)) == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_stored_dtype_is_kept(dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = build_reference("vit", dtype=dtype).save(tmp_path / "theirs")
+    write_checkpoint(read_checkpoint(folder), tmp_path / "ours")
+    checkpoint = read_checkpoint(tmp_path / "ours")
+    assert {tensor.dtype for tensor in checkpoint.tensors.values()} == {dtype}
+    assert from_checkpoint(checkpoint, dtype=torch.float32).classifier.weight.dtype == torch.float32
+
+
+BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
+    "unknown tensor": (
+        lambda s: s.update(spare=torch.ones(2)),
+        "no part of a ViT with this config claims: spare",
+    ),
+    "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "tensors are missing: vit.layernorm.bias"),
+    "missing classifier": (lambda s: s.pop("classifier.weight"), "without a classifier: fine-tune it"),
+    "misshapen tensor": (
+        lambda s: s.update({"classifier.weight": torch.ones(4, 16)}),
+        r"classifier.weight has shape \[4, 16\], expected \[5, 16\]: is this the right config.json",
+    ),
+    "integer weights": (
+        lambda s: s.update({"classifier.bias": torch.ones(5, dtype=torch.int64)}),
+        "classifier.bias holds torch.int64",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_WEIGHTS)
+def test_bad_weights(case: str, tmp_path: Path) -> None:
+    change, message = BAD_WEIGHTS[case]
+    folder = build_reference("vit").save(tmp_path)
+    edit_weights(folder, change)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(folder)
+
+
+def test_not_a_number_is_refused_when_read(tmp_path: Path) -> None:
+    folder = build_reference("vit").save(tmp_path)
+    edit_weights(folder, lambda state: state["classifier.bias"].fill_(float("nan")))
+    with pytest.raises(CheckpointError, match=r"classifier.bias holds NaN"):
+        from_checkpoint(read_checkpoint(folder))
+
+
+BAD_CONFIGS = {
+    "activation": ("vit", {"hidden_act": "mish"}, "hidden_act 'mish' is not supported"),
+    "decoder": ("bert", {"is_decoder": True}, "is_decoder is True, which is not supported"),
+    "relative": (
+        "bert",
+        {"position_embedding_type": "relative_key"},
+        "position_embedding_type is 'relative_key'",
+    ),
+    "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: known are bert, clip, "),
+    "task": (
+        "bert",
+        {"architectures": ["BertForTokenClassification"]},
+        "is a BertForTokenClassification, not a class",
+    ),
+    "labels": ("vit", {"id2label": {"0": "a", "2": "b"}}, r"id2label numbers its classes \[0, 2\]"),
+    "multi-label": ("vit", {"problem_type": "multi_label_classification"}, "only one label per sample"),
+    "heads": ("vit", {"num_attention_heads": 5}, "hidden_size 16 is not a multiple of 5 attention heads"),
+    "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT with this config claims"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CONFIGS)
+def test_bad_configs(case: str, tmp_path: Path) -> None:
+    name, changes, message = BAD_CONFIGS[case]
+    folder = build_reference(name).save(tmp_path)
+    edit_config(folder, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(folder)
+
+
+def test_config_without_defaults_reads_as_transformers_reads_it(tmp_path: Path) -> None:
+    reference = build_reference("bert")
+    folder = reference.save(tmp_path)
+    edit_config(folder, hidden_act=..., layer_norm_eps=..., type_vocab_size=...)
+    output = from_checkpoint(read_checkpoint(folder))(**reference.inputs)
+    assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (vit.DEFAULTS, ViTConfig()),
+        (bert.DEFAULTS, BertConfig()),
+        (clip.VISION_DEFAULTS, CLIPVisionConfig()),
+        (clip.TEXT_DEFAULTS, CLIPTextConfig()),
+        (clip.FAMILY.defaults, CLIPConfig()),
+        (vit.FAMILY.demanded, ViTConfig()),
+        ({k: v for k, v in bert.FAMILY.demanded.items() if k != "position_embedding_type"}, BertConfig()),
+    ],
+)
+def test_defaults_are_those_of_transformers(ours: dict[str, object], theirs: object) -> None:
+    assert {key: getattr(theirs, key) for key in ours} == dict(ours)
+
+
+#: Config fields without an effect on the logits of a trained classifier, and why that is so.
+INERT = {
+    "initializer_range", "initializer_factor", "logit_scale_init_value",  # only before training
+    "encoder_stride", "pooler_output_size", "pooler_act",  # of parts a classifier does not have
+    "use_cache", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id",  # of generation
+    "vision_config", "text_config",  # read one by one
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("known", "theirs"),
+    [
+        (vit.FAMILY.defaults, ViTConfig),
+        (bert.FAMILY.defaults | bert.FAMILY.demanded, BertConfig),
+        (clip.VISION_DEFAULTS | clip.FAMILY.defaults, CLIPVisionConfig),
+        (clip.TEXT_DEFAULTS | clip.FAMILY.defaults, CLIPTextConfig),
+        (clip.FAMILY.defaults, CLIPConfig),
+    ],
+)
+def test_every_config_field_is_honoured_refused_or_inert(known: dict[str, object], theirs: type) -> None:
+    fields = {name for name in theirs.__annotations__ if name not in {"model_type", "base_config_key"}}
+    assert {"sub_configs_defaults"} >= fields - known.keys() - INERT
+
+
+def test_base_model_says_what_to_do(tmp_path: Path) -> None:
+    sizes = {key: value for key, value in BERT.items() if key != "num_labels"}
+    BertModel(BertConfig(**sizes)).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="is a BertModel, not a classifier"):
+        read_checkpoint(tmp_path)
+
+
+def test_outputs_are_not_overwritten(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))
+    write_checkpoint(checkpoint, tmp_path / "m1")
+    with pytest.raises(OutputError, match="exists already"):
+        write_checkpoint(checkpoint, tmp_path / "m1")
+    write_checkpoint(checkpoint, tmp_path / "m1", force=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m1", "vit"]

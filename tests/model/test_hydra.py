@@ -1,0 +1,56 @@
+"""Our forward is transformers' forward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hydractl.errors import OptionError
+from hydractl.families.open import read_checkpoint
+from hydractl.model.hydra import from_checkpoint
+from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+
+
+def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    output = model(**reference.inputs)
+    assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+    assert_close(output.probabilities, reference.logits().softmax(-1), rtol=0, atol=1e-10)
+    assert_close(output.logits, reference.logits().log_softmax(-1), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_equals_transformers_in_float32(name: str, tmp_path: Path) -> None:
+    reference = build_reference(name, dtype=torch.float32)
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    assert_close(model(**reference.inputs).member_logits[0], reference.logits(), rtol=1e-5, atol=1e-5)
+
+
+def test_class_embeddings_computed_once_give_the_same_logits(tmp_path: Path) -> None:
+    reference = build_reference("clip")
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    model.class_embeddings = model.embed_texts(reference.inputs["input_ids"], reference.inputs["attention_mask"])
+    output = model(pixel_values=reference.inputs["pixel_values"])
+    assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+
+
+def test_gradients_reach_every_parameter(family_reference: Reference, tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(family_reference.save(tmp_path))).requires_grad_(True)
+    model(**family_reference.inputs).logits[:, 0].sum().backward()
+    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
+
+
+def test_missing_input_is_named(tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(build_reference("vit").save(tmp_path)))
+    with pytest.raises(OptionError, match="pixel_values"):
+        model()
+
+
+def test_temperature_divides_the_logits_of_each_member(tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    model.temperature = 2.0
+    assert_close(model(**reference.inputs).probabilities, (reference.logits() / 2).softmax(-1), rtol=0, atol=1e-10)

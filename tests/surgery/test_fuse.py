@@ -1,0 +1,175 @@
+"""A fused network answers as its members do, and merges what it merges by the book."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from hydractl.checkpoint.contents import Checkpoint, trunk_depth
+from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.model.hydra import from_checkpoint
+from hydractl.surgery.choose import at_random
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+
+
+def through_a_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
+    write_checkpoint(checkpoint, path, force=True)
+    return read_checkpoint(path)
+
+
+def member_logits(checkpoint: Checkpoint, inputs: dict[str, Tensor]) -> Tensor:
+    return from_checkpoint(checkpoint)(**inputs).member_logits
+
+
+def pruned_members(dense: Checkpoint, budgets: tuple[int, ...]) -> list[Checkpoint]:
+    heads = member_heads(dense.heads, 0)
+    return [drop_heads(dense, at_random(heads, budget, seed)) for seed, budget in enumerate(budgets)]
+
+
+def different_models(name: str, folder: Path, count: int = 3) -> tuple[list[Checkpoint], list[Reference]]:
+    references = [build_reference(name, seed) for seed in range(count)]
+    inputs = references[0].inputs
+    references = [replace(reference, inputs=inputs) for reference in references]
+    return [read_checkpoint(r.save(folder / str(i))) for i, r in enumerate(references)], references
+
+
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_separate_all_is_a_deep_ensemble(name: str, tmp_path: Path) -> None:
+    checkpoints, references = different_models(name, tmp_path)
+    fused = through_a_file(fuse(checkpoints, ["all"]), tmp_path / "ensemble")
+    expected = torch.stack([reference.logits() for reference in references])
+    assert_close(member_logits(fused, references[0].inputs), expected, rtol=0, atol=1e-10)
+    output = from_checkpoint(fused)(**references[0].inputs)
+    assert_close(output.probabilities, expected.softmax(-1).mean(0), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("budgets", [(3, 3, 3), (1, 5, 8), (0, 12, 4), (12, 12)])
+def test_members_that_share_their_mlp_keep_their_logits(
+    reference: Reference, budgets: tuple[int, ...], tmp_path: Path
+) -> None:
+    members = pruned_members(read_checkpoint(reference.save(tmp_path / "dense")), budgets)
+    fused = through_a_file(fuse(members), tmp_path / "hydra")
+    expected = torch.cat([member_logits(member, reference.inputs) for member in members])
+    assert_close(member_logits(fused, reference.inputs), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_uneven_members_of_different_models_keep_their_logits(name: str, tmp_path: Path) -> None:
+    checkpoints, references = different_models(name, tmp_path)
+    members = [
+        drop_heads(dense, at_random(member_heads(dense.heads, 0), budget, 3))
+        for dense, budget in zip(checkpoints, (2, 7, 9), strict=True)
+    ]
+    fused = through_a_file(fuse(members, ["all"]), tmp_path / "ensemble")
+    expected = torch.cat([member_logits(member, references[0].inputs) for member in members])
+    assert_close(member_logits(fused, references[0].inputs), expected, rtol=0, atol=1e-10)
+
+
+def test_permuting_members_permutes_logits(family_reference: Reference, tmp_path: Path) -> None:
+    members = pruned_members(read_checkpoint(family_reference.save(tmp_path)), (2, 6, 9))
+    logits = member_logits(fuse(members), family_reference.inputs)
+    permuted = member_logits(fuse([members[i] for i in (2, 0, 1)]), family_reference.inputs)
+    assert_close(permuted, logits[[2, 0, 1]], rtol=0, atol=1e-10)
+
+
+def test_merging_averages_what_differs_and_nothing_else(tmp_path: Path) -> None:
+    checkpoints, _ = different_models("vit", tmp_path, count=2)
+    common = checkpoints[0].tensors["vision.layers.0.mlp.fc1.weight"]
+    second = replace(checkpoints[1], tensors={**checkpoints[1].tensors, "vision.layers.0.mlp.fc1.weight": common})
+    fused = fuse([checkpoints[0], second])
+    assert torch.equal(fused.tensors["vision.layers.0.mlp.fc1.weight"].load(), common.load())
+    name = "vision.layers.1.mlp.fc2.weight"
+    a, b = checkpoints[0].tensors[name].load(), checkpoints[1].tensors[name].load()
+    assert torch.equal(fused.tensors[name].load(), (a + b) / 2)
+    assert "classifier.weight" not in fused.shared
+    assert "vision.norm.weight" in fused.shared
+
+
+def test_means_are_taken_in_float64_and_rounded_once(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path))
+    name = "vision.layers.0.mlp.fc1.bias"
+    # In float32 the sum of 2^24 and 1 loses the 1, in whichever order; the mean of three is exact in float64.
+    values = [2.0**24, 1.0, 1.0]
+    members = [
+        replace(
+            dense,
+            tensors={
+                **dense.tensors,
+                name: LazyTensor((24,), torch.float32, lambda v=v: torch.full((24,), v)),
+            },
+        )
+        for v in values
+    ]
+    assert torch.equal(fuse(members).tensors[name].load(), torch.full((24,), (2.0**24 + 2) / 3))
+
+
+def test_separate_mlp_of_one_tower(tmp_path: Path) -> None:
+    checkpoints, references = different_models("clip", tmp_path, count=2)
+    fused = through_a_file(fuse(checkpoints, ["text.mlp"]), tmp_path / "hydra")
+    assert fused.tensors["text.layers.0.mlp.fc1.weight"].shape == (2, 24, 16)
+    assert fused.tensors["vision.layers.0.mlp.fc1.weight"].shape == (24, 24)
+    assert member_logits(fused, references[0].inputs).shape == (2, 3, 5)
+
+
+def test_fusing_a_fused_file_joins_its_members(tmp_path: Path) -> None:
+    checkpoints, _ = different_models("bert", tmp_path)
+    pair = through_a_file(fuse(checkpoints[:2], ["all"]), tmp_path / "pair")
+    joined = fuse([pair, checkpoints[2]], ["all"])
+    at_once = fuse(checkpoints, ["all"])
+    assert joined.heads == at_once.heads
+    for name, tensor in at_once.tensors.items():
+        assert torch.equal(joined.tensors[name].load(), tensor.load())
+
+
+def test_trunk_is_found_by_comparing_bits(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    heads = member_heads(dense.heads, 0)
+    common = [head for head in heads if head.layer < 2 and head.head == 1]
+    own = [[head for head in heads if head.layer == 2 and head.head in which] for which in ((0, 1), (2, 3))]
+    fused = fuse([drop_heads(dense, common + extra) for extra in own])
+    assert trunk_depth(fused.spec, fused.shared, "vision") == 2
+    assert fused.tensors["vision.layers.0.attention.q.weight"].shape == (12, 16)
+    assert fused.tensors["vision.layers.2.attention.q.weight"].shape == (16, 16)
+    assert fused.tensors["vision.layers.2.attention.o.bias"].shape == (2, 16)
+
+
+def test_minus_zero_is_not_zero(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    name = "classifier.bias"
+
+    def holding(value: float) -> Checkpoint:
+        tensor = LazyTensor((5,), torch.float64, lambda: torch.full((5,), value, dtype=torch.float64))
+        return replace(dense, tensors={**dense.tensors, name: tensor})
+
+    assert name not in fuse([holding(0.0), holding(-0.0)]).shared
+
+
+def test_members_must_agree(tmp_path: Path) -> None:
+    vit = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))
+    bert = read_checkpoint(build_reference("bert").save(tmp_path / "bert"))
+    gelu = read_checkpoint(build_reference("vit-quick-gelu").save(tmp_path / "gelu"))
+    single = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "single"))
+    with pytest.raises(CheckpointError, match="family is bert, but vit in"):
+        fuse([vit, bert])
+    with pytest.raises(CheckpointError, match="activation is quick_gelu, but gelu in"):
+        fuse([vit, gelu])
+    with pytest.raises(CheckpointError, match="labels is"):
+        fuse([vit, replace(vit, labels=("a", "b", "c", "d", "e"))])
+    with pytest.raises(CheckpointError, match="preprocessor_config.json"):
+        fuse([vit, replace(vit, preprocessing={"preprocessor_config.json": {}})])
+    with pytest.raises(CheckpointError, match="dtype of"):
+        fuse([vit, single])
+    with pytest.raises(OptionError, match="two members"):
+        fuse([vit])
+    with pytest.raises(OptionError, match="--separate mlps"):
+        fuse([vit, vit], ["mlps"])

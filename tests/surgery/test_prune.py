@@ -1,0 +1,83 @@
+"""A pruned network is the dense network with the dropped heads' output columns zeroed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.errors import OptionError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.model.hydra import from_checkpoint
+from hydractl.surgery.prune import drop_heads
+from tests.conftest import Reference, build_reference
+
+OUTPUT_PROJECTIONS = {
+    "vit": "vit.layers.{layer}.attention.o_proj",
+    "bert": "bert.encoder.layer.{layer}.attention.output.dense",
+    "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
+}
+
+
+def zero_heads(reference: Reference, heads: Iterable[Head], width_of: dict[str, int]) -> None:
+    """Turns heads off in transformers' own model, as Algorithm 1 does."""
+    template = OUTPUT_PROJECTIONS[reference.name.split("-")[0]]
+    with torch.no_grad():
+        for head in heads:
+            module = reference.model.get_submodule(template.format(tower=head.tower, layer=head.layer))
+            width = width_of[head.tower]
+            module.weight[:, head.head * width : (head.head + 1) * width] = 0
+
+
+def head_sets(heads: list[Head]) -> dict[str, list[Head]]:
+    generator = random.Random(7)
+    return {
+        "some": generator.sample(heads, len(heads) // 3),
+        "most": generator.sample(heads, len(heads) - 2),
+        "a whole layer": [head for head in heads if head.layer == 1],
+        "the last layer": [head for head in heads if head.layer == 2],
+        "everything": heads,
+    }
+
+
+@pytest.mark.parametrize("which", ["some", "most", "a whole layer", "the last layer", "everything"])
+def test_pruned_equals_zeroed_columns(reference: Reference, which: str, tmp_path: Path) -> None:
+    dense = read_checkpoint(reference.save(tmp_path / "dense"))
+    dropped = head_sets(member_heads(dense.heads, 0))[which]
+    write_checkpoint(drop_heads(dense, dropped), tmp_path / "pruned")
+    pruned = from_checkpoint(read_checkpoint(tmp_path / "pruned"))
+    zero_heads(reference, dropped, {tower.name: tower.head_width for tower in dense.spec.towers})
+    assert_close(pruned(**reference.inputs).member_logits[0], reference.logits(), rtol=0, atol=1e-10)
+
+
+def test_pruning_twice_equals_pruning_once(tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    dense = read_checkpoint(reference.save(tmp_path))
+    first, second = [Head("vision", 0, 1), Head("vision", 2, 0)], [Head("vision", 0, 3), Head("vision", 1, 2)]
+    twice = drop_heads(drop_heads(dense, first), second)
+    once = drop_heads(dense, first + second)
+    assert twice.heads == once.heads
+    assert all(torch.equal(twice.tensors[name].load(), once.tensors[name].load()) for name in once.tensors)
+
+
+def test_pruned_weights_are_slices_not_masks(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    pruned = drop_heads(dense, [Head("vision", 1, 0), Head("vision", 1, 2)])
+    assert pruned.heads["vision"] == (((0, 1, 2, 3),), ((1, 3),), ((0, 1, 2, 3),))
+    assert pruned.tensors["vision.layers.1.attention.q.weight"].shape == (8, 16)
+    assert pruned.tensors["vision.layers.1.attention.o.weight"].shape == (16, 8)
+    assert pruned.tensors["vision.layers.1.attention.o.bias"].shape == (1, 16)
+    query = dense.tensors["vision.layers.1.attention.q.weight"].load()
+    assert torch.equal(pruned.tensors["vision.layers.1.attention.q.weight"].load(), query[[4, 5, 6, 7, 12, 13, 14, 15]])
+
+
+def test_a_head_that_is_gone_cannot_be_dropped(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    once = drop_heads(dense, [Head("vision", 1, 0)])
+    with pytest.raises(OptionError, match="has no vision layer 1 head 0 to drop"):
+        drop_heads(once, [Head("vision", 1, 0)])
