@@ -1,6 +1,6 @@
 """Trains a small vision transformer on the digits 0 to 5 and writes it as a Hugging Face folder.
 
-    python digits_train.py DATA_FOLDER MODEL_FOLDER
+python digits_train.py DATA_FOLDER MODEL_FOLDER
 """
 
 import sys
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from digits_data import NAMES, SIDE
 from PIL import Image
 from torch.nn.functional import cross_entropy
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
-
-from digits_data import NAMES, SIDE
 
 STEPS = 1500
 BATCH = 64

@@ -45,7 +45,11 @@ def read_circuit(source: str) -> Circuit:
             raise ArtifactError(f"{artifact.name}: step {number} drops {head} a second time: write the file again")
         seen.add(head)
     return Circuit(
-        artifact.name, ranking, _objective(artifact), artifact.model, artifact.optional("search_data", dict, "an object")
+        artifact.name,
+        ranking,
+        _objective(artifact),
+        artifact.model,
+        artifact.optional("search_data", dict, "an object"),
     )
 
 

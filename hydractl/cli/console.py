@@ -6,13 +6,15 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-T = TypeVar("T")
+STDOUT = "-"
 
 
 def silence_libraries() -> None:
@@ -34,7 +36,25 @@ def silence_libraries() -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(_to_json(value))
+
+
+def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
+    """One JSON object in a file, or on stdout where the path is `-`.
+
+    Raises:
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.checkpoint.atomic import write_bytes
+
+    if str(path) == STDOUT:
+        print_json(value)
+    else:
+        write_bytes(path, f"{_to_json(value)}\n".encode(), force)
+
+
+def _to_json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def note(message: str, quiet: bool) -> None:
@@ -43,15 +63,18 @@ def note(message: str, quiet: bool) -> None:
         print(message, file=sys.stderr)
 
 
-def track(items: Iterable[T], what: str, total: int, quiet: bool) -> Iterator[T]:
-    """The items, with a progress bar on stderr while they are consumed if a person is watching."""
+@contextmanager
+def progress(what: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A function to tell how many samples are done; draws a bar on stderr if a person is watching."""
     if quiet or not sys.stderr.isatty():
-        yield from items
+        yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import track as rich_track
+    from rich.progress import Progress
 
-    yield from rich_track(items, description=what, total=total, console=Console(stderr=True), transient=True)
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)
 
 
 def stdout_console() -> Console:

@@ -48,4 +48,3 @@ def fuse(
         console.print_json({"output": str(output), "members": fused.members})
     else:
         print(output)
-

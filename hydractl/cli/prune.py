@@ -67,8 +67,8 @@ def prune(
     _refuse_unused(method, {"--circuit": circuit, "--scores": scores, "--scope": scope, "--pool": pool})
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.families.open import read_checkpoint, write_checkpoint
-    from hydractl.surgery.prune import drop_heads
     from hydractl.surgery.provenance import with_provenance
+    from hydractl.surgery.prune import drop_heads
 
     artifact = _read_artifact(method, circuit, scores)
     reference = model or _model_of(artifact)

@@ -50,7 +50,9 @@ def _table(columns: Sequence[Column], results: Mapping[str, ModelResult]) -> Tab
     group = None
     for column in columns:
         # A group is named over its first column only, as in a printed table.
-        table.add_column(f"{'' if column.group == group else column.group}\n{column.name}", justify="right", no_wrap=True)
+        table.add_column(
+            f"{'' if column.group == group else column.group}\n{column.name}", justify="right", no_wrap=True
+        )
         group = column.group
     cells = [column.cells(list(results.values())) for column in columns]
     for row, name in enumerate(results):
@@ -82,10 +84,10 @@ def _columns(result: ModelResult) -> Iterator[Column]:
     yield Column("ID", "disagr.", lambda r: r.diversity.disagreement, _plain)
     for name, ood in result.ood.items():
         label = f"{ood.group}/{name}" if ood.group else name
-        yield from _ood_columns(label, ood, lambda r, name=name: r.ood[name])
+        yield from _ood_columns(label, ood, _pick_set(name))
     # The mean over a single set repeats it.
     for group in result.means if len(result.ood) > 1 else ():
-        yield from _ood_columns(f"OOD {group}", result.means[group], lambda r, group=group: r.means[group])
+        yield from _ood_columns(f"OOD {group}", result.means[group], _pick_mean(group))
     yield Column("cost", "params M", lambda r: r.cost.parameters / 1e6, "{:,.2f}".format, "lower")
     yield Column("cost", "mult-adds G", lambda r: r.cost.multiply_adds / 1e9, "{:,.3f}".format, "lower")
 
@@ -98,6 +100,14 @@ def _ood_columns(label: str, ood: OodResult, pick: Callable[[ModelResult], OodRe
     yield Column(label, share, lambda r: pick(r).detection.aupr_out, _percent, "higher")
     yield Column(label, "MI", lambda r: pick(r).diversity.mutual_information, _plain)
     yield Column(label, "disagr.", lambda r: pick(r).diversity.disagreement, _plain)
+
+
+def _pick_set(name: str) -> Callable[[ModelResult], OodResult]:
+    return lambda result: result.ood[name]
+
+
+def _pick_mean(group: str) -> Callable[[ModelResult], OodResult]:
+    return lambda result: result.means[group]
 
 
 def _percent(value: float) -> str:
