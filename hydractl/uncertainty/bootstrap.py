@@ -155,7 +155,5 @@ def ood_replicates(
     return _by_field(OodMetrics, values)
 
 
-def _by_field(
-    metrics: type[ClassificationMetrics] | type[OodMetrics], values: FloatArray
-) -> dict[str, FloatArray]:
+def _by_field(metrics: type[ClassificationMetrics] | type[OodMetrics], values: FloatArray) -> dict[str, FloatArray]:
     return dict(zip(metrics.__dataclass_fields__, values.T, strict=True))

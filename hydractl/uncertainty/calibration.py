@@ -51,9 +51,7 @@ def classification_metrics(table: PredictionTable, bins: int = 15) -> Classifica
     )
 
 
-def expected_calibration_error(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
-) -> float:
+def expected_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
     """The top-label expected calibration error, 0..1, L1, over equal-width right-closed bins on (0,1].
 
     Args:
@@ -71,9 +69,7 @@ def expected_calibration_error(
     return binned_gap(equal_width_bins(confidence, bins), correct - confidence, len(confidence))
 
 
-def adaptive_calibration_error(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
-) -> float:
+def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
     """The top-label adaptive calibration error, 0..1, L1, over bins of equal mass; ties share a bin.
 
     Args:
@@ -93,9 +89,7 @@ def adaptive_calibration_error(
     return binned_gap(equal_mass_bins(counts, bins), gaps, len(confidence))
 
 
-def reliability_diagram(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
-) -> Reliability:
+def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> Reliability:
     """The count, mean confidence and accuracy of each of the ECE's bins.
 
     Args:

@@ -24,8 +24,7 @@ def check_member_logits(member_logits: Logits) -> None:
         raise DataError(f"logits of shape {member_logits.shape}: expected [members, samples, classes]")
     if member_logits.dtype not in (np.float32, np.float64):
         raise DataError(
-            f"logits of type {member_logits.dtype}: expected float32 or float64,"
-            " half precision blurs every metric"
+            f"logits of type {member_logits.dtype}: expected float32 or float64, half precision blurs every metric"
         )
     members, samples, classes = member_logits.shape
     if members == 0 or samples == 0:
@@ -85,9 +84,7 @@ def check_scores(values: NDArray[np.floating], name: str) -> FloatArray:
     return values.astype(np.float64)
 
 
-def check_confidences(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_]
-) -> tuple[FloatArray, BoolArray]:
+def check_confidences(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> tuple[FloatArray, BoolArray]:
     """The confidences as float64 and the correctness as booleans.
 
     Args:

@@ -135,13 +135,9 @@ def conformal_metrics(sets: PredictionSets) -> ConformalMetrics:
     return ConformalMetrics(coverage=float(sets.covered.mean()), mean_size=float(sets.size.mean()))
 
 
-def _class_scores(
-    member_logits: Logits, samples: slice, method: ConformalMethod, temperature: float
-) -> FloatArray:
+def _class_scores(member_logits: Logits, samples: slice, method: ConformalMethod, temperature: float) -> FloatArray:
     """The nonconformity of every class, [n,C]."""
-    probabilities = mean_over_members(
-        member_probabilities(scaled_logits(member_logits, samples, temperature))
-    )
+    probabilities = mean_over_members(member_probabilities(scaled_logits(member_logits, samples, temperature)))
     match method:
         case "lac":
             return 1.0 - probabilities

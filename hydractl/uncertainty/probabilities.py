@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import log_softmax
 
 from hydractl.errors import DataError
 from hydractl.uncertainty.checks import FloatArray, IntArray, Logits, check_member_logits, check_temperature
@@ -110,8 +110,7 @@ def mean_log_probabilities(member_logits: Logits, temperature: float = 1.0) -> F
     logarithms = np.empty(member_logits.shape[1:], dtype=np.float64)
     for samples in sample_chunks(member_logits):
         scaled = scaled_logits(member_logits, samples, temperature)
-        scaled -= logsumexp(scaled, axis=-1, keepdims=True)
-        logarithms[samples] = _log_mean_exp(scaled)
+        logarithms[samples] = _log_mean_exp(log_softmax(scaled, axis=-1))
     return logarithms
 
 
@@ -122,8 +121,10 @@ def label_log_probabilities(scaled: FloatArray, labels: IntArray) -> FloatArray:
         scaled: [M,n,C] finite logits.
         labels: [n] in 0..C-1.
     """
-    chosen = np.take_along_axis(scaled, labels[None, :, None], axis=-1)[..., 0]
-    return _log_mean_exp(chosen - logsumexp(scaled, axis=-1))
+    # Relative to the largest logit first: an offset common to all classes would swallow the digits.
+    shifted = scaled - scaled.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(shifted, labels[None, :, None], axis=-1)[..., 0]
+    return _log_mean_exp(chosen - np.log(np.exp(shifted).sum(axis=-1)))
 
 
 def _log_mean_exp(logarithms: FloatArray) -> FloatArray:

@@ -28,9 +28,7 @@ class RiskCoverage:
     risk: FloatArray  # [N], 0..1
 
 
-def selective_metrics(
-    table: PredictionTable, coverages: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95)
-) -> SelectiveMetrics:
+def selective_metrics(table: PredictionTable, coverages: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95)) -> SelectiveMetrics:
     """AURC, accuracy at each coverage, and the AUROC of telling errors from right predictions.
 
     Args:

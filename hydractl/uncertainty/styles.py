@@ -52,9 +52,7 @@ def styled_ood_scores(table: PredictionTable, score: OodScore, style: Style) -> 
     return ood_scores(table, score)
 
 
-def styled_ood_metrics(
-    id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating], style: Style
-) -> OodMetrics:
+def styled_ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating], style: Style) -> OodMetrics:
     """The detection metrics as a tool computes them.
 
     Args:
@@ -75,9 +73,7 @@ def styled_ood_metrics(
             return ours
 
 
-def styled_classification_metrics(
-    table: PredictionTable, style: Style, bins: int = 15
-) -> ClassificationMetrics:
+def styled_classification_metrics(table: PredictionTable, style: Style, bins: int = 15) -> ClassificationMetrics:
     """The classification metrics as a tool computes them; what it does not define stays ours.
 
     Args:
@@ -134,7 +130,7 @@ def fpr95_at_nearest_recall(id_scores: NDArray[np.floating], ood_scores: NDArray
     _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
     flagged_id, flagged_ood = np.cumsum(id_counts[::-1]), np.cumsum(ood_counts[::-1])
     last = int(np.searchsorted(flagged_ood, flagged_ood[-1]))
-    # From the highest recall down, so that the larger of two equally near recalls is taken.
+    # From the laxest threshold up, as theirs: of thresholds with one recall, the one that flags most ID.
     recall = flagged_ood[last::-1] / flagged_ood[-1]
     nearest = int(np.argmin(np.abs(recall - 0.95)))
     return float(flagged_id[last - nearest] / flagged_id[-1])
@@ -176,9 +172,7 @@ def tie_splitting_calibration_error(
     return float(sum(abs(part.sum()) for part in np.array_split(gaps, bins)) / confidence.size)
 
 
-def _openood_metrics(
-    ours: OodMetrics, id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]
-) -> OodMetrics:
+def _openood_metrics(ours: OodMetrics, id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> OodMetrics:
     scores = np.concatenate([id_scores, ood_scores])
     is_ood = np.repeat([0, 1], [len(id_scores), len(ood_scores)])
     false_positive, true_positive, _ = sklearn_metrics.roc_curve(is_ood, scores)
