@@ -71,11 +71,11 @@ class Layer(nn.Module):
         """The layer's result, given the hidden state it started from and its attention output."""
         x = x + self.dropout(attended)
         if self.pre_norm:
-            y: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
-            return y
-        x = self.attention_norm(x)
-        y = self.mlp_norm(x + self.dropout(self.mlp(x)))
-        return y
+            x = x + self.dropout(self.mlp(self.mlp_norm(x)))
+        else:
+            x = self.attention_norm(x)
+            x = self.mlp_norm(x + self.dropout(self.mlp(x)))
+        return x
 
 
 def _norm(tower: TowerSpec, prefix: str, shapes: Shapes) -> LayerNorm:
