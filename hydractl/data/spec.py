@@ -33,7 +33,7 @@ PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~\s][^/\\:=]*)=(?
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set as asked for. `source` is a path that exists or an id on the hub; `split` may carry a slice."""
+    """A data set as asked for: `source` is a path that exists or a hub id, `split` may carry a slice."""
 
     name: str
     source: str
@@ -46,7 +46,7 @@ class DataSpec:
 
 
 def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
-    """What the text asks for; a path that exists wins over any other reading, so `:` and `=` in paths are safe.
+    """What the text asks for; a path that exists wins over any other reading, so it may have `:` and `=`.
 
     Args:
         text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]`; all but SOURCE may be left out. SPLIT may be sliced and

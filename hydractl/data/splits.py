@@ -1,4 +1,4 @@
-"""Names of splits and slices of them, as the `datasets` library writes them: `validation`, `train[:1000]`, `a+b`."""
+"""Splits and slices, as the `datasets` library writes them: `validation`, `train[:1000]`, `a+b`."""
 
 from __future__ import annotations
 

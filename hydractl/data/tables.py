@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +28,7 @@ def open_table(spec: DataSpec) -> datasets.Dataset:
     """The rows the spec asks for; images stay encoded, files are memory-mapped by `datasets`.
 
     Raises:
-        DataError: nothing to read there, unreadable, several splits and none named, or the hub is out of reach.
+        DataError: nothing there, unreadable, several splits and none named, or the hub is out of reach.
     """
     path = Path(spec.source).expanduser()
     with _one_line_errors(spec):
@@ -44,8 +45,8 @@ def _one_line_errors(spec: DataSpec) -> Iterator[None]:
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     hub_level = huggingface_hub.logging.get_verbosity()
     datasets.disable_progress_bars()
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
-    huggingface_hub.logging.set_verbosity(huggingface_hub.logging.CRITICAL)
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    huggingface_hub.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     except DataError:
@@ -76,10 +77,8 @@ def _options(loader: str, ending: str) -> dict[str, Any]:
     return {**CSV_OPTIONS, "sep": "\t"} if ending.lower() == ".tsv" else CSV_OPTIONS
 
 
-def _load(
-    spec: DataSpec, loader: str, files: Mapping[str, list[str]], options: Mapping[str, Any]
-) -> datasets.Dataset:
-    """Reads the files of the splits asked for, and of no other: a training split may be a hundred times larger."""
+def _load(spec: DataSpec, loader: str, files: Mapping[str, list[str]], options: Mapping[str, Any]) -> datasets.Dataset:
+    """Reads the files of the splits asked for and no others: a training split may be far larger."""
     request = splits.complete_request(spec.split, list(files), spec.source)
     wanted = {
         name: [file if "://" in file else glob.escape(file) for file in files[name]]
@@ -135,7 +134,7 @@ def _from_hub(spec: DataSpec) -> datasets.Dataset:
 
 
 def _check_reachable(source: str) -> None:
-    """Asks the hub once, because `datasets` asks for half a minute before it gives up on a misspelt folder."""
+    """Asks the hub once: `datasets` asks for half a minute before it gives up on a misspelt folder."""
     cached = Path(datasets.config.HF_DATASETS_CACHE, source.replace("/", "___"))
     try:
         huggingface_hub.HfApi().dataset_info(source, timeout=10)

@@ -1,0 +1,112 @@
+"""Batches of inputs in a fixed order: texts by length, whole batches to each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.sources import Samples
+from hydractl.errors import DataError, OptionError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The inputs of B samples. `positions` `[B]` say where they stand in the data set; `labels` `[B]` or None."""
+
+    inputs: dict[str, Tensor]
+    labels: Tensor | None
+    positions: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batches(Dataset[Batch | DataError]):
+    """The batches of one rank, made when asked for and as often as asked for.
+
+    `plan` holds the positions of each of this rank's batches; `truncated` counts texts of the whole data set
+    that lost their end.
+    """
+
+    samples: Samples
+    preprocessor: Preprocessor
+    plan: tuple[NDArray[np.int64], ...]
+    workers: int = 0
+    truncated: int = 0
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Each batch in order.
+
+        Raises:
+            DataError: an image that cannot be read.
+        """
+        for made in self._loaded() if self.workers else map(self.__getitem__, range(len(self))):
+            if isinstance(made, DataError):
+                raise made
+            yield made
+
+    def _loaded(self) -> Iterator[Batch | DataError]:
+        loader = DataLoader(self, batch_size=None, num_workers=min(self.workers, len(self)))
+        return cast("Iterator[Batch | DataError]", iter(loader))
+
+    def __getitem__(self, index: int) -> Batch | DataError:
+        """One batch; a DataError is returned, since raised in a worker it would come back as a traceback."""
+        positions = self.plan[index]
+        try:
+            inputs = self.preprocessor(_at(self.samples.inputs, positions))
+        except DataError as error:
+            return error
+        labels = self.samples.labels
+        return Batch(
+            inputs,
+            None if labels is None else torch.from_numpy(labels[positions]),
+            torch.from_numpy(positions),
+        )
+
+
+def make_batches(
+    samples: Samples,
+    preprocessor: Preprocessor,
+    batch_size: int,
+    by_length: bool = True,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Batches:
+    """The batches of one rank: every `world_size`-th, so batches are the same whatever the number of ranks.
+
+    Args:
+        batch_size: samples in each batch, the last may have fewer.
+        by_length: texts with the most tokens first, so that padding is little and a lack of memory shows at once.
+        workers: processes that decode and preprocess images; tokenizers run in threads of their own.
+
+    Raises:
+        OptionError: a batch size below 1.
+    """
+    if batch_size < 1:
+        raise OptionError(f"batch size {batch_size}: give 1 or more")
+    order = np.arange(len(samples))
+    truncated = 0
+    if samples.modality == "text" and preprocessor.text is not None:
+        lengths, truncated = preprocessor.text.lengths(samples.inputs)
+        order = np.argsort(-lengths, kind="stable") if by_length else order
+        workers = 0
+    starts = range(rank * batch_size, len(order), world_size * batch_size)
+    plan = tuple(order[start : start + batch_size] for start in starts)
+    return Batches(samples, preprocessor, plan, workers, truncated)
+
+
+def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Sequence[object]:
+    first, last = int(positions[0]), int(positions[-1])
+    if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
+        return inputs[first : last + 1]  # one read of the file instead of B
+    return [inputs[int(position)] for position in positions]

@@ -1,0 +1,91 @@
+"""Image files as pixels: decoding, orientation, colour modes; each failure names its sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any, overload
+
+import datasets
+import numpy as np
+from PIL import ExifTags, Image, ImageOps
+
+from hydractl.errors import DataError
+
+TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
+
+
+def decode_image(encoded: Mapping[str, Any] | None, where: str) -> Image.Image:
+    """The decoded image, turned upright as its EXIF orientation says; the first frame of several.
+
+    Args:
+        encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
+        where: the sample, for messages.
+
+    Raises:
+        DataError: no image, or one that is truncated or unreadable.
+    """
+    if not encoded or (encoded.get("bytes") is None and encoded.get("path") is None):
+        raise DataError(f"{where}: holds no image; --skip-bad leaves such samples out")
+    data, path = encoded.get("bytes"), encoded.get("path")
+    try:
+        with Image.open(str(path) if data is None else BytesIO(data)) as image:
+            image.load()
+            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                return _eight_bit(ImageOps.exif_transpose(image))
+            return _eight_bit(image)
+    except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
+        named = f"{where} ({path})" if path else where
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{named}: unreadable image: {reason}; --skip-bad leaves such samples out") from error
+
+
+def with_channels(image: Image.Image, channels: int) -> Image.Image:
+    """The image as 8-bit grey (1 channel) or RGB (3), transparency laid over white as transformers does.
+
+    Raises:
+        DataError: pixels without an agreed range (floating point, or wider than 16 bits).
+    """
+    image = _eight_bit(image)
+    mode = "L" if channels == 1 else "RGB"
+    if image.mode in TRANSPARENT or "transparency" in image.info:
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """16-bit grey keeps its upper byte; Pillow's own conversion clips at 255, so such images turn white."""
+    if image.mode != "F" and not image.mode.startswith("I"):
+        return image
+    pixels = np.asarray(image)
+    if image.mode == "F" or (pixels.size and (pixels.min() < 0 or pixels.max() > 0xFFFF)):
+        raise DataError(f"pixels of mode {image.mode} have no agreed range: convert the image to 8 or 16 bits")
+    return Image.fromarray((pixels >> 8).astype(np.uint8))
+
+
+class EncodedImages(Sequence[Image.Image]):
+    """The images of a table's column, decoded when asked for; a slice reads its rows at once."""
+
+    def __init__(self, table: datasets.Dataset, column: str, name: str) -> None:
+        undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
+        self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Image.Image: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Image.Image]: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | list[Image.Image]:
+        if isinstance(index, int):
+            position = range(len(self))[index]
+            return self[position : position + 1][0]
+        return [decode_image(encoded, where) for encoded, where in self.encoded(index)]
+
+    def encoded(self, rows: slice) -> list[tuple[Mapping[str, Any] | None, str]]:
+        """The undecoded images of some rows, each with what messages call it."""
+        positions = range(len(self))[rows]
+        encoded = self._rows[rows][self._column].to_pylist()
+        return [(one, f"{self._name}: sample {at}") for at, one in zip(positions, encoded, strict=True)]

@@ -1,0 +1,204 @@
+"""Raw images and texts as a model's inputs, by the image processor and tokenizer of `transformers` itself."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES, read_preprocessing
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
+from hydractl.checkpoint.tensors import read_json
+from hydractl.data.images import with_channels
+from hydractl.data.texts import Text
+from hydractl.errors import CheckpointError, DataError
+
+UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
+CHUNK = 1024  # texts measured at a time
+
+
+@dataclass(frozen=True)
+class ImagePreprocessor:
+    """An image processor of `transformers`, fed with images of as many channels as the model has."""
+
+    processor: Any
+    channels: int
+
+    def __call__(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
+        """`pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB images.
+
+        Raises:
+            DataError: the images come out in different sizes.
+        """
+        converted = [with_channels(image, self.channels) for image in images]
+        try:
+            pixels = self.processor(images=converted, return_tensors="pt")["pixel_values"]
+        except ValueError as error:
+            reason = str(error).splitlines()[0]
+            raise DataError(
+                f"{len(images)} images do not fit one batch after preprocessing ({reason}): "
+                "does preprocessor_config.json resize or crop to one size?"
+            ) from error
+        return {"pixel_values": pixels}
+
+
+@dataclass(frozen=True)
+class TextPreprocessor:
+    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end, None is no limit."""
+
+    tokenizer: Any
+    max_length: int | None
+
+    def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
+        """The tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
+        encoded = self._encode(texts, padding="longest", return_tensors="pt")
+        return {name: encoded[name] for name in encoded}
+
+    def lengths(self, texts: Sequence[Text]) -> tuple[NDArray[np.int64], int]:
+        """Tokens of each text as the model sees it, `[N]`, and how many texts are truncated."""
+        lengths: list[int] = []
+        truncated = 0
+        for start in range(0, len(texts), CHUNK):
+            encodings = self._encode(texts[start : start + CHUNK], padding=False, return_tensors=None).encodings
+            lengths += [len(encoding.ids) for encoding in encodings]
+            truncated += sum(bool(encoding.overflowing) for encoding in encodings)
+        return np.array(lengths, dtype=np.int64), truncated
+
+    def _encode(self, texts: Sequence[Text], padding: bool | str, return_tensors: str | None) -> Any:
+        limited = self.max_length is not None
+        return self.tokenizer(
+            list(texts),
+            padding=padding,
+            truncation=limited,
+            max_length=self.max_length if limited else None,
+            return_tensors=return_tensors,
+        )
+
+
+@dataclass(frozen=True)
+class Preprocessor:
+    """What turns raw samples into a model's inputs: images, texts (a zero-shot model has both)."""
+
+    image: ImagePreprocessor | None
+    text: TextPreprocessor | None
+
+    def __call__(self, samples: Sequence[Any]) -> dict[str, Tensor]:
+        """The tensors a forward pass takes, for B images, texts or pairs of texts.
+
+        Raises:
+            DataError: samples of a kind the model does not take.
+        """
+        if samples and isinstance(samples[0], Image.Image) and self.image:
+            return self.image(samples)
+        if samples and isinstance(samples[0], str | tuple) and self.text:
+            return self.text(samples)
+        kind = type(samples[0]).__name__ if samples else "nothing"
+        wanted = "PIL images" if self.image else "texts"
+        raise DataError(f"the model takes {wanted}, not {kind}")
+
+
+def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:
+    """The preprocessing of a checkpoint folder; see `preprocessor_from_json`."""
+    return preprocessor_from_json(read_preprocessing(folder), spec, str(folder), read_json(folder / "config.json"))
+
+
+def preprocessor_from_json(
+    files: Mapping[str, Any], spec: ModelSpec, where: str, config: Mapping[str, Any] | None = None
+) -> Preprocessor:
+    """The preprocessing a checkpoint carries; no code of the checkpoint's is run.
+
+    Args:
+        files: file name to content, as `read_preprocessing` returns it.
+        spec: how many channels and positions the model has.
+        where: the checkpoint, for messages.
+        config: the model's config.json, which old processors and tokenizers need to say what they are.
+
+    Raises:
+        CheckpointError: files missing or damaged, or not of this model.
+    """
+    if unknown := sorted(files.keys() - {*JSON_FILES, *TEXT_FILES}):
+        raise CheckpointError(f"{where}: carries unknown preprocessing files: {', '.join(unknown)}")
+    image = text = None
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _write(folder, files, config or {})
+        for tower in spec.towers:
+            if isinstance(tower.embeddings, ImageEmbeddings):
+                image = _image_preprocessor(folder, files, tower.embeddings, where)
+            else:
+                text = _text_preprocessor(folder, files, tower.embeddings, where)
+    return Preprocessor(image, text)
+
+
+def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    kinds = {key: config[key] for key in ("model_type", "tokenizer_class") if config.get(key)}
+    for name, content in {**files, **({"config.json": kinds} if kinds else {})}.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _image_preprocessor(
+    folder: Path, files: Mapping[str, Any], embeddings: ImageEmbeddings, where: str
+) -> ImagePreprocessor:
+    from transformers import AutoImageProcessor
+
+    if not files.keys() & {"preprocessor_config.json", "processor_config.json"}:
+        raise CheckpointError(
+            f"{where}: has no preprocessor_config.json, so sizes and colours are unknown: "
+            "add the one of the model it was trained from"
+        )
+    auto: Any = AutoImageProcessor  # untyped in transformers
+    try:
+        processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # whatever a damaged file leads to inside transformers
+        raise _unusable(where, "preprocessor_config.json", folder, error) from error
+    mean = getattr(processor, "image_mean", None)
+    values = len(mean) if isinstance(mean, list | tuple) else 1
+    if values not in (1, embeddings.channels):
+        raise CheckpointError(
+            f"{where}: preprocessor_config.json normalises {values} channels, the model has {embeddings.channels}"
+        )
+    return ImagePreprocessor(processor, embeddings.channels)
+
+
+def _text_preprocessor(
+    folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str
+) -> TextPreprocessor:
+    from transformers import AutoTokenizer
+
+    if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
+        raise CheckpointError(
+            f"{where}: has no tokenizer.json (nor vocab.txt), so texts cannot be read: "
+            "add the tokenizer of the model it was trained from"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # as above
+        raise _unusable(where, "tokenizer.json", folder, error) from error
+    if not tokenizer.is_fast or tokenizer.pad_token is None:
+        lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"
+        raise CheckpointError(f"{where}: the tokenizer has no {lack}: save it again with one")
+    if len(tokenizer) > embeddings.vocabulary:
+        raise CheckpointError(
+            f"{where}: the tokenizer has {len(tokenizer)} tokens, the model embeds {embeddings.vocabulary}: "
+            "do they belong together?"
+        )
+    return TextPreprocessor(tokenizer, _max_length(tokenizer, embeddings))
+
+
+def _max_length(tokenizer: Any, embeddings: TextEmbeddings) -> int:
+    named = int(tokenizer.model_max_length)
+    return min(named, embeddings.positions) if named < UNBOUNDED else embeddings.positions
+
+
+def _unusable(where: str, file: str, folder: Path, error: Exception) -> CheckpointError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0].replace(str(folder), where)
+    return CheckpointError(f"{where}: {file} cannot be used: {reason}")

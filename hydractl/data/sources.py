@@ -1,0 +1,172 @@
+"""A data set as a model meets it: inputs, labels, names, and a hash of each sample."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+
+from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns, is_text
+from hydractl.data.hashes import Hashes, image_hash, image_hashes, text_hash
+from hydractl.data.images import EncodedImages
+from hydractl.data.labels import Labels, read_labels
+from hydractl.data.spec import DataSpec
+from hydractl.data.tables import open_table
+from hydractl.data.texts import empty_texts, read_texts
+from hydractl.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """N samples of one data set.
+
+    `inputs` are PIL images (decoded when asked for), texts or pairs of texts. `labels` `[N]` count in
+    `label_names`; None where there are none, and `label_problem` says why. `notes` are for the
+    user's eyes; `skipped` says what is wrong with each sample left out.
+    """
+
+    name: str
+    modality: Modality
+    inputs: Sequence[Any]
+    labels: Labels | None = None
+    label_names: tuple[str, ...] | None = None
+    label_problem: str | None = None
+    chosen_columns: ChosenColumns | None = None
+    notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    hashes: Hashes | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def content_hashes(self) -> Hashes:
+        """64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
+
+        Raises:
+            DataError: an image that cannot be read.
+        """
+        if self.hashes is not None:
+            return self.hashes
+        hashes, bad = _hash_inputs(self.inputs, self.modality)
+        if bad:
+            raise DataError(_first_of(bad))
+        object.__setattr__(self, "hashes", hashes)  # a memo: it follows from fields that are frozen
+        return hashes
+
+    def identity(self) -> str:
+        """SHA-256 over content hashes and labels in order: of one identity, of one effect on a model."""
+        digest = hashlib.sha256(self.content_hashes().astype("<u8").tobytes())
+        if self.labels is not None:
+            digest.update(self.labels.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def open_data(
+    spec: DataSpec,
+    modality: Modality,
+    columns: Columns | None = None,
+    limit: int | None = None,
+    skip_bad: bool = False,
+) -> Samples:
+    """The samples the spec asks for, from any source the `datasets` library reads.
+
+    Args:
+        spec: what `parse_data_spec` returned.
+        modality: what the model takes, `image` or `text`.
+        columns: columns the user named; the others are detected.
+        limit: use the first so many samples, all by default.
+        skip_bad: leave unreadable images and empty texts out (decodes every image once now) and say which.
+
+    Raises:
+        DataError: nothing there, no such split or column, no samples, or empty texts without `skip_bad`.
+    """
+    where = str(spec)
+    whole = open_table(spec)
+    table = whole if limit is None else whole.select(range(min(limit, len(whole))))
+    if not len(table):
+        raise DataError(f"{where}: holds no samples")
+    chosen = choose_columns(table, modality, columns or Columns(), where)
+    notes = _limit_notes(whole, table, chosen, where)
+    skipped: tuple[str, ...] = ()
+    hashes = None
+    if modality == "image":
+        table = _with_image_paths(table, chosen.inputs[0], spec)
+    if skip_bad:
+        table, hashes, skipped = _without_bad(table, modality, chosen, where)
+    inputs = _inputs(table, modality, chosen, where)
+    if isinstance(inputs, list) and (empty := empty_texts(inputs)):
+        raise DataError(
+            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {empty[0]}; "
+            "--skip-bad leaves them out"
+        )
+    samples = Samples(spec.name, modality, inputs, chosen_columns=chosen, notes=notes, skipped=skipped, hashes=hashes)
+    return _with_labels(samples, table, chosen)
+
+
+def _limit_notes(whole: datasets.Dataset, part: datasets.Dataset, chosen: ChosenColumns, where: str) -> tuple[str, ...]:
+    """A warning where the first samples are of fewer classes than the rest: folders come sorted by class."""
+    if chosen.label is None or len(part) == len(whole):
+        return ()
+    all_labels, labels = read_labels(whole, chosen.label), read_labels(part, chosen.label)
+    if isinstance(all_labels, str) or isinstance(labels, str):
+        return ()
+    have, of = np.unique(labels[0]).size, np.unique(all_labels[0]).size
+    if have == of:
+        return ()
+    return (f"{where}: the first {len(part)} samples hold {have} of {of} classes",)
+
+
+def _inputs(table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str) -> Sequence[Any]:
+    if modality == "text":
+        return read_texts(table, chosen.inputs, where)
+    return EncodedImages(table, chosen.inputs[0], where)
+
+
+def _with_image_paths(table: datasets.Dataset, column: str, spec: DataSpec) -> datasets.Dataset:
+    """A column of file names means files beside the table."""
+    source = Path(spec.source).expanduser()
+    if not is_text(table.features[column]):
+        return table
+    folder = source if source.is_dir() else source.parent
+    paths = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
+    absolute = [None if path is None else str(folder.absolute() / path) for path in paths]
+    return table.remove_columns(column).add_column(column, absolute)
+
+
+def _without_bad(
+    table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str
+) -> tuple[datasets.Dataset, Hashes, tuple[str, ...]]:
+    inputs = _inputs(table, modality, chosen, where)
+    hashes, bad = _hash_inputs(inputs, modality)
+    if isinstance(inputs, list):
+        bad = {at: f"{where}: sample {at}: empty text" for at in empty_texts(inputs)}
+    good = [at for at in range(len(table)) if at not in bad]
+    if not good:
+        raise DataError(f"{where}: not one of {len(table)} samples can be read: {_first_of(bad)}")
+    return table.select(good), hashes[good], tuple(bad.values())
+
+
+def _hash_inputs(inputs: Sequence[Any], modality: Modality) -> tuple[Hashes, dict[int, str]]:
+    if isinstance(inputs, EncodedImages):
+        return image_hashes(inputs)
+    one_hash = image_hash if modality == "image" else text_hash
+    return np.array([one_hash(one) for one in inputs], dtype=np.uint64), {}
+
+
+def _first_of(bad: dict[int, str]) -> str:
+    first = next(iter(bad.values()))
+    return first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)"
+
+
+def _with_labels(samples: Samples, table: datasets.Dataset, chosen: ChosenColumns) -> Samples:
+    if chosen.label is None:
+        return replace(samples, label_problem=chosen.label_problem)
+    read = read_labels(table, chosen.label)
+    if isinstance(read, str):
+        return replace(samples, label_problem=read)
+    return replace(samples, labels=read[0], label_names=read[1])
