@@ -16,7 +16,7 @@ from hydractl.errors import HydractlError
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
-READER_GONE = 128 + 13  # what a shell reports for a program that SIGPIPE ended; Windows has no SIGPIPE to ask
+READER_GONE = 1  # as typer has it when it notices first
 
 app = typer.Typer(
     name="hydractl",

@@ -1,0 +1,109 @@
+"""The command line in this process, and small things on disk to point it at."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer, ViTConfig, ViTForImageClassification
+from transformers import ViTImageProcessor
+
+from hydractl.cli.main import run
+
+LABELS = ("cat", "dog", "owl")
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+NAMED = {"id2label": dict(enumerate(LABELS)), "label2id": {label: i for i, label in enumerate(LABELS)}}
+WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film", "owl")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind: its exit code and both streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def hydractl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """Runs `hydractl` with these arguments, and bytes for its standard input."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def command(*arguments: object, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "argv", ["hydractl", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(stdin)))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            run()
+        streams = capsys.readouterr()
+        return Result(int(exit_.value.code or 0), streams.out, streams.err)
+
+    yield command
+    signal.signal(signal.SIGTERM, before)
+
+
+def save_vit(folder: Path, seed: int = 0, **changes: object) -> Path:
+    """A random ViT of 2 layers x 4 heads on 8x8 colour images, as transformers saves it."""
+    torch.manual_seed(seed)
+    config = ViTConfig(**{"image_size": 8, "patch_size": 4, **SIZES, **NAMED, **changes})
+    ViTForImageClassification(config).save_pretrained(folder)
+    ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(folder)
+    return folder
+
+
+def save_bert(folder: Path, seed: int = 0) -> Path:
+    """A random BERT with a vocabulary of a few words."""
+    torch.manual_seed(seed)
+    config = BertConfig(vocab_size=len(WORDS), max_position_embeddings=16, **SIZES, **NAMED)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    BertTokenizer(str(folder / "vocab.txt"), model_max_length=16).save_pretrained(folder)
+    return folder
+
+
+def save_images(folder: Path, count: int = 4, seed: int = 0) -> Path:
+    """An image folder with `count` random 8x8 images of each label."""
+    generator = np.random.default_rng(seed)
+    for label in LABELS:
+        (folder / label).mkdir(parents=True)
+        for i in range(count):
+            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / label / f"{i}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_vit(tmp_path_factory.mktemp("models") / "vit")
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_bert(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_images(tmp_path_factory.mktemp("data") / "pets")
+
+
+@pytest.fixture(scope="session")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """OOD images: a flat folder, no labels."""
+    folder = tmp_path_factory.mktemp("data") / "noise"
+    folder.mkdir()
+    for i in range(5):
+        Image.fromarray(np.full((8, 8, 3), 50 * i, dtype=np.uint8)).save(folder / f"{i}.png")
+    return folder

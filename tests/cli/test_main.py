@@ -1,0 +1,132 @@
+"""The frame around the subcommands: help, version, exit codes, streams."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+HYDRACTL = [sys.executable, "-m", "hydractl"]
+COMMANDS = ("prune", "fuse", "evaluate", "inspect", "predict")
+HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy")
+
+
+def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
+    code = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print('HEAVY', [m for m in {HEAVY} if m in sys.modules]))\n"
+        "sys.argv = ['hydractl', '--help']\n"
+        "from hydractl.cli.main import run\n"
+        "run()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("HEAVY []\n")
+    assert done.stderr == ""
+    for command in COMMANDS:
+        assert f"  {command} " in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_each_command_fits_one_screen_and_shows_an_example(hydractl: Command, command: str) -> None:
+    result = hydractl(command, "--help")
+    assert result.code == 0
+    assert f"Example: hydractl {command}" in result.out
+    assert "..." not in hydractl("--help").out.split(f"  {command} ")[1].splitlines()[0]
+
+
+def test_no_arguments_shows_the_help(hydractl: Command) -> None:
+    assert "Commands:" in (result := hydractl()).out + result.err
+
+
+def test_version(hydractl: Command) -> None:
+    result = hydractl("--version")
+    assert (result.code, result.out) == (0, "hydractl 0.1.0\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "error: No such command 'nonsense'. (see hydractl --help)\n"),
+        (["inspect"], "error: Missing argument 'MODEL'. (see hydractl inspect --help)\n"),
+        (["inspect", "x", "--nonsense"], "error: No such option: --nonsense (see hydractl inspect --help)\n"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(hydractl: Command, arguments: list[str], message: str) -> None:
+    result = hydractl(*arguments)
+    assert (result.code, result.out, result.err) == (2, "", message)
+
+
+def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
+    hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path
+) -> None:
+    def broken(_summary: object) -> list[str]:
+        raise TypeError("what\never")
+
+    monkeypatch.setattr("hydractl.report.summary.summary_lines", broken)
+    result = hydractl("inspect", vit)
+    assert result.code == 1
+    assert result.err == (
+        "error: internal error: TypeError: what ever (HYDRACTL_TRACEBACK=1 shows where; please report it)\n"
+    )
+    monkeypatch.setenv("HYDRACTL_TRACEBACK", "1")
+    with pytest.raises(TypeError):
+        hydractl("inspect", vit)
+
+
+def test_out_of_memory_says_what_to_do(hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path) -> None:
+    def hungry(_checkpoint: object) -> None:
+        raise MemoryError("no 3 TiB")
+
+    monkeypatch.setattr("hydractl.report.summary.summarize", hungry)
+    result = hydractl("inspect", vit)
+    assert (result.code, result.err) == (
+        1,
+        "error: out of memory (no 3 TiB): lower --batch-size or choose another --device\n",
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_with_the_shell_s_code_and_no_traceback(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    fifo = tmp_path / "circuit.json"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        [*HYDRACTL, "prune", "--method", "circuit", "--budget", "1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    with fifo.open("w"):  # opens once the command waits for the circuit
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 1
+
+
+def test_a_reader_that_leaves_ends_it_quietly(vit: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*HYDRACTL, "inspect", vit], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*HYDRACTL, "inspect", vit], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
+
+
+def test_no_colours_and_no_progress_in_a_pipe(vit: Path) -> None:
+    done = subprocess.run([*HYDRACTL, "inspect", vit], capture_output=True, text=True, check=True)
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
