@@ -71,6 +71,7 @@ def evaluate(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.columns import Columns
+    from hydractl.data.preprocessing import preprocessor_from_json
     from hydractl.evaluation.leakage import refuse_used
     from hydractl.evaluation.run import evaluate_model
     from hydractl.families.open import read_checkpoint
@@ -92,8 +93,11 @@ def evaluate(
     for name, checkpoint in checkpoints.items():
         model = load_checkpoint(checkpoint, choose_device(device), choose_dtype(dtype))
         _set_classes(model, classes, template, data)
+        preprocessor = preprocessor_from_json(
+            checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config
+        )
         with console.progress(name, data.size, quiet) as advance:
-            results[name] = evaluate_model(model, data, batch_size, advance)
+            results[name] = evaluate_model(model, preprocessor, data, batch_size, advance)
     report = report_json(results, checkpoints, data, {"batch_size": batch_size, "limit": limit, "dtype": dtype})
     if json is not None:
         console.write_json(json, report, force)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from hydractl.data.fingerprints import hashes_in
+from hydractl.data.seen import overlap
 from hydractl.data.sources import Samples
 from hydractl.errors import DataError
 
@@ -21,8 +19,7 @@ def refuse_used(model: str, provenance: Mapping[str, Any], samples: Samples) -> 
         samples: to be evaluated on; hashed only when there is something to compare with.
     """
     for name, entry in search_data(provenance):
-        used = hashes_in(entry, f"{model}: {name}")
-        if count := int(np.isin(samples.content_hashes(), used).sum()):
+        if count := overlap(entry, samples.content_hashes(), f"{model}: {name}"):
             raise DataError(
                 f"{samples.name}: {count} of {len(samples)} samples were used to make {model} (as {name}): "
                 "an evaluation on them would flatter it: name other data"
@@ -30,7 +27,7 @@ def refuse_used(model: str, provenance: Mapping[str, Any], samples: Samples) -> 
 
 
 def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Name and fingerprint of every data set that a model's history remembers.
+    """Name and sketch of every data set that a model's history remembers.
 
     Args:
         provenance: a manifest's; each step may carry `options.search_data`, its inputs their own provenance.

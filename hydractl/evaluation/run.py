@@ -8,6 +8,7 @@ from typing import Literal
 
 from hydractl.data.batches import make_batches
 from hydractl.data.labels import match_labels
+from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.sources import Samples
 from hydractl.data.spec import Group
 from hydractl.errors import DataError
@@ -46,12 +47,17 @@ class EvaluationData:
 
 
 def evaluate_model(
-    model: Hydra, data: EvaluationData, batch_size: int, on_batch: Callable[[int], None] | None = None
+    model: Hydra,
+    preprocessor: Preprocessor,
+    data: EvaluationData,
+    batch_size: int,
+    on_batch: Callable[[int], None] | None = None,
 ) -> ModelResult:
     """Every metric of one model on the data.
 
     Args:
-        model: in eval mode, with its preprocessing, and with classes if it is zero-shot.
+        model: in eval mode, with classes set if it is zero-shot.
+        preprocessor: the model's own.
         batch_size: fixes the batches, and so the result to the last bit.
         on_batch: told the size of each finished batch.
 
@@ -61,19 +67,23 @@ def evaluate_model(
     if model.labels is None:
         raise DataError(f"{data.id.name}: the model's classes have no names to match its labels with")
     labelled = match_labels(data.id, model.labels, data.match)
-    id_table = predict_table(model, labelled, batch_size, on_batch)
+    id_table = predict_table(model, preprocessor, labelled, batch_size, on_batch)
     ood_tables = {
-        name: OodTable(predict_table(model, entry.samples, batch_size, on_batch), entry.group)
+        name: OodTable(predict_table(model, preprocessor, entry.samples, batch_size, on_batch), entry.group)
         for name, entry in data.ood.items()
     }
     return measure(id_table, ood_tables, cost(model))
 
 
 def predict_table(
-    model: Hydra, samples: Samples, batch_size: int, on_batch: Callable[[int], None] | None = None
+    model: Hydra,
+    preprocessor: Preprocessor,
+    samples: Samples,
+    batch_size: int,
+    on_batch: Callable[[int], None] | None = None,
 ) -> PredictionTable:
     """The per-sample quantities of a model's predictions, at the model's own temperature."""
-    batches = make_batches(samples, model.preprocessor, batch_size)
+    batches = make_batches(samples, preprocessor, batch_size)
     logits = collect_logits(model, batches, on_batch)
     labels = None if logits.labels is None else logits.labels.numpy()
     return tabulate(logits.member_logits.numpy(), labels, model.temperature)
