@@ -8,24 +8,24 @@ from typing import Literal
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from hydractl.evaluation.results import ModelResult, OodResult
 
-Better = Literal["higher", "lower"]
-PADDING = 2  # blanks between columns
+Read = Callable[[ModelResult], float]
+GAP = 3  # blanks between groups of columns
 
 
 @dataclass(frozen=True)
 class Column:
-    """One metric: its header in two lines, how to read and show it, and which direction is better, if any."""
+    """One metric: its header, how to read and show it, and which direction is better, if any."""
 
-    group: str
     name: str
-    read: Callable[[ModelResult], float]
+    read: Read
     show: Callable[[float], str]
-    better: Better | None = None
+    better: Literal["higher", "lower"] | None = None
 
     def cells(self, results: Sequence[ModelResult]) -> list[Text]:
         """The values as text, those equal to the best in bold where there is something to compare."""
@@ -34,72 +34,112 @@ class Column:
         return [Text(self.show(value), style="bold" if value == best else "") for value in values]
 
 
+@dataclass(frozen=True)
+class ColumnGroup:
+    """Columns that stand together under one title, such as those of an OOD set."""
+
+    title: str
+    columns: Sequence[Column]
+
+
 def print_results(results: Mapping[str, ModelResult], console: Console) -> None:
-    """Prints the table; one too wide for the console goes on below, with the models named again."""
+    """Prints the table; groups of columns that do not fit the console's width go on below."""
     if not results:
         return
     rows = list(results.values())
-    name_width = max(len(name) for name in results)
-    for columns in _fit(list(_columns(rows[0])), rows, console.width - name_width - PADDING):
-        console.print(_table(columns, results))
+    names = _part("", [("model", [Text(name) for name in results])], justify="left")
+    parts = [
+        _part(group.title, [(column.name, column.cells(rows)) for column in group.columns]) for group in _groups(rows)
+    ]
+    for number, run in enumerate(_fit(parts, console, console.width - _width(names, console))):
+        if number:
+            console.print()
+        line = Table.grid(padding=(0, GAP))
+        line.add_row(names, *run)
+        console.print(line)
 
 
-def _table(columns: Sequence[Column], results: Mapping[str, ModelResult]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, PADDING // 2), show_edge=False)
-    table.add_column("\nmodel", no_wrap=True)
-    group = None
-    for column in columns:
-        # A group is named over its first column only, as in a printed table.
-        table.add_column(
-            f"{'' if column.group == group else column.group}\n{column.name}", justify="right", no_wrap=True
-        )
-        group = column.group
-    cells = [column.cells(list(results.values())) for column in columns]
-    for row, name in enumerate(results):
-        table.add_row(name, *(of_column[row] for of_column in cells))
+def _part(
+    title: str, columns: Sequence[tuple[str, Sequence[Text]]], justify: Literal["left", "right"] = "right"
+) -> Table:
+    table = Table(title=title or " ", title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
+    table.show_edge = table.pad_edge = False
+    table.padding = (0, 1, 0, 0)
+    for name, _ in columns:
+        table.add_column(name, justify=justify, no_wrap=True)
+    for cells in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*cells)
     return table
 
 
-def _fit(columns: Sequence[Column], rows: Sequence[ModelResult], width: int) -> Iterator[list[Column]]:
-    """The columns in runs that fit the width, at least one column a run."""
-    run: list[Column] = []
+def _fit(parts: Sequence[Table], console: Console, width: int) -> Iterator[list[Table]]:
+    """The parts in runs that fit the width, at least one part a run."""
+    run: list[Table] = []
     used = 0
-    for column in columns:
-        needed = PADDING + max(len(column.group), len(column.name), *(len(c) for c in column.cells(rows)))
+    for part in parts:
+        needed = GAP + _width(part, console)
         if run and used + needed > width:
             yield run
             run, used = [], 0
-        run.append(column)
+        run.append(part)
         used += needed
     yield run
 
 
-def _columns(result: ModelResult) -> Iterator[Column]:
-    yield Column("ID", "acc %", lambda r: r.classification.accuracy, _percent, "higher")
-    yield Column("ID", "Brier", lambda r: r.classification.brier, _plain, "lower")
-    yield Column("ID", "NLL", lambda r: r.classification.nll, _plain, "lower")
-    yield Column("ID", "ECE %", lambda r: r.classification.ece, _percent, "lower")
-    yield Column("ID", "aECE %", lambda r: r.classification.adaptive_ece, _percent, "lower")
-    yield Column("ID", "MI", lambda r: r.diversity.mutual_information, _plain)
-    yield Column("ID", "disagr.", lambda r: r.diversity.disagreement, _plain)
-    for name, ood in result.ood.items():
-        label = f"{ood.group}/{name}" if ood.group else name
-        yield from _ood_columns(label, ood, _pick_set(name))
-    # The mean over a single set repeats it.
-    for group in result.means if len(result.ood) > 1 else ():
-        yield from _ood_columns(f"OOD {group}", result.means[group], _pick_mean(group))
-    yield Column("cost", "params M", lambda r: r.cost.parameters / 1e6, "{:,.2f}".format, "lower")
-    yield Column("cost", "mult-adds G", lambda r: r.cost.multiply_adds / 1e9, "{:,.3f}".format, "lower")
+def _width(part: Table, console: Console) -> int:
+    title = len(part.title) if isinstance(part.title, str) else 0
+    part.min_width = title  # a title wider than its columns must not wrap
+    return max(title, Measurement.get(console, console.options, part).maximum)
 
 
-def _ood_columns(label: str, ood: OodResult, pick: Callable[[ModelResult], OodResult]) -> Iterator[Column]:
-    yield Column(label, "AUROC %", lambda r: pick(r).detection.auroc, _percent, "higher")
-    yield Column(label, "FPR95 %", lambda r: pick(r).detection.fpr95, _percent, "lower")
-    # Average precision means nothing without the share of OOD samples, which a blind detector would score.
-    share = f"AUPR % (of {100 * ood.detection.ood_share:.0f})"
-    yield Column(label, share, lambda r: pick(r).detection.aupr_out, _percent, "higher")
-    yield Column(label, "MI", lambda r: pick(r).diversity.mutual_information, _plain)
-    yield Column(label, "disagr.", lambda r: pick(r).diversity.disagreement, _plain)
+def _groups(rows: Sequence[ModelResult]) -> Iterator[ColumnGroup]:
+    first = rows[0]
+    ensembles = any(row.cost.members > 1 for row in rows)
+    yield ColumnGroup(
+        "ID",
+        [
+            Column("acc %", lambda r: r.classification.accuracy, _percent, "higher"),
+            Column("Brier", lambda r: r.classification.brier, _plain, "lower"),
+            Column("NLL", lambda r: r.classification.nll, _plain, "lower"),
+            Column("ECE %", lambda r: r.classification.ece, _percent, "lower"),
+            Column("aECE %", lambda r: r.classification.adaptive_ece, _percent, "lower"),
+            *(_diversity(lambda r: r) if ensembles else []),
+        ],
+    )
+    for name, result in first.ood.items():
+        title = f"{result.group}/{name}" if result.group else name
+        yield _ood_group(title, result, _pick_set(name), ensembles)
+    for group, result in first.means.items():
+        # The mean over a single set repeats it.
+        if sum(group in (entry.group, "all") for entry in first.ood.values()) > 1:
+            yield _ood_group(f"OOD, mean of {group}", result, _pick_mean(group), ensembles)
+    yield ColumnGroup(
+        "cost",
+        [
+            Column("parameters", lambda r: r.cost.parameters, _count, "lower"),
+            Column("multiply-adds", lambda r: r.cost.multiply_adds, _count, "lower"),
+        ],
+    )
+
+
+def _ood_group(title: str, result: OodResult, pick: Callable[[ModelResult], OodResult], ensembles: bool) -> ColumnGroup:
+    return ColumnGroup(
+        # Average precision means nothing without the share of OOD samples, which a blind detector would score.
+        f"{title} ({100 * result.detection.ood_share:.0f} % OOD)",
+        [
+            Column("AUROC %", lambda r: pick(r).detection.auroc, _percent, "higher"),
+            Column("FPR95 %", lambda r: pick(r).detection.fpr95, _percent, "lower"),
+            Column("AUPR %", lambda r: pick(r).detection.aupr_out, _percent, "higher"),
+            *(_diversity(pick) if ensembles else []),
+        ],
+    )
+
+
+def _diversity(pick: Callable[[ModelResult], ModelResult | OodResult]) -> list[Column]:
+    return [
+        Column("MI", lambda r: pick(r).diversity.mutual_information, _plain),
+        Column("disagr.", lambda r: pick(r).diversity.disagreement, _plain),
+    ]
 
 
 def _pick_set(name: str) -> Callable[[ModelResult], OodResult]:
@@ -116,3 +156,8 @@ def _percent(value: float) -> str:
 
 def _plain(value: float) -> str:
     return f"{value:.3f}"
+
+
+def _count(value: float) -> str:
+    unit, name = next(((u, n) for u, n in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= u), (1, ""))
+    return f"{value / unit:.2f} {name}".rstrip()
