@@ -123,8 +123,7 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> 
     mean_logits = mean_over_members(scaled)
     return PredictionTable(
         prediction=prediction,
-        # Roundings of the mean can leave a sure prediction just above 1.
-        msp=np.minimum(mean.max(axis=-1), 1.0),
+        msp=mean.max(axis=-1),
         entropy=entr(mean).sum(axis=-1),
         expected_entropy=mean_over_members(entr(members).sum(axis=-1)),
         disagreement=_disagreement(scaled.argmax(axis=-1)),
@@ -139,8 +138,8 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> 
 def _compare(scaled: FloatArray, mean: FloatArray, prediction: IntArray, labels: IntArray) -> Outcomes:
     error = mean.copy()
     error[np.arange(len(labels)), labels] -= 1.0
-    # A label's mean probability can round to just above 1; a negative loss would be a lie.
-    nll = np.maximum(-label_log_probabilities(scaled, labels), 0.0)
+    # Subtracted from 0, the logarithm of a sure label is no loss of -0.0.
+    nll = 0.0 - label_log_probabilities(scaled, labels)
     return Outcomes(labels=labels, correct=prediction == labels, nll=nll, brier=np.square(error).sum(axis=-1))
 
 

@@ -93,15 +93,18 @@ def test_openood_and_our_accuracy_can_differ():
 
 
 def test_calibration_equals_torchmetrics_on_the_edges():
-    # Exact in float32 and on edges of four bins, 1 included.
-    probabilities = np.array([[1.0, 0, 0, 0], [0.75, 0.25, 0, 0], [0.5, 0.25, 0.25, 0], [0.25] * 4, [0.75, 0.25, 0, 0]])
-    labels = np.array([1, 0, 0, 2, 1])
+    # Exact in float32; 0.5, 0.75 and 1 lie on edges of four bins, each with a neighbour inside.
+    confidence = np.array([1.0, 0.875, 0.75, 0.625, 0.5, 0.4375])
+    probabilities = np.stack([confidence, *[(1 - confidence) / 3] * 3], axis=1)
+    labels = np.array([1, 0, 0, 0, 2, 0])
     theirs = multiclass_calibration_error(
         torch.from_numpy(probabilities), torch.from_numpy(labels), num_classes=4, n_bins=4
     )
 
-    ours = left_closed_calibration_error(probabilities.max(-1), labels == 0, bins=4)
+    ours = left_closed_calibration_error(confidence, labels == 0, bins=4)
     assert ours == pytest.approx(float(theirs), abs=1e-7)
+    # By hand: [0.25,0.5) 0.5625; [0.5,0.75) 0.375 - 0.5; [0.75,1) 0.125 + 0.25; 1 alone.
+    assert ours == pytest.approx((0.5625 + 0.125 + 0.375 + 1) / 6, abs=1e-15)
 
 
 def test_adaptive_calibration_equals_torch_uncertainty_with_ties(torch_uncertainty):

@@ -56,14 +56,21 @@ def test_no_temperature_nearby_or_far_is_better(ensemble, members):
     assert min(nll(other) for other in others) > fitted.nll_after
 
 
-def test_a_better_valley_than_the_nearest_is_found():
-    # One member always right, one always wrong by far: their mean's NLL has more than one valley.
-    logits = np.array([[[1.0, 0.0]] * 10, [[0.0, 200.0]] * 10])
-    labels = np.array([0] * 9 + [1])
+@pytest.mark.parametrize(
+    ("right", "wrong", "small", "large", "valley"),
+    [(4, 1, 0.1, 1000.0, 1157.6), (9, 2, 0.01, 100.0, 0.0113), (9, 2, 1.0, 10.0, 1.105)],
+)
+def test_the_deepest_of_several_valleys_is_found(right, wrong, small, large, valley):
+    # A member of small margins and one of large margins, each with errors of its own: one valley for each.
+    timid = np.array([[small, 0.0]] * (right + wrong))
+    bold = np.array([[large, 0.0]] * right + [[0.0, large]] * wrong)
+    logits, labels = np.array([timid, bold]), np.array([1] * wrong + [0] * right)
     fitted = fit_temperature(logits, labels)
 
-    losses = [classification_metrics(tabulate(logits, labels, t)).nll for t in np.geomspace(*BOUNDS, 400)]
-    assert fitted.nll_after <= min(losses) + 1e-6
+    losses = [classification_metrics(tabulate(logits, labels, t)).nll for t in np.geomspace(*BOUNDS, 600)]
+    assert sum(a > b < c for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)) == 2
+    assert fitted.nll_after <= min(losses)
+    assert fitted.temperature == pytest.approx(valley, rel=0.05)
 
 
 def test_a_single_network_predicts_the_same_classes(ensemble):
