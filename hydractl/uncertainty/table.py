@@ -138,7 +138,7 @@ def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> 
 def _compare(scaled: FloatArray, mean: FloatArray, prediction: IntArray, labels: IntArray) -> Outcomes:
     error = mean.copy()
     error[np.arange(len(labels)), labels] -= 1.0
-    # Subtracted from 0, the logarithm of a sure label is no loss of -0.0.
+    # Subtracted from 0: a unary minus would make the loss of a sure label -0.0.
     nll = 0.0 - label_log_probabilities(scaled, labels)
     return Outcomes(labels=labels, correct=prediction == labels, nll=nll, brier=np.square(error).sum(axis=-1))
 

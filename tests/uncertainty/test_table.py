@@ -125,6 +125,13 @@ def test_saturated_logits_stay_finite():
     assert table.outcomes.brier == pytest.approx([2, 0.5], abs=1e-15)
 
 
+def test_a_sure_and_right_prediction_has_a_loss_of_plain_zero():
+    nll = tabulate(np.array([[[1e4, -1e4]]]), np.array([0])).outcomes.nll
+
+    assert nll.tolist() == [0]
+    assert not np.signbit(nll).any()
+
+
 def test_members_that_hardly_differ_have_no_negative_mutual_information(generator):
     logits = generator.normal(size=(1, 500, 10)) + 1e-12 * generator.normal(size=(3, 500, 10))
     table = tabulate(logits)
