@@ -27,7 +27,7 @@ FILE_FORMATS = {
 
 FORM = "[NAME=]SOURCE[:SPLIT]"
 GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
-HUB_ID = re.compile(r"(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
+HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
 PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~\s][^/\\:=]*)=(?P<source>.*)", re.DOTALL)
 
 

@@ -72,5 +72,7 @@ def take(parts: Mapping[str, datasets.Dataset], request: str, where: str) -> dat
         pieces = instruction.to_absolute({name: len(part) for name, part in parts.items()})
     except (ValueError, AssertionError) as error:
         raise DataError(f"{where}:{request}: is no slice; write [:100], [100:200] or [:10%]") from error
-    chosen = [parts[piece.splitname].select(range(piece.from_, piece.to)) for piece in pieces]
+    # An empty range at the end is out of range to `select`, an empty list is not.
+    rows = [range(piece.from_, piece.to) if piece.from_ < piece.to else [] for piece in pieces]
+    chosen = [parts[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]
     return chosen[0] if len(chosen) == 1 else datasets.concatenate_datasets(chosen)

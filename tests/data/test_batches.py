@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hydractl.data.batches import Batch, make_batches
+from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder
+from hydractl.data.sources import Samples, open_data
+from hydractl.data.spec import parse_data_spec
+from hydractl.errors import DataError, OptionError
+from tests.data.conftest import image_folder, picture
+from tests.data.tokenizers_and_processors import bert_tokenizer, image_spec, text_spec, vit_files
+
+TEXTS = ["good", "a very good film", "bad film", "very " * 30, "film"]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Samples:
+    names = [f"{'cat' if at < 3 else 'dog'}/{at}.png" for at in range(7)]
+    return open_data(parse_data_spec(str(image_folder(tmp_path / "images", names))), "image")
+
+
+@pytest.fixture
+def preprocessor(tmp_path: Path) -> Preprocessor:
+    return preprocessor_from_folder(vit_files(tmp_path / "vit"), image_spec())
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return (
+        torch.equal(one.positions, other.positions)
+        and one.inputs.keys() == other.inputs.keys()
+        and all(torch.equal(one.inputs[name], other.inputs[name]) for name in one.inputs)
+        and (one.labels is None) == (other.labels is None)
+        and (one.labels is None or torch.equal(one.labels, other.labels))
+    )
+
+
+def test_images_in_their_order(images: Samples, preprocessor: Preprocessor) -> None:
+    batches = make_batches(images, preprocessor, 3)
+    assert len(batches) == 3
+    made = list(batches)
+    assert [batch.positions.tolist() for batch in made] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [batch.labels.tolist() for batch in made] == [[0, 0, 0], [1, 1, 1], [1]]
+    pixels = torch.cat([batch.inputs["pixel_values"] for batch in made])
+    assert torch.equal(pixels, preprocessor([picture(at) for at in range(7)])["pixel_values"])
+
+
+def test_can_be_gone_through_again(images: Samples, preprocessor: Preprocessor) -> None:
+    batches = make_batches(images, preprocessor, 4)
+    assert all(same(*pair) for pair in zip(batches, batches, strict=True))
+
+
+def test_samples_without_labels() -> None:
+    samples = Samples("x", "image", [picture(0)])
+    batch = next(iter(make_batches(samples, lambda images: {"n": torch.tensor(len(images))}, 9)))
+    assert batch.labels is None
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_ranks_share_out_the_same_batches(world_size: int, images: Samples, preprocessor: Preprocessor) -> None:
+    single = list(make_batches(images, preprocessor, 2))
+    ranks = [
+        list(make_batches(images, preprocessor, 2, rank=rank, world_size=world_size)) for rank in range(world_size)
+    ]
+    for at, batch in enumerate(single):
+        assert same(batch, ranks[at % world_size][at // world_size])
+    assert sum(map(len, ranks)) == len(single)
+
+
+@pytest.mark.parametrize(("workers", "batch_size"), [(1, 2), (2, 2), (2, 7)])
+def test_workers_make_the_same_batches(
+    workers: int, batch_size: int, images: Samples, preprocessor: Preprocessor
+) -> None:
+    expected = list(make_batches(images, preprocessor, batch_size))
+    made = list(make_batches(images, preprocessor, batch_size, workers=workers))
+    assert len(made) == len(expected)
+    assert all(same(*pair) for pair in zip(expected, made, strict=True))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_unreadable_image_is_one_line_from_a_worker_too(
+    workers: int, images: Samples, preprocessor: Preprocessor
+) -> None:
+    Path(images.inputs.encoded(slice(4, 5))[0][0]["path"]).write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"sample 4 \(.*4.png\): unreadable image") as caught:
+        list(make_batches(images, preprocessor, 2, workers=workers))
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
+    samples = Samples("x", "text", TEXTS, np.arange(5), tuple("abcde"))
+    batches = make_batches(samples, preprocessor, 2, workers=4)
+    assert batches.truncated == 1
+    made = list(batches)
+    assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
+    assert [batch.inputs["input_ids"].shape[1] for batch in made] == [16, 4, 3]
+    assert [batch.labels.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
+    assert torch.equal(made[1].inputs["input_ids"], preprocessor(["bad film", "good"])["input_ids"])
+    as_they_come = list(make_batches(samples, preprocessor, 2, by_length=False))
+    assert [batch.positions.tolist() for batch in as_they_come] == [[0, 1], [2, 3], [4]]
+
+
+def test_more_ranks_than_batches(images: Samples, preprocessor: Preprocessor) -> None:
+    batches = make_batches(images, preprocessor, 100, rank=1, world_size=2, workers=2)
+    assert len(batches) == 0
+    assert list(batches) == []
+
+
+def test_a_batch_size_below_one() -> None:
+    with pytest.raises(OptionError, match="batch size 0"):
+        make_batches(Samples("x", "image", [picture(0)]), lambda images: {}, 0)
+
+
+@pytest.mark.realdata
+def test_real_images_equal_transformers(data_folder: Path) -> None:
+    from transformers import AutoImageProcessor
+
+    checkpoint = data_folder.parent / "ckpt" / "vit_cifar10"
+    if not checkpoint.is_dir():
+        pytest.skip(f"no checkpoint in {checkpoint}")
+    preprocessor = preprocessor_from_folder(checkpoint, image_spec())
+    theirs = AutoImageProcessor.from_pretrained(checkpoint)
+    for source in ("cifar10:validation", "ood_textures", "ood_mnist"):
+        samples = open_data(parse_data_spec(str(data_folder / source)), "image", limit=64)
+        batch = next(iter(make_batches(samples, preprocessor, 64)))
+        reference = theirs([image.convert("RGB") for image in samples.inputs], return_tensors="pt")
+        assert torch.equal(batch.inputs["pixel_values"], reference["pixel_values"])

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import datasets
+import pytest
+from datasets import ClassLabel, Image, Value
+
+from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns
+from hydractl.errors import DataError
+
+TEXT, NUMBER, NAMED = Value("string"), Value("int64"), ClassLabel(names=["a", "b"])
+
+
+def choose(features: dict[str, object], modality: Modality, columns: Columns = Columns()) -> ChosenColumns:  # noqa: B008
+    empty = datasets.Dataset.from_dict({name: [] for name in features}, features=datasets.Features(features))
+    return choose_columns(empty, modality, columns, "data")
+
+
+@pytest.mark.parametrize(
+    ("features", "modality", "inputs", "label"),
+    [
+        ({"image": Image(), "label": NAMED}, "image", ("image",), "label"),
+        ({"img": Image(), "fine_label": NAMED}, "image", ("img",), "fine_label"),
+        ({"x": Image(), "text": TEXT}, "image", ("x",), None),
+        ({"image": Image(), "depth": Image()}, "image", ("image",), None),
+        ({"picture": {"bytes": Value("binary"), "path": TEXT}, "y": NUMBER}, "image", ("picture",), "y"),
+        ({"file_name": TEXT, "label": TEXT}, "image", ("file_name",), "label"),
+        ({"png": Image(), "cls": NUMBER, "__key__": TEXT}, "image", ("png",), "cls"),
+        ({"sentence": TEXT, "label": NUMBER, "idx": NUMBER}, "text", ("sentence",), "label"),
+        ({"review": TEXT, "stars": NUMBER}, "text", ("review",), None),
+        ({"title": TEXT, "text": TEXT, "label": NAMED}, "text", ("text",), "label"),
+        ({"premise": TEXT, "hypothesis": TEXT, "label": NAMED}, "text", ("premise", "hypothesis"), "label"),
+        ({"question": TEXT, "sentence": TEXT, "label": NAMED}, "text", ("question", "sentence"), "label"),
+        ({"text": TEXT, "label": TEXT}, "text", ("text",), "label"),
+        ({"text": TEXT, "label": NUMBER, "kind": NAMED}, "text", ("text",), "kind"),
+    ],
+)
+def test_detects(features: dict[str, object], modality: Modality, inputs: tuple[str, ...], label: str | None) -> None:
+    chosen = choose(features, modality)
+    assert (chosen.inputs, chosen.label) == (inputs, label)
+
+
+@pytest.mark.parametrize(
+    ("columns", "inputs"),
+    [
+        (Columns(text="b"), ("b",)),
+        (Columns(text="a,b"), ("a", "b")),
+        (Columns(text="c,d"), ("c,d",)),
+        (Columns(text="gone", strict=False), ("text",)),
+    ],
+)
+def test_a_named_column_wins(columns: Columns, inputs: tuple[str, ...]) -> None:
+    assert choose({"a": TEXT, "b": TEXT, "c,d": TEXT, "text": TEXT}, "text", columns).inputs == inputs
+
+
+def test_says_what_was_chosen() -> None:
+    assert str(choose({"text": TEXT, "label": NAMED}, "text")) == "input text; label label"
+    assert str(choose({"premise": TEXT, "hypothesis": TEXT}, "text")) == "input premise, hypothesis; no label"
+
+
+def test_why_there_is_no_label() -> None:
+    assert "has no label column among text (string)" in str(choose({"text": TEXT}, "text").label_problem)
+    two = choose({"img": Image(), "fine_label": NAMED, "coarse_label": NAMED}, "image")
+    assert two.label is None
+    assert "fine_label or coarse_label; name it with --label-column" in str(two.label_problem)
+
+
+@pytest.mark.parametrize(
+    ("features", "modality", "columns", "message"),
+    [
+        ({"text": TEXT}, "image", Columns(), r"no image column among text \(string\); name it with --image-column"),
+        ({"n": NUMBER}, "text", Columns(), r"no text column among n \(int64\); name it with --text-column"),
+        ({"left": Image(), "right": Image()}, "image", Columns(), "could be left or right; name it with --image-col"),
+        ({"a": TEXT, "b": TEXT}, "text", Columns(), "could be a or b; name it with --text-column"),
+        ({"a": TEXT}, "text", Columns(text="b"), r"has no column 'b', only a \(string\)"),
+        ({"a": TEXT}, "text", Columns(text="a,b"), "has no column 'b'"),
+        ({"a": TEXT, "b": TEXT, "c": TEXT}, "text", Columns(text="a,b,c"), "names 3 columns"),
+        ({"a": TEXT}, "text", Columns(label="b"), "has no column 'b'"),
+    ],
+)
+def test_refuses(features: dict[str, object], modality: Modality, columns: Columns, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        choose(features, modality, columns)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+from transformers.image_transforms import convert_to_rgb
+
+from hydractl.data.images import EncodedImages, decode_image, with_channels
+from hydractl.errors import DataError
+from tests.data.conftest import image_table, noise, picture
+
+RAMP = (np.arange(12, dtype=np.uint16) * 5000).reshape(3, 4)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> dict[str, object]:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return {"bytes": buffer.getvalue(), "path": "a.file"}
+
+
+def turned(orientation: int) -> dict[str, object]:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encoded(picture(0, 3, 5, 3), exif=exif)
+
+
+@pytest.mark.parametrize(("orientation", "quarters"), [(1, 0), (3, 2), (6, 3), (8, 1)])
+def test_exif_orientation_is_applied(orientation: int, quarters: int) -> None:
+    decoded = decode_image(turned(orientation), "sample 0")
+    np.testing.assert_array_equal(np.asarray(decoded), np.rot90(noise(0, 3, 5, 3), quarters))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_sixteen_bits_keep_their_upper_byte(kind: str) -> None:
+    decoded = decode_image(encoded(Image.fromarray(RAMP), kind), "sample 0")
+    np.testing.assert_array_equal(np.asarray(decoded), RAMP // 256)
+    assert np.asarray(with_channels(Image.fromarray(RAMP), 3))[2, 3].tolist() == [55_000 // 256] * 3
+
+
+def test_pixels_without_a_range_are_refused_by_sample() -> None:
+    for pixels in (RAMP.astype(np.float32), RAMP.astype(np.int32) * 7):
+        with pytest.raises(DataError, match=r"sample 3 \(a.file\): .*no agreed range"):
+            decode_image(encoded(Image.fromarray(pixels), "TIFF"), "sample 3")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV"])
+def test_rgb_is_that_of_transformers(mode: str) -> None:
+    image = picture(1, 5, 6, 4).convert("RGBA").convert(mode)
+    np.testing.assert_array_equal(np.asarray(with_channels(image, 3)), convert_to_rgb(image, return_numpy=True))
+
+
+def test_a_transparent_palette_is_laid_over_white() -> None:
+    image = decode_image(encoded(picture(2).convert("P"), transparency=0), "sample 0")
+    assert image.mode == "P"
+    np.testing.assert_array_equal(np.asarray(with_channels(image, 3)), convert_to_rgb(image, return_numpy=True))
+
+
+def test_one_channel() -> None:
+    grey = picture(3, 3, 4)
+    assert with_channels(grey, 1) is grey
+    assert np.asarray(with_channels(picture(4), 1)).shape == (3, 4)
+    clear = Image.new("RGBA", (1, 1), (0, 0, 0, 0))
+    assert with_channels(clear, 1).getpixel((0, 0)) == 255
+
+
+def test_the_first_frame_of_several() -> None:
+    frames = [picture(5, 3, 4).convert("P"), picture(6, 3, 4).convert("P")]
+    decoded = decode_image(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:]), "sample 0")
+    np.testing.assert_array_equal(np.asarray(with_channels(decoded, 1)), noise(5, 3, 4))
+
+
+def test_truncated_and_unreadable_images_are_named() -> None:
+    whole = encoded(picture(0, 40, 40, 3), "JPEG")["bytes"]
+    assert isinstance(whole, bytes)
+    for content, reason in ((whole[: len(whole) // 2], "truncated"), (b"", "cannot identify"), (b"GIF89a", "")):
+        with pytest.raises(DataError, match=rf"^data: sample 7 \(x.jpg\): unreadable image: .*{reason}") as caught:
+            decode_image({"bytes": content, "path": "x.jpg"}, "data: sample 7")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", [None, {"bytes": None, "path": None}])
+def test_a_missing_image_is_named(nothing: dict[str, object] | None) -> None:
+    with pytest.raises(DataError, match="data: sample 7: holds no image"):
+        decode_image(nothing, "data: sample 7")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"sample 7 \(.*gone.png\): unreadable image: .*No such file"):
+        decode_image({"bytes": None, "path": str(tmp_path / "gone.png")}, "sample 7")
+
+
+def test_a_column_is_a_sequence() -> None:
+    images = EncodedImages(image_table(4), "image", "data")
+    assert len(images) == 4
+    for at in (0, 3, -1, -4):
+        np.testing.assert_array_equal(np.asarray(images[at]), noise(at % 4, 3, 4, 3))
+    assert [np.asarray(image).tolist() for image in images[1:3]] == [noise(at, 3, 4, 3).tolist() for at in (1, 2)]
+    assert len(list(images)) == 4
+    with pytest.raises(IndexError):
+        images[4]
+
+
+def test_a_damaged_image_is_named_by_its_place() -> None:
+    table = datasets.Dataset.from_list([{"image": encoded(picture(0))}, {"image": {"bytes": b"x", "path": "b.png"}}])
+    images = EncodedImages(table, "image", "data")
+    with pytest.raises(DataError, match=r"data: sample 1 \(b.png\)"):
+        images[:]

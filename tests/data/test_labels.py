@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import datasets
+import numpy as np
+import pytest
+from datasets import ClassLabel, List, Value
+
+from hydractl.data.labels import match_labels, read_labels
+from hydractl.data.sources import Samples
+from hydractl.errors import DataError
+
+TWO = ClassLabel(names=["no", "yes"])
+
+
+@pytest.mark.parametrize(
+    ("values", "feature", "labels", "names"),
+    [
+        ([0, 1, None, -1], TWO, [0, 1, -1, -1], ("no", "yes")),
+        (["b", "a", "b", None, ""], Value("string"), [1, 0, 1, -1, -1], ("a", "b")),
+        ([3, 0, None], Value("int64"), [3, 0, -1], None),
+        ([True, False], Value("bool"), [1, 0], None),
+        ([1.0, None, float("nan"), 0.0], Value("float64"), [1, -1, -1, 0], None),
+    ],
+)
+def test_reads(values: list[object], feature: object, labels: list[int], names: tuple[str, ...] | None) -> None:
+    table = datasets.Dataset.from_dict({"x": values}, features=datasets.Features({"x": feature}))
+    read = read_labels(table, "x")
+    assert not isinstance(read, str)
+    assert read[0].tolist() == labels
+    assert read[1] == names
+
+
+@pytest.mark.parametrize(
+    ("values", "feature"),
+    [([0.5], Value("float32")), ([[1, 2]], List(Value("int64"))), ([1.0, float("inf")], Value("float64"))],
+)
+def test_says_what_is_no_class(values: list[object], feature: object) -> None:
+    table = datasets.Dataset.from_dict({"x": values}, features=datasets.Features({"x": feature}))
+    assert "not classes" in str(read_labels(table, "x"))
+
+
+def samples(labels: list[int] | None, names: tuple[str, ...] | None) -> Samples:
+    count = len(labels or [])
+    numbers = None if labels is None else np.array(labels, dtype=np.int64)
+    return Samples("data", "text", ["a"] * count, numbers, names)
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "expected"),
+    [
+        (("cat", "dog"), ("cat", "dog"), [0, 1]),
+        (("dog", "cat"), ("cat", "dog"), [1, 0]),
+        (("dog", "cat"), ("bird", "cat", "dog"), [2, 1]),
+        (("negative", "positive"), ("NEGATIVE", "POSITIVE"), [0, 1]),
+        (("sports car", "pick-up"), ("Pick_up", "sports_car"), [1, 0]),
+        (("a", "A"), ("A", "a"), [1, 0]),
+        (("crane", "crane"), ("crane", "crane"), [0, 1]),
+        (("1", "0"), ("0", "1"), [1, 0]),
+        (None, ("1", "0"), [1, 0]),
+    ],
+)
+def test_matches_by_name(names: tuple[str, ...] | None, model: tuple[str, ...], expected: list[int]) -> None:
+    matched = match_labels(samples([0, 1], names), model)
+    assert matched.labels is not None
+    assert matched.labels.tolist() == expected
+    assert matched.label_names == model
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [(None, [2, 0]), (("x", "y", "z"), [2, 0]), (("10", "5", "9"), [9, 10]), (("a", "b", "c"), [2, 0])],
+)
+def test_matches_by_index(names: tuple[str, ...] | None, expected: list[int]) -> None:
+    matched = match_labels(samples([2, 0], names), [f"LABEL_{i}" for i in range(11)], "index")
+    assert matched.labels is not None
+    assert matched.labels.tolist() == expected
+
+
+def test_a_gap_in_bare_numbers_is_no_class_missed() -> None:
+    matched = match_labels(samples([2, 1], None), ("1", "2"))
+    assert matched.labels is not None
+    assert matched.labels.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "model", "how", "message"),
+    [
+        ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"labels are \[cat, fox\], the model's are \[cat, dog\]"),
+        ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"no one match for \[fox\]"),
+        ([0, 1], ("cat", "dog"), ("LABEL_0", "LABEL_1"), "name", "no names: pass --match-labels index"),
+        ([0, 1], None, ("cat", "dog"), "name", "bare numbers, the model's are .*: pass --match-labels index"),
+        ([0, 1], ("a", "b"), ("A", "a", "B"), "name", r"no one match for \[a\]"),
+        (
+            [0, 2, 3],
+            None,
+            ("cat", "dog"),
+            "index",
+            "2 of 3 labels lie outside the model's classes 0 to 1, the largest is 3",
+        ),
+        ([0, -1, -1], ("cat", "dog"), ("cat", "dog"), "name", "2 of 3 samples have no label"),
+        (None, None, ("cat", "dog"), "name", "holds no labels"),
+        ([0], tuple(f"c{i}" for i in range(99)), ("cat",), "name", r"c11, \.\.\. \(99 in all\)"),
+    ],
+)
+def test_refuses(
+    labels: list[int] | None, names: tuple[str, ...] | None, model: tuple[str, ...], how: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        match_labels(samples(labels, names), model, how)

@@ -1,0 +1,183 @@
+"""Inputs equal, bit for bit, those of transformers' processors opened from the same folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoImageProcessor, AutoTokenizer
+
+from hydractl.checkpoint.preprocessing import read_preprocessing
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder, preprocessor_from_json
+from hydractl.errors import CheckpointError, DataError
+from tests.data.conftest import picture
+from tests.data.tokenizers_and_processors import (
+    bert_tokenizer,
+    bert_words,
+    clip_files,
+    image_spec,
+    text_spec,
+    vit_files,
+    zero_shot_spec,
+)
+
+SHAPES = [(8, 8, 3), (13, 7, 3), (5, 30, 3), (13, 7, 3), (1, 1, 3)]
+IMAGES = [picture(seed, *shape) for seed, shape in enumerate(SHAPES)]
+TEXTS = ["A good film.", "very", "badly, very badly. " * 9, "Goodest unknown word", "é A"]
+
+
+def embedded(folder: Path, spec: ModelSpec) -> Preprocessor:
+    """By way of the JSON of a manifest, as a copied file would bring it."""
+    files = json.loads(json.dumps(read_preprocessing(folder)))
+    return preprocessor_from_json(files, spec, "hydra.safetensors", {"model_type": "bert"})
+
+
+OPENERS = [preprocessor_from_folder, embedded]
+
+
+def equal(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize(
+    "write",
+    [
+        vit_files,
+        lambda folder: vit_files(folder, resample=3, do_rescale=False),
+        lambda folder: vit_files(folder, do_normalize=False),
+        lambda folder: vit_files(folder, image_mean=[0.5], image_std=[0.5]),
+        clip_files,
+    ],
+)
+def test_images(write: Callable[[Path], Path], opener: Callable[..., Preprocessor], tmp_path: Path) -> None:
+    ours = opener(write(tmp_path), image_spec())(IMAGES)
+    assert equal(ours, dict(AutoImageProcessor.from_pretrained(tmp_path)(IMAGES, return_tensors="pt")))
+
+
+def test_an_image_does_not_depend_on_its_batch(tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(clip_files(tmp_path), image_spec())
+    alone = torch.cat([preprocessor([image])["pixel_values"] for image in IMAGES])
+    assert torch.equal(preprocessor(IMAGES)["pixel_values"], alone)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
+def test_other_modes_are_made_rgb_as_transformers_makes_them(mode: str, tmp_path: Path) -> None:
+    images = [picture(seed, 9, 5, 4).convert("RGBA").convert(mode) for seed in range(2)]
+    ours = preprocessor_from_folder(vit_files(tmp_path), image_spec())(images)
+    theirs = AutoImageProcessor.from_pretrained(tmp_path)(images, do_convert_rgb=True, return_tensors="pt")
+    assert equal(ours, dict(theirs))
+
+
+def test_a_model_of_one_channel_gets_one(tmp_path: Path) -> None:
+    vit_files(tmp_path, image_mean=[0.3], image_std=[0.4])
+    grey = [image.convert("L") for image in IMAGES]
+    ours = preprocessor_from_folder(tmp_path, image_spec(channels=1))
+    assert ours(IMAGES)["pixel_values"].shape == (5, 1, 8, 8)
+    assert equal(ours(grey), dict(AutoImageProcessor.from_pretrained(tmp_path)(grey, return_tensors="pt")))
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("write", [bert_words, bert_tokenizer])
+def test_texts(write: Callable[[Path], Path], opener: Callable[..., Preprocessor], tmp_path: Path) -> None:
+    ours = opener(write(tmp_path), text_spec())
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    expected = theirs(TEXTS, padding=True, truncation=True, max_length=16, return_tensors="pt")
+    assert expected["input_ids"].shape == (5, 16)
+    assert equal(ours(TEXTS), dict(expected))
+
+
+def test_pairs_of_texts(tmp_path: Path) -> None:
+    ours = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    first, second = TEXTS[:3], ["a film", "bad " * 20, "very"]
+    expected = theirs(first, second, padding=True, truncation=True, max_length=16, return_tensors="pt")
+    assert expected["token_type_ids"].any()
+    assert equal(ours(list(zip(first, second, strict=True))), dict(expected))
+
+
+def test_a_zero_shot_model_has_both(tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(clip_files(tmp_path), zero_shot_spec())
+    prompts = ["a cat", "a photo of a cat on a mat"]
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    expected = theirs(prompts, padding=True, truncation=True, max_length=10, return_tensors="pt")
+    assert expected["input_ids"].shape == (2, 10)
+    assert equal(preprocessor(prompts), dict(expected))
+    assert preprocessor(IMAGES).keys() == {"pixel_values"}
+
+
+@pytest.mark.parametrize(
+    ("config", "longest"), [({}, 16), ({"model_max_length": 9}, 9), ({"model_max_length": 99}, 16)]
+)
+def test_the_shorter_of_two_limits_holds(config: dict[str, int], longest: int, tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path, **config), text_spec(positions=16))
+    assert preprocessor(TEXTS)["input_ids"].shape[1] == longest
+
+
+def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
+    assert preprocessor.text is not None
+    # [CLS] a good film . [SEP] / [CLS] very [SEP] / cut / [CLS] good ##est [UNK] [UNK] [SEP] / [CLS] [UNK] a [SEP]
+    lengths, truncated = preprocessor.text.lengths(TEXTS)
+    assert (lengths.tolist(), truncated) == ([6, 3, 16, 6, 4], 1)
+    pairs = [("a", "film"), ("very " * 20, "a"), ("a " * 7, "a " * 6), ("a " * 7, "a " * 7)]
+    lengths, truncated = preprocessor.text.lengths(pairs)
+    assert (lengths.tolist(), truncated) == ([5, 16, 16, 16], 2)
+
+
+def test_use_does_not_change_what_is_embedded(tmp_path: Path) -> None:
+    files = read_preprocessing(bert_tokenizer(tmp_path))
+    before = json.dumps(files)
+    preprocessor_from_json(files, text_spec(), "x")(TEXTS)
+    assert json.dumps(files) == before
+
+
+def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
+    folder = vit_files(tmp_path / "model")
+    settings = json.loads((folder / "preprocessor_config.json").read_text())
+    settings.update(image_processor_type="Mine", auto_map={"AutoImageProcessor": "mine.Mine"})
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
+    with pytest.raises(CheckpointError, match=r"preprocessor_config.json cannot be used"):
+        preprocessor_from_folder(folder, image_spec())
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "spec", "message"),
+    [
+        ({}, image_spec(), "has no preprocessor_config.json"),
+        ({}, text_spec(), "has no tokenizer.json"),
+        ({"../../evil.json": {}}, text_spec(), "unknown preprocessing files: ../../evil.json"),
+        ({"preprocessor_config.json": {"image_processor_type": "Nonsense"}}, image_spec(), "cannot be used"),
+        ({"tokenizer.json": {"version": "1.0"}}, text_spec(), "tokenizer.json cannot be used"),
+    ],
+)
+def test_missing_or_damaged_files(files: dict[str, object], spec: ModelSpec, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message) as caught:
+        preprocessor_from_json(files, spec, "model")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_of_another_model(tmp_path: Path) -> None:
+    vit_files(bert_tokenizer(tmp_path))
+    with pytest.raises(CheckpointError, match="normalises 3 channels, the model has 1"):
+        preprocessor_from_folder(tmp_path, image_spec(channels=1))
+    with pytest.raises(CheckpointError, match="tokenizer has 14 tokens, the model embeds 10"):
+        preprocessor_from_folder(tmp_path, text_spec(vocabulary=10))
+
+
+def test_images_that_do_not_fit_one_batch(tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(vit_files(tmp_path, do_resize=False), image_spec())
+    with pytest.raises(DataError, match="5 images do not fit one batch"):
+        preprocessor(IMAGES)
+
+
+@pytest.mark.parametrize(("samples", "message"), [(["a text"], "takes PIL images, not str"), ([], "not nothing")])
+def test_samples_of_another_kind(samples: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        preprocessor_from_folder(vit_files(tmp_path), image_spec())(samples)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from hydractl.data.seen import EXACT, overlap, sketch, union
+from hydractl.errors import ArtifactError
+
+HASHES = np.random.default_rng(0).integers(0, 2**64, size=3 * EXACT, dtype=np.uint64)
+
+
+def copied(entry: object) -> object:
+    return json.loads(json.dumps(entry))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1500, EXACT])
+def test_remembers_every_one_and_no_other(count: int) -> None:
+    entry = copied(sketch(HASHES[:count]))
+    assert overlap(entry, HASHES, "a") == count
+    assert overlap(entry, HASHES[count:], "a") == 0
+
+
+def test_is_small_and_the_same_in_any_order() -> None:
+    entry = sketch(HASHES[:1500])
+    assert len(json.dumps(entry)) < 7 * 1500
+    assert sketch(np.concatenate([HASHES[:1500][::-1], HASHES[:10]])) == {**entry, "samples": 1510}
+
+
+def test_extremes_of_the_range() -> None:
+    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
+    assert overlap(copied(sketch(ends)), np.append(HASHES[:9], ends), "a") == 2
+
+
+def test_of_many_samples_a_fair_draw() -> None:
+    entry = copied(sketch(HASHES))
+    assert overlap(entry, HASHES, "a") == EXACT
+    third = overlap(entry, HASHES[:EXACT], "a")
+    assert abs(third - EXACT / 3) < 5 * np.sqrt(EXACT * 2 / 9)
+
+
+def test_union_is_the_sketch_of_all() -> None:
+    parts = [sketch(HASHES[:100]), sketch(HASHES[50:200]), sketch(HASHES[:0])]
+    assert union(parts, "a") == sketch(HASHES[:200])
+    assert union([], "a") == sketch(HASHES[:0])
+
+
+def test_union_with_a_draw_stays_a_draw() -> None:
+    entry = union([sketch(HASHES), sketch(HASHES[:100])], "a")
+    assert overlap(entry, HASHES, "a") == EXACT
+    assert entry == sketch(HASHES)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None,
+        [],
+        {},
+        {"samples": 2, "complete": True},
+        {"samples": 2, "complete": True, "hashes": "%%%"},
+        {"samples": 2, "complete": True, "hashes": "aGVsbG8="},
+        {"samples": 2, "complete": True, "hashes": 5},
+        {**sketch(HASHES[:9]), "hashes": sketch(HASHES[:9])["hashes"][:-8]},
+        {**sketch(HASHES[:0]), "samples": 4},
+    ],
+)
+def test_a_damaged_record_is_refused(entry: object) -> None:
+    with pytest.raises(ArtifactError, match="^model: its record of samples used is damaged"):
+        overlap(entry, HASHES, "model")

@@ -1,0 +1,76 @@
+"""Preprocessing as checkpoints carry it, built offline, and model specs to go with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import CLIPImageProcessor, ViTImageProcessor
+
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Task, TextEmbeddings, TowerSpec
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "very", "##ly", "##est", ",", "."]
+SIZES = {"layers": 1, "heads": 1, "head_width": 8, "width": 8, "mlp_width": 8, "activation": "gelu", "norm_eps": 1e-6}
+
+
+def image_spec(channels: int = 3, task: Task = "image-classification") -> ModelSpec:
+    embeddings = ImageEmbeddings(channels, (8, 8), (4, 4), patch_bias=True, norm=False)
+    return ModelSpec(task, (TowerSpec("vision", embeddings=embeddings, **SIZES),), classes=2)
+
+
+def text_spec(positions: int = 16, vocabulary: int = len(WORDS)) -> ModelSpec:
+    embeddings = TextEmbeddings(vocabulary, positions, token_types=2, norm=True)
+    return ModelSpec("text-classification", (TowerSpec("text", embeddings=embeddings, **SIZES),), classes=2)
+
+
+def zero_shot_spec() -> ModelSpec:
+    text = TextEmbeddings(99, 12, token_types=0, norm=False)
+    towers = (*image_spec().towers, TowerSpec("text", embeddings=text, **SIZES))
+    return ModelSpec("zero-shot", towers, projection=8)
+
+
+def bert_words(folder: Path) -> Path:
+    """Only the word list, as the oldest BERT folders have it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    return folder
+
+
+def bert_tokenizer(folder: Path, **config: object) -> Path:
+    """tokenizer.json and tokenizer_config.json."""
+    folder.mkdir(exist_ok=True)
+    tokenizer = Tokenizer(models.WordPiece({word: at for at, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    named = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **named, **config}))
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    return folder
+
+
+def clip_files(folder: Path) -> Path:
+    """An image processor and a byte-pair tokenizer in its two old files."""
+    folder.mkdir(exist_ok=True)
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters), "ca", "cat</w>", "<|startoftext|>", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({token: at for at, token in enumerate(tokens)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nc a\nca t</w>\n")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "CLIPTokenizer", "model_max_length": 10}')
+    (folder / "config.json").write_text('{"model_type": "clip"}')
+    CLIPImageProcessor(size={"shortest_edge": 10}, crop_size={"height": 8, "width": 8}).save_pretrained(folder)
+    return folder
+
+
+def vit_files(folder: Path, **changes: object) -> Path:
+    """An image processor with odd means and a resize to 8 x 8 pixels."""
+    folder.mkdir(exist_ok=True)
+    settings = {"size": {"height": 8, "width": 8}, "image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.25]}
+    ViTImageProcessor(**{**settings, **changes}).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "vit"}')
+    return folder
