@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import datasets
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 from hydractl.errors import DataError
+
+if TYPE_CHECKING:
+    import datasets
 
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
@@ -68,6 +70,8 @@ class EncodedImages(Sequence[Image.Image]):
     """The images of a table's column, decoded when asked for; a slice reads its rows at once."""
 
     def __init__(self, table: datasets.Dataset, column: str, name: str) -> None:
+        import datasets  # here, since a model that is given images needs no tables, and this library loads slowly
+
         undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
         self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
 

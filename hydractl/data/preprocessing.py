@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES, read_prepr
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.checkpoint.tensors import read_json
 from hydractl.data.images import with_channels
-from hydractl.data.texts import Text
 from hydractl.errors import CheckpointError, DataError
+
+if TYPE_CHECKING:
+    from hydractl.data.texts import Text
 
 UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
 CHUNK = 1024  # texts measured at a time
