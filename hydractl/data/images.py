@@ -28,7 +28,7 @@ def decode_image(encoded: Mapping[str, Any] | None, where: str) -> Image.Image:
         DataError: no image, or one that is truncated or unreadable.
     """
     if not encoded or (encoded.get("bytes") is None and encoded.get("path") is None):
-        raise DataError(f"{where}: holds no image; --skip-bad leaves such samples out")
+        raise DataError(f"{where}: holds no image: remove the sample")
     data, path = encoded.get("bytes"), encoded.get("path")
     try:
         with Image.open(str(path) if data is None else BytesIO(data)) as image:
@@ -39,7 +39,7 @@ def decode_image(encoded: Mapping[str, Any] | None, where: str) -> Image.Image:
     except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
         named = f"{where} ({path})" if path else where
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"{named}: unreadable image: {reason}; --skip-bad leaves such samples out") from error
+        raise DataError(f"{named}: unreadable image: {reason}: repair or remove it") from error
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:

@@ -101,8 +101,7 @@ def open_data(
     inputs = _inputs(table, modality, chosen, where)
     if isinstance(inputs, list) and (empty := empty_texts(inputs)):
         raise DataError(
-            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {empty[0]}; "
-            "--skip-bad leaves them out"
+            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {empty[0]}: remove them"
         )
     samples = Samples(spec.name, modality, inputs, chosen_columns=chosen, notes=notes, skipped=skipped, hashes=hashes)
     return _with_labels(samples, table, chosen)

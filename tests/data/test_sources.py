@@ -62,7 +62,7 @@ def test_no_samples(tmp_path: Path) -> None:
 
 def test_empty_texts_are_counted_or_left_out(tmp_path: Path) -> None:
     path = texts(tmp_path / "a.csv", "a,0", ",1", '"  ",1', "d,1")
-    with pytest.raises(DataError, match="2 of 4 texts are empty, the first is sample 1; --skip-bad"):
+    with pytest.raises(DataError, match="2 of 4 texts are empty, the first is sample 1: remove them"):
         opened(path)
     samples = opened(path, skip_bad=True)
     assert samples.inputs == ["a", "d"]
