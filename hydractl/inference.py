@@ -71,7 +71,8 @@ class _Preprocessing:
 
     @cached_property
     def built(self) -> Preprocessor:
-        return preprocessor_from_json(self._checkpoint.preprocessing, self._checkpoint.spec, self._checkpoint.name)
+        checkpoint = self._checkpoint
+        return preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
 
     def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]:
         return self.built(samples)
