@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hydractl.data.batches import make_batches
@@ -69,7 +69,10 @@ def evaluate_model(
     labelled = match_labels(data.id, model.labels, data.match)
     id_table = predict_table(model, preprocessor, labelled, batch_size, on_batch)
     ood_tables = {
-        name: OodTable(predict_table(model, preprocessor, entry.samples, batch_size, on_batch), entry.group)
+        # Whatever labels an OOD set has, they are not of the model's classes.
+        name: OodTable(
+            predict_table(model, preprocessor, replace(entry.samples, labels=None), batch_size, on_batch), entry.group
+        )
         for name, entry in data.ood.items()
     }
     return measure(id_table, ood_tables, cost(model))
