@@ -18,10 +18,26 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     CLIPConfig,
+    CLIPForImageClassification,
     CLIPModel,
+    DeiTConfig,
+    DeiTForImageClassification,
+    DeiTForImageClassificationWithTeacher,
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersForImageClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
     PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    SiglipConfig,
+    SiglipForImageClassification,
     ViTConfig,
     ViTForImageClassification,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
 )
 
 transformers.logging.set_verbosity_error()
@@ -52,13 +68,47 @@ class Reference:
         return folder
 
 
-def _vit(**changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
-    config = ViTConfig(num_labels=CLASSES, **{"image_size": 12, "patch_size": 4, **SIZES, **changes})
-    size = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
-    return ViTForImageClassification(config), {"pixel_values": torch.randn(BATCH, config.num_channels, *size)}
+def _vit(
+    model: Any = ViTForImageClassification, config: Any = ViTConfig, **changes: Any
+) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    built = config(num_labels=CLASSES, **{"image_size": 12, "patch_size": 4, **SIZES, **changes})
+    size = built.image_size if isinstance(built.image_size, list | tuple) else (built.image_size,) * 2
+    return model(built), {"pixel_values": torch.randn(BATCH, built.num_channels, *size)}
 
 
-def _bert(padded: bool = True, types: bool = True, **changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+def _dinov2(**changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    return _vit(Dinov2ForImageClassification, Dinov2Config, **changes)
+
+
+def _vision_of(model: Any, config: Any, **changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    vision = {**SIZES, "image_size": 12, "patch_size": 4, **changes}
+    built = config(vision_config=vision, text_config=SIZES, num_labels=CLASSES)
+    return model(built), {"pixel_values": torch.randn(BATCH, 3, 12, 12)}
+
+
+def _roberta(
+    model: Any = RobertaForSequenceClassification, config: Any = RobertaConfig, padding: int = 1, **changes: Any
+) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    reference, inputs = _bert(model=model, config=config, pad_token_id=padding, **{"type_vocab_size": 1, **changes})
+    inputs["input_ids"] = torch.where(inputs["attention_mask"] == 0, padding, inputs["input_ids"].clamp(min=3))
+    # The padding id counts as padding for positions wherever it stands.
+    inputs["input_ids"][0, 3] = padding
+    return reference, {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
+
+
+def _distilbert(**changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    sizes = {"dim": 16, "n_layers": 3, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 32, "vocab_size": 60}
+    config = DistilBertConfig(num_labels=CLASSES, **sizes, **changes)
+    return DistilBertForSequenceClassification(config), _bert(types=False)[1]
+
+
+def _bert(
+    padded: bool = True,
+    types: bool = True,
+    model: Any = BertForSequenceClassification,
+    config: Any = BertConfig,
+    **changes: Any,
+) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     inputs = {"input_ids": torch.randint(1, BERT["vocab_size"], (BATCH, 9))}
     if padded:
         mask = torch.ones(BATCH, 9, dtype=torch.long)
@@ -67,7 +117,7 @@ def _bert(padded: bool = True, types: bool = True, **changes: Any) -> tuple[PreT
         inputs["attention_mask"] = mask
     if types:
         inputs["token_type_ids"] = torch.randint(0, 2, (BATCH, 9))
-    return BertForSequenceClassification(BertConfig(**{**BERT, **changes})), inputs
+    return model(config(**{**BERT, **changes})), inputs
 
 
 def _clip(eos: int = 59, padded: bool = True, **text: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
@@ -90,6 +140,14 @@ VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel, dict[str, Tensor]]]] = {
     "vit-wide-image": lambda: _vit(image_size=[8, 12], patch_size=[4, 2]),
     "vit-no-qkv-bias": lambda: _vit(qkv_bias=False),
     "vit-quick-gelu": lambda: _vit(hidden_act="quick_gelu", layer_norm_eps=1e-3),
+    "deit": lambda: _vit(DeiTForImageClassification, DeiTConfig),
+    "deit-distilled": lambda: _vit(DeiTForImageClassificationWithTeacher, DeiTConfig),
+    "dinov2": _dinov2,
+    "dinov2-two-channels-no-qkv-bias": lambda: _dinov2(num_channels=2, qkv_bias=False, mlp_ratio=3),
+    "dinov2-registers": lambda: _vit(
+        Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, num_register_tokens=3
+    ),
+    "siglip": lambda: _vision_of(SiglipForImageClassification, SiglipConfig),
     "bert": _bert,
     "bert-unpadded": lambda: _bert(padded=False, types=False),
     "bert-relu-one-type": lambda: _bert(types=False, hidden_act="relu", type_vocab_size=1),
@@ -97,8 +155,28 @@ VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel, dict[str, Tensor]]]] = {
     "clip-unpadded": lambda: _clip(padded=False),
     "clip-legacy-eos": lambda: _clip(eos=2),
     "clip-gelu": lambda: _clip(hidden_act="gelu"),
+    "clip-image": lambda: _vision_of(CLIPForImageClassification, CLIPConfig),
+    "clip-image-small-patches": lambda: _vision_of(CLIPForImageClassification, CLIPConfig, patch_size=3),
+    "roberta": _roberta,
+    "roberta-padding-0": lambda: _roberta(padding=0, type_vocab_size=2),
+    "xlm-roberta": lambda: _roberta(XLMRobertaForSequenceClassification, XLMRobertaConfig),
+    "distilbert": _distilbert,
+    "distilbert-relu": lambda: _distilbert(activation="relu"),
 }
-FAMILY_VARIANTS = ("vit", "bert", "clip")
+FAMILY_VARIANTS = (
+    "vit",
+    "deit",
+    "deit-distilled",
+    "dinov2",
+    "dinov2-registers",
+    "clip",
+    "clip-image",
+    "siglip",
+    "bert",
+    "roberta",
+    "xlm-roberta",
+    "distilbert",
+)
 
 
 def build_reference(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> Reference:

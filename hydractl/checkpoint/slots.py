@@ -46,8 +46,10 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
         table["logit_scale"] = Slot((), "projection")
     else:
         assert spec.classes is not None
-        table["classifier.weight"] = Slot((spec.classes, spec.towers[0].width), "classifier")
-        table["classifier.bias"] = Slot((spec.classes,), "classifier")
+        features = spec.towers[0].width if spec.distilled else spec.towers[0].features
+        for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
+            table[f"{name}.weight"] = Slot((spec.classes, features), "classifier")
+            table[f"{name}.bias"] = Slot((spec.classes,), "classifier")
     return table
 
 
@@ -72,8 +74,13 @@ def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
         yield f"{prefix}.patch.weight", slot(d, e.channels, *e.patch_size)
         if e.patch_bias:
             yield f"{prefix}.patch.bias", slot(d)
-        yield f"{prefix}.class_token", slot(d)
-        yield f"{prefix}.position", slot(e.tokens, d)
+        if e.class_token:
+            yield f"{prefix}.class_token", slot(d)
+        if e.distillation_token:
+            yield f"{prefix}.distillation_token", slot(d)
+        if e.registers:
+            yield f"{prefix}.registers", slot(e.registers, d)
+        yield f"{prefix}.position", slot(e.positions, d)
     else:
         yield f"{prefix}.word", slot(e.vocabulary, d)
         yield f"{prefix}.position", slot(e.positions, d)
@@ -93,6 +100,10 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
     yield f"{prefix}.attention.o.weight", Slot((d, rows), "attention", tower.name, layer, 1)
     yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
     yield from _affine(f"{prefix}.attention_norm", (d,), (d,), "norm", tower.name, layer)
+    if tower.layer_scale:
+        # What attention adds is its member's own, so the scale of it is too.
+        yield f"{prefix}.attention_scale", Slot((d,), "attention", tower.name, layer)
+        yield f"{prefix}.mlp_scale", Slot((d,), "mlp", tower.name, layer)
     yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), (tower.mlp_width,), "mlp", tower.name, layer)
     yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), (d,), "mlp", tower.name, layer)
     yield from _affine(f"{prefix}.mlp_norm", (d,), (d,), "norm", tower.name, layer)
@@ -113,8 +124,9 @@ def _affine(
 def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> tuple[int, ...]:
     """The shape under which a slot is stored.
 
-    Attention stores the kept heads of its members one after the other (of one member where shared) and an
-    output bias per member `[M, D]` (`[1, D]` where shared). Any other tensor gains a leading `[M, ...]` unless shared.
+    Attention stores the kept heads of its members one after the other (of one member where shared), and its
+    output bias and layer scale per member `[M, D]` (`[1, D]` where shared). Any other tensor gains a leading
+    `[M, ...]` unless shared.
     """
     members = len(next(iter(kept.values()))[0])
     copies = 1 if shared else members

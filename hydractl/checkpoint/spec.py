@@ -6,18 +6,33 @@ from dataclasses import dataclass
 from typing import Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
-Pool = Literal["first", "eos"]
+#: Which tokens a classifier reads: one or two of the first, the end of a text, the mean of an image's patches.
+Pool = Literal["first", "first+second", "first+mean", "mean", "eos"]
 
 
 @dataclass(frozen=True)
 class ImageEmbeddings:
-    """Patches of an image, a class token before them, learned positions added."""
+    """Patches of an image, with learned positions, after a few tokens of their own: class, distillation, registers."""
 
     channels: int
     image_size: tuple[int, int]  # height, width
     patch_size: tuple[int, int]
     patch_bias: bool
     norm: bool  # CLIP normalises before the first layer
+    class_token: bool = True
+    distillation_token: bool = False
+    registers: int = 0
+    unplaced: int = 0  # how many of the tokens before the patches, the last of them, have no position
+
+    @property
+    def prefix(self) -> int:
+        """How many tokens stand before the patches."""
+        return self.class_token + self.distillation_token + self.registers
+
+    @property
+    def positions(self) -> int:
+        """Rows of the table of positions."""
+        return self.prefix - self.unplaced + self.patches
 
     @property
     def patches(self) -> int:
@@ -25,7 +40,7 @@ class ImageEmbeddings:
 
     @property
     def tokens(self) -> int:
-        return self.patches + 1
+        return self.prefix + self.patches
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,12 @@ class TextEmbeddings:
     token_types: int  # 0 where the family has none
     norm: bool
     eos: int | None = None  # the id whose first place is pooled; None: the largest id of the sequence
+    padding: int | None = None  # RoBERTa counts positions from the one after this id, and none for padding itself
+
+    @property
+    def max_tokens(self) -> int:
+        """How many tokens a text may have."""
+        return self.positions - (0 if self.padding is None else self.padding + 1)
 
 
 @dataclass(frozen=True)
@@ -56,10 +77,17 @@ class TowerSpec:
     causal: bool = False
     qkv_bias: bool = True
     final_norm: bool = True
+    norm_tokens: bool = False  # the final norm comes before tokens are averaged, not after
+    layer_scale: bool = False  # what attention and MLP add is scaled, number by number
     pool: Pool = "first"
     pooler: str | None = None  # activation of a dense layer on the pooled token
     dropout: float = 0.0  # on hidden states, in training only
     attention_dropout: float = 0.0
+
+    @property
+    def features(self) -> int:
+        """The width of what is pooled."""
+        return self.width * (2 if self.pool in ("first+second", "first+mean") else 1)
 
 
 @dataclass(frozen=True)
@@ -67,7 +95,8 @@ class ModelSpec:
     """A classifier: its towers, and what turns pooled tokens into logits.
 
     `classes` counts the rows of the classifier; a zero-shot model has None and compares embeddings of
-    width `projection` instead.
+    width `projection` instead. A distilled model has two classifiers, one for each of two tokens, and answers with
+    the mean of their logits.
     """
 
     task: Task
@@ -75,6 +104,7 @@ class ModelSpec:
     classes: int | None = None
     projection: int | None = None
     classifier_dropout: float = 0.0
+    distilled: bool = False
 
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)

@@ -198,7 +198,7 @@ def _text_preprocessor(
 
 def _max_length(tokenizer: Any, embeddings: TextEmbeddings) -> int:
     named = int(tokenizer.model_max_length)
-    return min(named, embeddings.positions) if named < UNBOUNDED else embeddings.positions
+    return min(named, embeddings.max_tokens) if named < UNBOUNDED else embeddings.max_tokens
 
 
 def _unusable(where: str, file: str, folder: Path, error: Exception) -> CheckpointError:

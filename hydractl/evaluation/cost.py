@@ -55,5 +55,5 @@ def _one_sample(model: Hydra) -> dict[str, Tensor]:
 def _tokens(model: Hydra) -> int:
     embeddings = model.spec.towers[0].embeddings
     if isinstance(embeddings, TextEmbeddings):
-        return min(TEXT_TOKENS, embeddings.positions)
+        return min(TEXT_TOKENS, embeddings.max_tokens)
     return embeddings.tokens

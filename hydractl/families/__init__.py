@@ -1,8 +1,21 @@
 """The architectures this project reads, one file each."""
 
-from hydractl.families import bert, clip, vit
+from hydractl.families import bert, clip, deit, dinov2, distilbert, roberta, siglip, vit
 from hydractl.families.family import Family
 
-FAMILIES: tuple[Family, ...] = (vit.FAMILY, bert.FAMILY, clip.FAMILY)
+FAMILIES: tuple[Family, ...] = (
+    vit.FAMILY,
+    deit.FAMILY,
+    deit.DISTILLED,
+    dinov2.FAMILY,
+    dinov2.WITH_REGISTERS,
+    clip.FAMILY,
+    clip.IMAGE,
+    siglip.FAMILY,
+    bert.FAMILY,
+    roberta.FAMILY,
+    roberta.XLM,
+    distilbert.FAMILY,
+)
 
 __all__ = ["FAMILIES", "Family"]

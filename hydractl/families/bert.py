@@ -27,8 +27,19 @@ DEFAULTS = {
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     """The network a BERT config.json describes."""
+    dropout = "hidden_dropout_prob" if config["classifier_dropout"] is None else "classifier_dropout"
+    return ModelSpec(
+        "text-classification",
+        (tower(config),),
+        classes=len(read.labels(config)),
+        classifier_dropout=read.rate(config, dropout),
+    )
+
+
+def tower(config: Mapping[str, Any], padding: int | None = None) -> TowerSpec:
+    """The text tower of a BERT, or of a RoBERTa, which counts positions from its padding id."""
     width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
-    tower = TowerSpec(
+    return TowerSpec(
         name="text",
         layers=read.integer(config, "num_hidden_layers"),
         heads=heads,
@@ -42,6 +53,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
             positions=read.integer(config, "max_position_embeddings"),
             token_types=read.integer(config, "type_vocab_size"),
             norm=True,
+            padding=padding,
         ),
         pre_norm=False,
         final_norm=False,
@@ -49,16 +61,27 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
         dropout=read.rate(config, "hidden_dropout_prob"),
         attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
     )
-    dropout = "hidden_dropout_prob" if config["classifier_dropout"] is None else "classifier_dropout"
-    return ModelSpec(
-        "text-classification",
-        (tower,),
-        classes=len(read.labels(config)),
-        classifier_dropout=read.rate(config, dropout),
-    )
 
 
-LAYER = "bert.encoder.layer.{i}."
+def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
+    """What transformers calls the tensors of the model inside; `ends` says so of what follows its last layer."""
+    ours, theirs = "text.layers.{i}.", f"{model}.encoder.layer.{{i}}."
+    return {
+        "text.embeddings.word": f"{model}.embeddings.word_embeddings.weight",
+        "text.embeddings.position": f"{model}.embeddings.position_embeddings.weight",
+        "text.embeddings.token_type": f"{model}.embeddings.token_type_embeddings.weight",
+        "text.embeddings.norm": f"{model}.embeddings.LayerNorm",
+        ours + "attention.q": theirs + "attention.self.query",
+        ours + "attention.k": theirs + "attention.self.key",
+        ours + "attention.v": theirs + "attention.self.value",
+        ours + "attention.o": theirs + "attention.output.dense",
+        ours + "attention_norm": theirs + "attention.output.LayerNorm",
+        ours + "mlp.fc1": theirs + "intermediate.dense",
+        ours + "mlp.fc2": theirs + "output.dense",
+        ours + "mlp_norm": theirs + "output.LayerNorm",
+        **ends,
+    }
+
 
 FAMILY = Family(
     name="bert",
@@ -66,24 +89,7 @@ FAMILY = Family(
     model_type="bert",
     architectures=("BertForSequenceClassification",),
     read_spec=read_spec,
-    spellings=(
-        {
-            "text.embeddings.word": "bert.embeddings.word_embeddings.weight",
-            "text.embeddings.position": "bert.embeddings.position_embeddings.weight",
-            "text.embeddings.token_type": "bert.embeddings.token_type_embeddings.weight",
-            "text.embeddings.norm": "bert.embeddings.LayerNorm",
-            "text.layers.{i}.attention.q": LAYER + "attention.self.query",
-            "text.layers.{i}.attention.k": LAYER + "attention.self.key",
-            "text.layers.{i}.attention.v": LAYER + "attention.self.value",
-            "text.layers.{i}.attention.o": LAYER + "attention.output.dense",
-            "text.layers.{i}.attention_norm": LAYER + "attention.output.LayerNorm",
-            "text.layers.{i}.mlp.fc1": LAYER + "intermediate.dense",
-            "text.layers.{i}.mlp.fc2": LAYER + "output.dense",
-            "text.layers.{i}.mlp_norm": LAYER + "output.LayerNorm",
-            "text.pooler": "bert.pooler.dense",
-            "classifier": "classifier",
-        },
-    ),
+    spellings=(spelling("bert", {"text.pooler": "bert.pooler.dense", "classifier": "classifier"}),),
     defaults=DEFAULTS,
     demanded={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),

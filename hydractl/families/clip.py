@@ -1,8 +1,9 @@
-"""CLIP as a zero-shot classifier, as transformers writes it (`CLIPModel`): an image tower and a text tower."""
+"""CLIP as transformers writes it: zero-shot with two towers (`CLIPModel`), or its image tower with a classifier."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
@@ -36,15 +37,7 @@ LEGACY_EOS = 2  # configs written before transformers fixed the field: their mod
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     """The network a CLIP config.json describes."""
-    vision = _part(config, "vision_config", VISION_DEFAULTS)
-    text = _part(config, "text_config", TEXT_DEFAULTS)
-    image_embeddings = ImageEmbeddings(
-        channels=read.integer(vision, "num_channels"),
-        image_size=read.pair(vision, "image_size"),
-        patch_size=read.pair(vision, "patch_size"),
-        patch_bias=False,
-        norm=True,
-    )
+    text = part(config, "text_config", TEXT_DEFAULTS)
     text_embeddings = TextEmbeddings(
         vocabulary=read.integer(text, "vocab_size"),
         positions=read.integer(text, "max_position_embeddings"),
@@ -54,19 +47,43 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     )
     return ModelSpec(
         "zero-shot",
-        (_tower("vision", vision, image_embeddings), _tower("text", text, text_embeddings)),
+        (_vision_tower(config), tower("text", text, text_embeddings)),
         projection=read.integer(config, "projection_dim"),
     )
 
 
-def _part(config: Mapping[str, Any], key: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def read_image_spec(config: Mapping[str, Any]) -> ModelSpec:
+    """The image tower with a classifier, which reads the mean patch before the last norm."""
+    vision = replace(_vision_tower(config), pool="mean", final_norm=False)
+    return ModelSpec("image-classification", (vision,), classes=len(read.labels(config)))
+
+
+def _vision_tower(config: Mapping[str, Any]) -> TowerSpec:
+    vision = part(config, "vision_config", VISION_DEFAULTS)
+    return tower("vision", vision, image_embeddings(vision, patch_bias=False, norm=True))
+
+
+def image_embeddings(vision: Mapping[str, Any], patch_bias: bool, norm: bool) -> ImageEmbeddings:
+    """The embeddings a vision_config describes."""
+    return ImageEmbeddings(
+        channels=read.integer(vision, "num_channels"),
+        image_size=read.pair(vision, "image_size"),
+        patch_size=read.pair(vision, "patch_size"),
+        patch_bias=patch_bias,
+        norm=norm,
+    )
+
+
+def part(config: Mapping[str, Any], key: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of one tower, complete."""
     # Early CLIP configs repeat each part under `..._config_dict`, and that copy wins in transformers.
     return {**defaults, **(config.get(key) or {}), **(config.get(f"{key}_dict") or {})}
 
 
-def _tower(
+def tower(
     name: Literal["vision", "text"], part: Mapping[str, Any], embeddings: ImageEmbeddings | TextEmbeddings
 ) -> TowerSpec:
+    """The tower that a part's config describes."""
     width, heads = read.integer(part, "hidden_size"), read.integer(part, "num_attention_heads")
     return TowerSpec(
         name=name,
@@ -84,7 +101,8 @@ def _tower(
     )
 
 
-def _layers(tower: str) -> dict[str, str]:
+def layers(tower: str) -> dict[str, str]:
+    """What transformers calls the tensors of a tower's layers."""
     ours, theirs = f"{tower}.layers.{{i}}.", f"{tower}_model.encoder.layers.{{i}}."
     return {
         ours + "attention.q": theirs + "self_attn.q_proj",
@@ -98,6 +116,14 @@ def _layers(tower: str) -> dict[str, str]:
     }
 
 
+VISION = {
+    "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
+    "vision.embeddings.class_token": "vision_model.embeddings.class_embedding",
+    "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
+    "vision.embeddings.norm": "vision_model.pre_layrnorm",
+    **layers("vision"),
+}
+
 FAMILY = Family(
     name="clip",
     title="CLIP",
@@ -106,15 +132,11 @@ FAMILY = Family(
     read_spec=read_spec,
     spellings=(
         {
-            "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
-            "vision.embeddings.class_token": "vision_model.embeddings.class_embedding",
-            "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
-            "vision.embeddings.norm": "vision_model.pre_layrnorm",
-            **_layers("vision"),
+            **VISION,
             "vision.norm": "vision_model.post_layernorm",
             "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
             "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
-            **_layers("text"),
+            **layers("text"),
             "text.norm": "text_model.final_layer_norm",
             "vision.projection": "visual_projection",
             "text.projection": "text_projection",
@@ -123,4 +145,15 @@ FAMILY = Family(
     ),
     defaults={"projection_dim": 512},
     inert=(r"(vision|text)_model\.embeddings\.position_ids",),
+)
+IMAGE = Family(
+    name="clip-image",
+    title="CLIP image classifier",
+    model_type="clip",
+    architectures=("CLIPForImageClassification",),
+    read_spec=read_image_spec,
+    spellings=(VISION | {"classifier": "classifier"},),
+    defaults={},
+    # The norm that only the class token goes through, which this classifier does not read.
+    inert=(r"vision_model\.post_layernorm\.(weight|bias)", *FAMILY.inert),
 )

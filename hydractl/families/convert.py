@@ -71,7 +71,7 @@ def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, La
     tables = [{key: their_name(spelling, key) for key in expected} for spelling in family.spellings]
     table = max(tables, key=lambda t: sum(theirs in current for theirs in t.values()))
     if missing := sorted(theirs for theirs in table.values() if theirs not in current):
-        raise _missing_error(name, family, missing)
+        raise _missing_error(name, family, missing, table["classifier.weight"] if spec.classes else None)
     left = sorted(
         key
         for key in current.keys() - set(table.values())
@@ -95,8 +95,8 @@ def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> 
     return current
 
 
-def _missing_error(name: str, family: Family, missing: list[str]) -> CheckpointError:
-    if any(theirs.startswith("classifier.") for theirs in missing):
+def _missing_error(name: str, family: Family, missing: list[str], classifier: str | None) -> CheckpointError:
+    if classifier in missing:
         return CheckpointError(
             f"{name}: is a base {family.title} without a classifier: fine-tune it for classification first, "
             f"or save it as {family.architectures[0]}"

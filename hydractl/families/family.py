@@ -29,6 +29,7 @@ class Family:
     )  # fields with an effect not built here: the one value read
     inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
     legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
+    refused: Mapping[str, str] = field(default_factory=dict)  # architectures not read, and why
     modality: str = "image"
 
     def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:

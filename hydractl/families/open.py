@@ -15,6 +15,7 @@ from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.convert import from_transformers, model_spec
+from hydractl.families.refused import REFUSED
 
 
 def read_checkpoint(reference: str | Path) -> Checkpoint:
@@ -97,11 +98,17 @@ def find_family(name: str, config: Mapping[str, Any]) -> Family:
     families = [family for family in FAMILIES if family.model_type == kind]
     if not families:
         known = ", ".join(sorted({family.model_type for family in FAMILIES}))
+        if reason := REFUSED.get(str(kind)):
+            raise CheckpointError(f"{name}: model_type {kind!r} is not supported: {reason}; known are {known}")
         raise CheckpointError(f"{name}: model_type {kind!r} is not supported: known are {known}")
     architectures = config.get("architectures") or families[0].architectures
     for family in families:
         if set(architectures) & set(family.architectures):
             return family
+    for family in families:
+        for architecture in architectures:
+            if reason := family.refused.get(architecture):
+                raise CheckpointError(f"{name}: a {architecture} {reason}: use {family.architectures[0]}")
     wanted = " or ".join(a for family in families for a in family.architectures)
     raise CheckpointError(
         f"{name}: is a {', '.join(architectures)}, not a classifier this project reads: "

@@ -27,8 +27,13 @@ DEFAULTS = {
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     """The network a ViT config.json describes."""
+    return ModelSpec("image-classification", (tower(config),), classes=len(read.labels(config)))
+
+
+def tower(config: Mapping[str, Any], distillation_token: bool = False) -> TowerSpec:
+    """The vision tower of a ViT, or of a DeiT, which has one token more."""
     width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
-    tower = TowerSpec(
+    return TowerSpec(
         name="vision",
         layers=read.integer(config, "num_hidden_layers"),
         heads=heads,
@@ -43,23 +48,49 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
             patch_size=read.pair(config, "patch_size"),
             patch_bias=True,
             norm=False,
+            distillation_token=distillation_token,
         ),
         qkv_bias=bool(config["qkv_bias"]),
         dropout=read.rate(config, "hidden_dropout_prob"),
         attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
     )
-    return ModelSpec("image-classification", (tower,), classes=len(read.labels(config)))
 
 
-OUTSIDE = {
-    "vision.embeddings.patch": "vit.embeddings.patch_embeddings.projection",
-    "vision.embeddings.class_token": "vit.embeddings.cls_token",
-    "vision.embeddings.position": "vit.embeddings.position_embeddings",
-    "vision.norm": "vit.layernorm",
-    "classifier": "classifier",
-}
-SAVED = "vit.encoder.layer.{i}."  # what save_pretrained writes
-IN_MEMORY = "vit.layers.{i}."
+def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What save_pretrained calls the tensors of the model inside, and what they are called in memory."""
+    outside = {
+        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
+        "vision.embeddings.class_token": f"{model}.embeddings.cls_token",
+        "vision.embeddings.position": f"{model}.embeddings.position_embeddings",
+        "vision.norm": f"{model}.layernorm",
+        "classifier": "classifier",
+    }
+    ours, saved, in_memory = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}.", f"{model}.layers.{{i}}."
+    return (
+        outside
+        | {
+            ours + "attention.q": saved + "attention.attention.query",
+            ours + "attention.k": saved + "attention.attention.key",
+            ours + "attention.v": saved + "attention.attention.value",
+            ours + "attention.o": saved + "attention.output.dense",
+            ours + "attention_norm": saved + "layernorm_before",
+            ours + "mlp.fc1": saved + "intermediate.dense",
+            ours + "mlp.fc2": saved + "output.dense",
+            ours + "mlp_norm": saved + "layernorm_after",
+        },
+        outside
+        | {
+            ours + "attention.q": in_memory + "attention.q_proj",
+            ours + "attention.k": in_memory + "attention.k_proj",
+            ours + "attention.v": in_memory + "attention.v_proj",
+            ours + "attention.o": in_memory + "attention.o_proj",
+            ours + "attention_norm": in_memory + "layernorm_before",
+            ours + "mlp.fc1": in_memory + "mlp.fc1",
+            ours + "mlp.fc2": in_memory + "mlp.fc2",
+            ours + "mlp_norm": in_memory + "layernorm_after",
+        },
+    )
+
 
 FAMILY = Family(
     name="vit",
@@ -67,30 +98,7 @@ FAMILY = Family(
     model_type="vit",
     architectures=("ViTForImageClassification",),
     read_spec=read_spec,
-    spellings=(
-        OUTSIDE
-        | {
-            "vision.layers.{i}.attention.q": SAVED + "attention.attention.query",
-            "vision.layers.{i}.attention.k": SAVED + "attention.attention.key",
-            "vision.layers.{i}.attention.v": SAVED + "attention.attention.value",
-            "vision.layers.{i}.attention.o": SAVED + "attention.output.dense",
-            "vision.layers.{i}.attention_norm": SAVED + "layernorm_before",
-            "vision.layers.{i}.mlp.fc1": SAVED + "intermediate.dense",
-            "vision.layers.{i}.mlp.fc2": SAVED + "output.dense",
-            "vision.layers.{i}.mlp_norm": SAVED + "layernorm_after",
-        },
-        OUTSIDE
-        | {
-            "vision.layers.{i}.attention.q": IN_MEMORY + "attention.q_proj",
-            "vision.layers.{i}.attention.k": IN_MEMORY + "attention.k_proj",
-            "vision.layers.{i}.attention.v": IN_MEMORY + "attention.v_proj",
-            "vision.layers.{i}.attention.o": IN_MEMORY + "attention.o_proj",
-            "vision.layers.{i}.attention_norm": IN_MEMORY + "layernorm_before",
-            "vision.layers.{i}.mlp.fc1": IN_MEMORY + "mlp.fc1",
-            "vision.layers.{i}.mlp.fc2": IN_MEMORY + "mlp.fc2",
-            "vision.layers.{i}.mlp_norm": IN_MEMORY + "layernorm_after",
-        },
-    ),
+    spellings=spellings("vit"),
     defaults=DEFAULTS,
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),

@@ -13,6 +13,7 @@ from hydractl.errors import DataError
 from hydractl.model.linear import LayerNorm, Linear, empty
 
 Shapes = Mapping[str, tuple[int, ...]]
+PREFIX = ("class_token", "distillation_token", "registers")  # before the patches, in this order
 
 
 def _norm(tower: TowerSpec, shapes: Shapes) -> nn.Module:
@@ -23,7 +24,7 @@ def _norm(tower: TowerSpec, shapes: Shapes) -> nn.Module:
 
 
 class PatchEmbeddings(nn.Module):
-    """Patches through one linear map, a class token in front, positions added."""
+    """Patches through one linear map, class token and the like in front, positions added."""
 
     def __init__(self, tower: TowerSpec, shapes: Shapes) -> None:
         super().__init__()
@@ -31,7 +32,9 @@ class PatchEmbeddings(nn.Module):
         prefix = f"{tower.name}.embeddings"
         self.spec = tower.embeddings
         self.patch = Linear(shapes[f"{prefix}.patch.weight"], shapes.get(f"{prefix}.patch.bias"))
-        self.class_token = empty(shapes[f"{prefix}.class_token"])
+        for name in PREFIX:
+            if f"{prefix}.{name}" in shapes:
+                self.register_parameter(name, empty(shapes[f"{prefix}.{name}"]))
         self.position = empty(shapes[f"{prefix}.position"])
         self.norm = _norm(tower, shapes)
         self.dropout = nn.Dropout(tower.dropout)
@@ -42,12 +45,23 @@ class PatchEmbeddings(nn.Module):
         if tuple(pixel_values.shape[1:]) != expected:
             raise DataError(f"images of shape {list(pixel_values.shape[1:])} for a model of {list(expected)}")
         x = self._patches(pixel_values.to(self.patch.weight.dtype))
-        token = self.class_token.view(-1, 1, 1, self.class_token.shape[-1])  # [G,1,1,D]
-        groups = max(len(token), len(x))
-        x = torch.cat([token.expand(groups, x.shape[1], 1, -1), x.expand(groups, -1, -1, -1)], 2)
-        x = x + self.position.view(-1, 1, *self.position.shape[-2:])
-        y: Tensor = self.dropout(self.norm(x))
+        tokens = [self._token(name, x.shape[-1]) for name in PREFIX if name in self._parameters]
+        groups = max(map(len, [x, *tokens]))
+        x = torch.cat([token.expand(groups, x.shape[1], -1, -1) for token in [*tokens, x]], 2)
+        y: Tensor = self.dropout(self.norm(x + self._positions()))
         return y
+
+    def _token(self, name: str, width: int) -> Tensor:
+        registers = self.spec.registers if name == "registers" else 1
+        return self.get_parameter(name).view(-1, 1, registers, width)  # [G,1,1 or R,D]
+
+    def _positions(self) -> Tensor:
+        table = self.position.view(-1, 1, *self.position.shape[-2:])  # [G,1,T,D]
+        if not self.spec.unplaced:
+            return table
+        placed, patches = table.split([self.spec.prefix - self.spec.unplaced, self.spec.patches], 2)
+        nowhere = table.new_zeros(len(table), 1, self.spec.unplaced, table.shape[-1])
+        return torch.cat([placed, nowhere, patches], 2)
 
     def _patches(self, pixel_values: Tensor) -> Tensor:
         weight: Tensor = self.patch.weight
@@ -84,16 +98,21 @@ class TokenEmbeddings(nn.Module):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Ids `[B,T]` to `[G,B,T,D]`; no sentence types mean the first type everywhere."""
         tokens = input_ids.shape[1]
-        if tokens > self.spec.positions:
-            raise DataError(f"a text of {tokens} tokens for a model of at most {self.spec.positions}: truncate it")
+        if tokens > self.spec.max_tokens:
+            raise DataError(f"a text of {tokens} tokens for a model of at most {self.spec.max_tokens}: truncate it")
         x = _look_up(self.word, input_ids)
         if self.token_type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             x = x + _look_up(self.token_type, types)
-        position = self.position[..., :tokens, :]
-        x = x + position.view(-1, 1, *position.shape[-2:])
-        y: Tensor = self.dropout(self.norm(x))
+        y: Tensor = self.dropout(self.norm(x + self._positions(input_ids)))
         return y
+
+    def _positions(self, input_ids: Tensor) -> Tensor:
+        if self.spec.padding is None:
+            position = self.position[..., : input_ids.shape[1], :]
+            return position.view(-1, 1, *position.shape[-2:])  # [G,1,T,D]
+        counts = (input_ids != self.spec.padding).long()
+        return _look_up(self.position, counts.cumsum(1) * counts + self.spec.padding)  # [G,B,T,D]
 
 
 def _look_up(table: Tensor, ids: Tensor) -> Tensor:

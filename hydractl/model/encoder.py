@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
 from hydractl.model.attention import FusedAttention
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.linear import LayerNorm, Linear
+from hydractl.model.linear import LayerNorm, Linear, empty
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -47,6 +47,9 @@ class Mlp(nn.Module):
 class Layer(nn.Module):
     """One encoder layer, pre-norm (ViT, CLIP) or post-norm (BERT)."""
 
+    attention_scale: Tensor | None
+    mlp_scale: Tensor | None
+
     def __init__(self, tower: TowerSpec, index: int, counts: tuple[int, ...], shapes: Shapes) -> None:
         super().__init__()
         prefix = f"{tower.name}.layers.{index}"
@@ -56,6 +59,9 @@ class Layer(nn.Module):
         self.mlp = Mlp(tower, f"{prefix}.mlp", shapes)
         self.mlp_norm = _norm(tower, f"{prefix}.mlp_norm", shapes)
         self.dropout = nn.Dropout(tower.dropout)
+        for name in ("attention_scale", "mlp_scale"):
+            scale = empty(shapes[f"{prefix}.{name}"]) if tower.layer_scale else None
+            self.register_parameter(name, scale)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[G,B,T,D]` to `[G,B,T,D]`."""
@@ -69,13 +75,17 @@ class Layer(nn.Module):
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
         """The layer's result, given the hidden state it started from and its attention output."""
-        x = x + self.dropout(attended)
+        x = x + _scaled(self.dropout(attended), self.attention_scale)
         if self.pre_norm:
-            x = x + self.dropout(self.mlp(self.mlp_norm(x)))
+            x = x + _scaled(self.dropout(self.mlp(self.mlp_norm(x))), self.mlp_scale)
         else:
             x = self.attention_norm(x)
             x = self.mlp_norm(x + self.dropout(self.mlp(x)))
         return x
+
+
+def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
+    return x if scale is None else x * scale.view(-1, 1, 1, scale.shape[-1])  # [G,1,1,D]
 
 
 def _norm(tower: TowerSpec, prefix: str, shapes: Shapes) -> LayerNorm:
@@ -120,20 +130,31 @@ class Tower(nn.Module):
         return x
 
     def pool(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
-        """The pooled token `[G,B,D]` of a last hidden state, normed and through the pooler where there is one."""
-        # A norm works on each token alone, so only the pooled one needs it.
-        pooled: Tensor = self.norm(self._pooled_token(x, input_ids))
+        """What is pooled `[G,B,D]` of a last hidden state, normed and through the pooler where there is one.
+
+        Where two tokens are pooled they lie side by side, `[G,B,2*D]`.
+        """
+        if self.spec.norm_tokens:
+            pooled = self._pooled(self.norm(x), input_ids)
+        else:  # a norm works on each token alone, so only those pooled need it
+            pooled = self.norm(self._pooled(x, input_ids))
         if self.pooler is not None and self.spec.pooler is not None:
             pooled = ACTIVATIONS[self.spec.pooler](self.pooler(pooled))
-        return pooled
+        flat: Tensor = pooled.flatten(2)
+        return flat
 
-    def _pooled_token(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
-        if self.spec.pool == "first":
-            return x[:, :, 0]
-        assert input_ids is not None and isinstance(self.spec.embeddings, TextEmbeddings)
-        eos = self.spec.embeddings.eos
+    def _pooled(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
+        """The one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
+        pool, embeddings = self.spec.pool, self.spec.embeddings
+        if pool in ("first", "first+second"):
+            return x[:, :, : 1 if pool == "first" else 2]
+        if isinstance(embeddings, ImageEmbeddings):
+            mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
+            return mean if pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
+        assert input_ids is not None
+        eos = embeddings.eos
         place = input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1)  # [B]
-        return x[:, torch.arange(len(place), device=x.device), place]
+        return x[:, torch.arange(len(place), device=x.device), place, None]
 
 
 def _counts(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> tuple[int, ...]:

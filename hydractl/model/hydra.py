@@ -66,6 +66,8 @@ class Hydra(nn.Module):
 
     vision: Tower
     text: Tower
+    classifier: Linear
+    distillation_classifier: Linear
 
     def __init__(
         self, spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], shapes: Mapping[str, tuple[int, ...]]
@@ -82,7 +84,8 @@ class Hydra(nn.Module):
                 module.add_module("projection", Linear(shapes[f"{tower.name}.projection.weight"], None))
         else:
             self.dropout = nn.Dropout(spec.classifier_dropout)
-            self.classifier = Linear(shapes["classifier.weight"], shapes["classifier.bias"])
+            for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
+                self.add_module(name, Linear(shapes[f"{name}.weight"], shapes[f"{name}.bias"]))
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
@@ -113,7 +116,17 @@ class Hydra(nn.Module):
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
         else:
             pooled = self.text.forward_text(_given(input_ids, "input_ids"), attention_mask, token_type_ids)
-        return self._finish(self.classifier(self.dropout(pooled)))
+        return self._finish(self.classify(pooled))
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Logits `[G,B,C]` of what a tower pooled, `[G,B,D]`."""
+        pooled = self.dropout(pooled)
+        if self.spec.distilled:
+            first, second = pooled.chunk(2, -1)
+            pair: Tensor = self.classifier(first) + self.distillation_classifier(second)
+            return pair / 2
+        logits: Tensor = self.classifier(pooled)
+        return logits
 
     def _zero_shot(self, pixel_values: Tensor | None, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
         images = self.embed("vision", self.vision.forward_image(_given(pixel_values, "pixel_values")))

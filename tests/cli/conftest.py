@@ -13,8 +13,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizer, ViTConfig, ViTForImageClassification
-from transformers import ViTImageProcessor
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizer,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTImageProcessor,
+)
 
 from hydractl.cli.main import run
 

@@ -128,5 +128,3 @@ def test_no_colours_and_no_progress_in_a_pipe(vit: Path) -> None:
     done = subprocess.run([*HYDRACTL, "inspect", vit], capture_output=True, text=True, check=True)
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
-
-

@@ -11,14 +11,31 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import BertConfig, BertModel, CLIPConfig, CLIPTextConfig, CLIPVisionConfig, ViTConfig
+from transformers import (
+    BertConfig,
+    BertModel,
+    CLIPConfig,
+    CLIPTextConfig,
+    CLIPVisionConfig,
+    DeiTConfig,
+    Dinov2Config,
+    Dinov2WithRegistersConfig,
+    DistilBertConfig,
+    RobertaConfig,
+    SiglipConfig,
+    SiglipModel,
+    SiglipVisionConfig,
+    ViTConfig,
+    XLMRobertaConfig,
+)
 
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OutputError
-from hydractl.families import bert, clip, vit
+from hydractl.families import bert, clip, deit, dinov2, distilbert, roberta, siglip, vit
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from tests.conftest import BERT, Reference, build_reference
+from tests.conftest import SIZES as SMALL
 
 State = dict[str, Tensor]
 
@@ -140,7 +157,8 @@ BAD_CONFIGS = {
         {"position_embedding_type": "relative_key"},
         "position_embedding_type is 'relative_key'",
     ),
-    "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: known are bert, clip, "),
+    "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: its attention works in windows"),
+    "unknown family": ("vit", {"model_type": "x"}, "model_type 'x' is not supported: known are bert, clip, deit, "),
     "task": (
         "bert",
         {"architectures": ["BertForTokenClassification"]},
@@ -179,6 +197,13 @@ def test_config_without_defaults_reads_as_transformers_reads_it(tmp_path: Path) 
         (clip.TEXT_DEFAULTS, CLIPTextConfig()),
         (clip.FAMILY.defaults, CLIPConfig()),
         (vit.FAMILY.demanded, ViTConfig()),
+        (deit.FAMILY.defaults, DeiTConfig()),
+        (dinov2.FAMILY.defaults | dinov2.FAMILY.demanded, Dinov2Config()),
+        (dinov2.WITH_REGISTERS.defaults | dinov2.WITH_REGISTERS.demanded, Dinov2WithRegistersConfig()),
+        (siglip.VISION_DEFAULTS, SiglipVisionConfig()),
+        (distilbert.FAMILY.defaults, DistilBertConfig()),
+        (roberta.FAMILY.defaults, RobertaConfig()),
+        (roberta.XLM.defaults, XLMRobertaConfig()),
         ({k: v for k, v in bert.FAMILY.demanded.items() if k != "position_embedding_type"}, BertConfig()),
     ],
 )
@@ -192,6 +217,9 @@ INERT = {
     "encoder_stride", "pooler_output_size", "pooler_act",  # of parts a classifier does not have
     "use_cache", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id",  # of generation
     "vision_config", "text_config",  # read one by one
+    "layerscale_value", "drop_path_rate", "sinusoidal_pos_embds", "qa_dropout",  # only before or in training
+    "use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices",  # of other tasks
+    "vision_use_head",  # of the zero-shot model
 }  # fmt: skip
 
 
@@ -199,6 +227,14 @@ INERT = {
     ("known", "theirs"),
     [
         (vit.FAMILY.defaults, ViTConfig),
+        (deit.FAMILY.defaults, DeiTConfig),
+        (dinov2.FAMILY.defaults | dinov2.FAMILY.demanded, Dinov2Config),
+        (dinov2.WITH_REGISTERS.defaults | dinov2.WITH_REGISTERS.demanded, Dinov2WithRegistersConfig),
+        (siglip.VISION_DEFAULTS, SiglipVisionConfig),
+        (siglip.FAMILY.defaults, SiglipConfig),
+        (distilbert.FAMILY.defaults, DistilBertConfig),
+        (roberta.FAMILY.defaults | roberta.FAMILY.demanded, RobertaConfig),
+        (roberta.XLM.defaults | roberta.XLM.demanded, XLMRobertaConfig),
         (bert.FAMILY.defaults | bert.FAMILY.demanded, BertConfig),
         (clip.VISION_DEFAULTS | clip.FAMILY.defaults, CLIPVisionConfig),
         (clip.TEXT_DEFAULTS | clip.FAMILY.defaults, CLIPTextConfig),
@@ -215,6 +251,21 @@ def test_base_model_says_what_to_do(tmp_path: Path) -> None:
     BertModel(BertConfig(**sizes)).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="is a BertModel, not a classifier"):
         read_checkpoint(tmp_path)
+
+
+def test_siglip_with_its_own_pooling_is_refused_by_name(tmp_path: Path) -> None:
+    config = SiglipConfig(vision_config={**SMALL, "image_size": 12, "patch_size": 4}, text_config=SMALL)
+    SiglipModel(config).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match="pools with an attention of its own"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("base", ["dinov2", "dinov2-registers"])
+def test_gated_mlps_are_refused_by_name(base: str, tmp_path: Path) -> None:
+    folder = build_reference(base).save(tmp_path)
+    edit_config(folder, use_swiglu_ffn=True)
+    with pytest.raises(CheckpointError, match="use_swiglu_ffn is True, which is not supported"):
+        read_checkpoint(folder)
 
 
 def test_outputs_are_not_overwritten(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import Head, member_heads
@@ -17,21 +18,26 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import Reference, build_reference
 
-OUTPUT_PROJECTIONS = {
-    "vit": "vit.layers.{layer}.attention.o_proj",
-    "bert": "bert.encoder.layer.{layer}.attention.output.dense",
-    "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
-}
+OUTPUT_PROJECTIONS = ("attention.o_proj", "attention.output.dense", "self_attn.out_proj", "attention.out_lin")
+
+
+def output_projection(reference: Reference, head: Head) -> nn.Linear:
+    """The layer of transformers' own model whose columns belong to the heads of one layer."""
+    [name] = [
+        name
+        for name, _ in reference.model.named_modules()
+        if name.endswith(tuple(f".{head.layer}.{ending}" for ending in OUTPUT_PROJECTIONS))
+        and (head.tower in name or "logit_scale" not in reference.model.state_dict())
+    ]
+    return reference.model.get_submodule(name)
 
 
 def zero_heads(reference: Reference, heads: Iterable[Head], width_of: dict[str, int]) -> None:
     """Turns heads off in transformers' own model, as Algorithm 1 does."""
-    template = OUTPUT_PROJECTIONS[reference.name.split("-")[0]]
     with torch.no_grad():
         for head in heads:
-            module = reference.model.get_submodule(template.format(tower=head.tower, layer=head.layer))
             width = width_of[head.tower]
-            module.weight[:, head.head * width : (head.head + 1) * width] = 0
+            output_projection(reference, head).weight[:, head.head * width : (head.head + 1) * width] = 0
 
 
 def head_sets(heads: list[Head]) -> dict[str, list[Head]]:

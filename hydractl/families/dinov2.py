@@ -1,0 +1,116 @@
+"""DINOv2 with a classifier, as transformers writes it, with registers or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.families import config as read
+from hydractl.families.family import Family
+
+DEFAULTS = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "mlp_ratio": 4,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "layer_norm_eps": 1e-6,
+    "image_size": 224,
+    "patch_size": 14,
+    "num_channels": 3,
+    "qkv_bias": True,
+}
+
+
+def read_spec(config: Mapping[str, Any]) -> ModelSpec:
+    """The network a DINOv2 config.json describes: class token and mean patch, side by side, are classified."""
+    width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
+    registers = config.get("num_register_tokens", 0)
+    tower = TowerSpec(
+        name="vision",
+        layers=read.integer(config, "num_hidden_layers"),
+        heads=heads,
+        head_width=read.head_width(config, width, heads),
+        width=width,
+        mlp_width=int(width * config["mlp_ratio"]),
+        activation=read.activation(config),
+        norm_eps=config["layer_norm_eps"],
+        embeddings=ImageEmbeddings(
+            channels=read.integer(config, "num_channels"),
+            image_size=read.pair(config, "image_size"),
+            patch_size=read.pair(config, "patch_size"),
+            patch_bias=True,
+            norm=False,
+            registers=registers,
+            unplaced=registers,
+        ),
+        qkv_bias=bool(config["qkv_bias"]),
+        norm_tokens=True,
+        layer_scale=True,
+        pool="first+mean",
+        dropout=read.rate(config, "hidden_dropout_prob"),
+        attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
+    )
+    return ModelSpec("image-classification", (tower,), classes=len(read.labels(config)))
+
+
+def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What save_pretrained calls the tensors of the model inside, and what they are called in memory."""
+    ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
+    common = {
+        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
+        "vision.embeddings.class_token": f"{model}.embeddings.cls_token",
+        "vision.embeddings.registers": f"{model}.embeddings.register_tokens",
+        "vision.embeddings.position": f"{model}.embeddings.position_embeddings",
+        ours + "attention_norm": theirs + "norm1",
+        ours + "attention_scale": theirs + "layer_scale1.lambda1",
+        ours + "mlp.fc1": theirs + "mlp.fc1",
+        ours + "mlp.fc2": theirs + "mlp.fc2",
+        ours + "mlp_norm": theirs + "norm2",
+        ours + "mlp_scale": theirs + "layer_scale2.lambda1",
+        "vision.norm": f"{model}.layernorm",
+        "classifier": "classifier",
+    }
+    return (
+        common
+        | {
+            ours + "attention.q": theirs + "attention.attention.query",
+            ours + "attention.k": theirs + "attention.attention.key",
+            ours + "attention.v": theirs + "attention.attention.value",
+            ours + "attention.o": theirs + "attention.output.dense",
+        },
+        common
+        | {
+            ours + "attention.q": theirs + "attention.q_proj",
+            ours + "attention.k": theirs + "attention.k_proj",
+            ours + "attention.v": theirs + "attention.v_proj",
+            ours + "attention.o": theirs + "attention.o_proj",
+        },
+    )
+
+
+FAMILY = Family(
+    name="dinov2",
+    title="DINOv2",
+    model_type="dinov2",
+    architectures=("Dinov2ForImageClassification",),
+    read_spec=read_spec,
+    spellings=spellings("dinov2"),
+    defaults=DEFAULTS,
+    demanded={"use_swiglu_ffn": False},
+    inert=(r"dinov2\.embeddings\.mask_token",),
+)
+WITH_REGISTERS = Family(
+    name="dinov2-registers",
+    title="DINOv2 with registers",
+    model_type="dinov2_with_registers",
+    architectures=("Dinov2WithRegistersForImageClassification",),
+    read_spec=read_spec,
+    spellings=spellings("dinov2_with_registers"),
+    defaults=DEFAULTS | {"num_register_tokens": 4, "patch_size": 16},
+    demanded={"use_swiglu_ffn": False},
+    inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
+)
