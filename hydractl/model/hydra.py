@@ -138,7 +138,8 @@ class Hydra(nn.Module):
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
         """Unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
         projected: Tensor = self.get_submodule(f"{tower}.projection")(pooled)
-        return projected / projected.norm(dim=-1, keepdim=True)
+        unit: Tensor = projected / projected.norm(dim=-1, keepdim=True)
+        return unit
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""
