@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from sklearn.datasets import load_digits, load_sample_images
 
 NAMES = ("zero", "one", "two", "three", "four", "five")
@@ -30,14 +30,18 @@ def save(pixels: np.ndarray, folder: Path) -> None:
 
 
 def photograph_patches() -> np.ndarray:
-    """Every patch of the two photographs, grey, as [N,8,8] bytes, side by side without overlap."""
+    """The patches of the two photographs as [N,8,8] bytes: grey, without overlap, each from black to white.
+
+    A scanned digit spans the whole range too: contrast alone must not give a patch away.
+    """
     patches = []
     for photograph in load_sample_images().images:
         grey = Image.fromarray(photograph).convert("L").reduce(SHRINK)
-        rows, columns = grey.height // SIDE, grey.width // SIDE
-        kept = np.asarray(grey)[: rows * SIDE, : columns * SIDE]
-        patches.append(kept.reshape(rows, SIDE, columns, SIDE).swapaxes(1, 2).reshape(-1, SIDE, SIDE))
-    return np.concatenate(patches)
+        for top in range(0, grey.height - SIDE + 1, SIDE):
+            for left in range(0, grey.width - SIDE + 1, SIDE):
+                patch = ImageOps.autocontrast(grey.crop((left, top, left + SIDE, top + SIDE)))
+                patches.append(np.asarray(patch))
+    return np.unique(patches, axis=0)  # a flat piece of sky looks like the next, and belongs in one half only
 
 
 def main(folder: Path) -> None:

@@ -12,8 +12,9 @@ from digits_data import NAMES, SIDE
 from PIL import Image
 from torch.nn.functional import cross_entropy
 from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+from transformers.utils.logging import disable_progress_bar
 
-STEPS = 1500
+STEPS = 3000
 BATCH = 64
 WARM_UP = 100
 RATE = 1e-3
@@ -45,6 +46,7 @@ def build() -> ViTForImageClassification:
         num_hidden_layers=4,
         num_attention_heads=4,
         intermediate_size=128,
+        hidden_dropout_prob=0.1,
         id2label=dict(enumerate(NAMES)),
         label2id={name: i for i, name in enumerate(NAMES)},
     )
@@ -60,7 +62,7 @@ def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.
     for _ in range(STEPS):
         chosen = torch.randint(len(images), (BATCH,))
         logits = model(pixel_values=shifted(images[chosen])).logits
-        loss = cross_entropy(logits, labels[chosen], label_smoothing=0.1)
+        loss = cross_entropy(logits, labels[chosen], label_smoothing=0.05)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -74,6 +76,7 @@ def accuracy(model: ViTForImageClassification, images: torch.Tensor, labels: tor
 
 
 def main(data: Path, output: Path) -> None:
+    disable_progress_bar()
     torch.manual_seed(SEED)
     torch.use_deterministic_algorithms(True)
     model = build()

@@ -46,7 +46,9 @@ def everything(vit: Path) -> set[Head]:
     return kept(vit)
 
 
-def test_the_plain_command_works_beside_a_circuit(hydractl: Command, here: Path, vit: Path, everything: set[Head]) -> None:
+def test_the_plain_command_works_beside_a_circuit(
+    hydractl: Command, here: Path, vit: Path, everything: set[Head]
+) -> None:
     (here / "circuit.json").write_text(json.dumps(circuit(objective="avg", model=reference(vit))))
     result = hydractl("prune", "--method", "circuit", "--budget", "2")
     assert (result.code, result.out, result.err) == (0, "vit-circuit-avg-2.safetensors\n", "")
@@ -144,7 +146,10 @@ BAD_CIRCUITS: dict[str, tuple[Any, str]] = {
     "objective": (circuit(objective="best"), "objective is 'best', expected one of acc, ood, avg"),
     "half a model": (circuit(model={"reference": "vit"}), "expected an object with 'reference' and 'sha256'"),
     "too short": (circuit(steps=circuit()["steps"][:1]), "the circuit ranks 1 heads, 2 are asked for"),
-    "not this size": (circuit(steps=[{"tower": "vision", "layer": 9, "head": i} for i in (0, 1)]), "has no vision layer 9"),
+    "not this size": (
+        circuit(steps=[{"tower": "vision", "layer": 9, "head": i} for i in (0, 1)]),
+        "has no vision layer 9",
+    ),
     "of another model": (circuit(model={"reference": "v", "sha256": "0" * 64}), "was made from another model"),
     "damaged record": (circuit(search_data=3), "'search_data' is 3, expected an object"),
 }
@@ -231,5 +236,3 @@ def test_a_full_disk_leaves_nothing_behind(
     assert result.code == 1
     assert result.err.startswith("error: m1: cannot write: No space left on device")
     assert list(here.iterdir()) == []
-
-

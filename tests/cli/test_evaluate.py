@@ -1,0 +1,207 @@
+"""`hydractl evaluate`: numbers equal transformers' and scikit-learn's, leaks are refused, streams are clean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import roc_auc_score
+from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
+
+from hydractl.checkpoint.contents import identity
+from hydractl.data.seen import sketch
+from hydractl.data.sources import open_data
+from hydractl.data.spec import parse_data_spec
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import LABELS, Command, save_images, save_vit
+
+
+def report(hydractl: Command, *arguments: object) -> dict[str, Any]:
+    result = hydractl("evaluate", *arguments, "--json", "-")
+    assert (result.code, result.err) == (0, "")
+    content: dict[str, Any] = json.loads(result.out)
+    return content
+
+
+@torch.no_grad()
+def probabilities(folder: Path, files: list[Path]) -> np.ndarray:
+    """Transformers' own answer to image files, [N,C]."""
+    model = ViTForImageClassification.from_pretrained(folder).eval()
+    images = [Image.open(file).convert("RGB") for file in files]
+    inputs = AutoImageProcessor.from_pretrained(folder)(images=images, return_tensors="pt")
+    return model(**inputs).logits.softmax(-1).numpy()
+
+
+def test_a_folder_s_numbers_are_those_of_transformers(hydractl: Command, vit: Path, images: Path, noise: Path) -> None:
+    entry = report(hydractl, f"mine={vit}", "--id-data", images, "--ood-data", f"far/noise={noise}")["models"]["mine"]
+    inside = probabilities(vit, sorted(images.glob("*/*.png")))
+    outside = probabilities(vit, sorted(noise.glob("*.png")))
+    labels = np.repeat(np.arange(3), 4)
+    scores = -np.concatenate([inside.max(1), outside.max(1)])
+    assert entry["id"]["samples"] == 12
+    assert entry["id"]["accuracy"] == (inside.argmax(1) == labels).mean()
+    assert entry["id"]["nll"] == pytest.approx(-np.log(inside[np.arange(12), labels]).mean(), abs=1e-5)
+    assert entry["id"]["brier"] == pytest.approx(((inside - np.eye(3)[labels]) ** 2).sum(1).mean(), abs=1e-5)
+    assert entry["ood"]["noise"]["auroc"] == pytest.approx(roc_auc_score([0] * 12 + [1] * 5, scores), abs=1e-6)
+    assert entry["ood"]["noise"]["group"] == "far"
+    assert entry["ood_means"].keys() == {"far", "all"}
+    assert entry["cost"]["parameters"] == ViTForImageClassification.from_pretrained(vit).num_parameters()
+    assert entry["model"] == {"reference": str(vit), "sha256": identity(read_checkpoint(vit))}
+
+
+@torch.no_grad()
+def test_texts_too(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    texts = ["a good film", "bad", "a owl", "good good bad owl film a a a a"]
+    labels = ["cat", "dog", "owl", "cat"]
+    rows = [json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels, strict=True)]
+    (tmp_path / "id.jsonl").write_text("\n".join(rows))
+    (tmp_path / "ood.csv").write_text("text\nowl owl\nfilm\n")
+    entry = report(
+        hydractl, bert, "--id-data", tmp_path / "id.jsonl", "--ood-data", tmp_path / "ood.csv", "--batch-size", 2
+    )["models"]["bert"]
+    inputs = AutoTokenizer.from_pretrained(bert)(texts, return_tensors="pt", padding=True)
+    logits = BertForSequenceClassification.from_pretrained(bert).eval()(**inputs).logits
+    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([LABELS.index(label) for label in labels]))
+    assert entry["id"]["nll"] == pytest.approx(expected.item(), abs=1e-5)
+    assert entry["ood"]["ood"]["samples"] == 2
+
+
+def test_one_table_of_models_of_any_kind(
+    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1):
+        hydractl("prune", vit, "--method=random", "--budget=2", f"--seed={seed}", "-o", f"m{seed}")
+    hydractl("fuse", "m0", "m1", "-o", "hydra.safetensors")
+    ood = ("--ood-data", f"near/noise={noise}", "--ood-data", f"far/again={noise}")
+    result = hydractl("evaluate", vit, "m0", "hydra.safetensors", "--id-data", images, *ood, "--json", "report.json")
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert [line.split()[0] for line in lines[3:]] == ["vit", "m0", "hydra"]
+    assert len(lines) == 6  # a pipe has no width to fold at
+    for title in ("ID", "near/noise (29 % OOD)", "far/again", "OOD, mean of all", "cost"):
+        assert title in lines[0]
+    saved = json.loads(Path("report.json").read_text())
+    assert (saved["format"], saved["version"]) == ("hydractl-report", 1)
+    assert saved["models"]["m0"]["id"]["mutual_information"] == 0
+    assert saved["models"]["hydra"]["id"]["mutual_information"] > 0
+    assert saved["models"]["hydra"]["cost"]["members"] == 2
+
+
+def test_a_limit_takes_the_first_samples_of_each_set(hydractl: Command, vit: Path, images: Path, noise: Path) -> None:
+    entry = report(hydractl, vit, "--id-data", images, "--ood-data", f"n={noise}", "--limit", 3)["models"]["vit"]
+    assert (entry["id"]["samples"], entry["ood"]["n"]["samples"]) == (3, 3)
+
+
+def test_labels_are_matched_by_name_whatever_their_order(
+    hydractl: Command, vit: Path, images: Path, tmp_path: Path
+) -> None:
+    # The same network with its classes in another order: what it says by name is the same.
+    other = save_vit(
+        tmp_path / "other", id2label={0: "owl", 1: "cat", 2: "dog"}, label2id={"owl": 0, "cat": 1, "dog": 2}
+    )
+    weights = ViTForImageClassification.from_pretrained(vit)
+    turned = ViTForImageClassification.from_pretrained(other)
+    state = weights.state_dict()
+    for name in ("classifier.weight", "classifier.bias"):
+        state[name] = state[name][[2, 0, 1]]
+    turned.load_state_dict(state)
+    turned.save_pretrained(other)
+    models = report(hydractl, f"a={vit}", f"b={other}", "--id-data", images)["models"]
+    assert models["a"]["id"]["nll"] == pytest.approx(models["b"]["id"]["nll"], abs=1e-6)
+
+
+def test_what_chose_the_heads_is_refused_in_an_evaluation(
+    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = sketch(open_data(parse_data_spec(str(noise)), "image").content_hashes())
+    circuit = {
+        "format": "hydractl-circuit",
+        "version": 1,
+        "steps": [{"tower": "vision", "layer": 0, "head": 0}],
+        "search_data": {"search-ood": seen},
+    }
+    Path("circuit.json").write_text(json.dumps(circuit))
+    hydractl("prune", vit, "--method=circuit", "--budget=1", "-o", "m1")
+    hydractl("fuse", "m1", vit, "-o", "hydra")
+    for model in ("m1", "hydra"):
+        leaking = hydractl("evaluate", model, "--id-data", images, "--ood-data", f"x={noise}")
+        assert leaking.code == 1
+        assert leaking.err == (
+            f"error: x: 5 of 5 samples were used to make {model} (as search-ood): "
+            "an evaluation on them would flatter it: name other data\n"
+        )
+        assert hydractl("evaluate", model, "--id-data", images).code == 0
+
+
+def folder_with(tmp_path: Path, *labels: str) -> Path:
+    for label in labels:
+        (tmp_path / "data" / label).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / "data" / label / "0.png")
+    (tmp_path / "data").mkdir(exist_ok=True)
+    return tmp_path / "data"
+
+
+def broken_image(tmp_path: Path) -> Path:
+    folder = folder_with(tmp_path, *LABELS)
+    (folder / "cat" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    return folder
+
+
+BAD_DATA = {
+    "nothing there": (lambda _: "no/such/folder", "there is no such file or folder"),
+    "empty folder": (folder_with, "no"),
+    "unknown label": (
+        lambda t: folder_with(t, "cat", "dog", "unicorn"),
+        "labels are [cat, dog, unicorn], the model's are",
+    ),
+    "no labels": (lambda t: save_images(t / "x") / "cat", "label"),
+    "broken image": (broken_image, "0.png"),
+    "empty table": (lambda t: (t / "x.csv", (t / "x.csv").write_text("image,label\n"))[0], "x.csv"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_DATA)
+def test_bad_data(hydractl: Command, vit: Path, tmp_path: Path, case: str) -> None:
+    make, message = BAD_DATA[case]
+    result = hydractl("evaluate", vit, "--id-data", make(tmp_path))
+    assert result.code == 1
+    assert result.out == ""
+    assert message in result.err
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
+
+
+def test_data_of_a_single_class_is_measured_all_the_same(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    entry = report(hydractl, vit, "--id-data", folder_with(tmp_path, "dog"))["models"]["vit"]
+    assert entry["id"]["accuracy"] in (0.0, 1.0)
+
+
+def test_combinations_that_make_no_sense(hydractl: Command, vit: Path, bert: Path, images: Path, noise: Path) -> None:
+    for arguments, message in (
+        ((vit, bert), "one evaluation is of images or of texts: vit takes images, bert takes texts"),
+        ((vit, vit), "2 models are called vit: give them names"),
+        ((vit, "--ood-data", f"x={noise}", "--ood-data", f"x={noise}"), "a set called x is there already"),
+        ((vit, "--device", "tpu"), "--device tpu: "),
+        ((vit, "--device", "cuda:99"), "--device cuda:99: this machine has"),
+        ((vit, "--classes", noise / "0.png"), "cannot read class names"),
+    ):
+        result = hydractl("evaluate", *arguments, "--id-data", images)
+        assert result.code in (1, 2)
+        assert message in result.err
+        assert result.err.count("\n") == 1
+
+
+def test_an_existing_report_is_noticed_before_the_work(
+    hydractl: Command, vit: Path, images: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "report.json").write_text("precious")
+    result = hydractl("evaluate", vit, "--id-data", images, "--json", tmp_path / "report.json")
+    assert (result.code, result.out) == (1, "")
+    assert "exists already" in result.err

@@ -1,0 +1,98 @@
+"""`hydractl fuse` and `hydractl inspect`: what a person and a Makefile see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import LABELS, Command, save_vit
+
+
+@pytest.fixture
+def members(hydractl: Command, vit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.chdir(tmp_path)
+    for seed in range(3):
+        hydractl("prune", vit, "--method=random", "--budget=3", f"--seed={seed}", "-o", f"m{seed}")
+    return ["m0", "m1", "m2"]
+
+
+def test_names_of_files_are_literal(hydractl: Command, members: list[str]) -> None:
+    result = hydractl("fuse", *members, "-o", "hydra.safetensors")
+    assert (result.code, result.out, result.err) == (0, "hydra.safetensors\n", "")
+    assert read_checkpoint("hydra.safetensors").members == 3
+
+
+def test_the_same_command_writes_the_same_bytes(hydractl: Command, members: list[str]) -> None:
+    hydractl("fuse", *members, "-o", "a")
+    hydractl("fuse", *members, "-o", "b")
+    assert Path("a").read_bytes() == Path("b").read_bytes()
+
+
+def test_a_fused_file_can_be_fused_again(hydractl: Command, members: list[str]) -> None:
+    hydractl("fuse", *members[:2], "-o", "two")
+    hydractl("fuse", "two", members[2], "-o", "three")
+    hydractl("fuse", *members, "-o", "at-once")
+    at_once = read_checkpoint("at-once").tensors
+    for name, tensor in read_checkpoint("three").tensors.items():
+        assert torch.equal(tensor.load(), at_once[name].load())
+
+
+def test_dense_members_kept_separate_are_a_deep_ensemble(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    other = save_vit(tmp_path / "other", seed=1)
+    hydractl("fuse", vit, other, "--separate", "all", "-o", tmp_path / "deep")
+    summary = json.loads(hydractl("inspect", tmp_path / "deep", "--json").out)
+    single = json.loads(hydractl("inspect", vit, "--json").out)
+    assert summary["members"] == 2
+    # Only what both checkpoints start from alike is stored once: here the zeros of biases and the ones of norms.
+    apart = [name for name in summary["separate"] if name in ("attention", "mlp", "classifier", "embeddings")]
+    assert apart == ["attention", "classifier", "embeddings", "mlp"]
+    assert single["parameters"] < summary["parameters"] <= 2 * single["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["m0", "-o", "x"], 2, "fuse needs at least two members"),
+        (["m0", "m1"], 2, "Missing option '--output'"),
+        (["m0", "m1", "-o", "m2"], 1, "m2: exists already"),
+        (["m0", "m1", "-o", "no/x"], 1, "folder no does not exist"),
+        (["m0", "m1", "-o", "x", "--separate", "nose"], 2, "--separate nose: unknown"),
+        (["m0", "gone", "-o", "x"], 1, "gone: no such file or folder"),
+    ],
+)
+def test_what_fuse_refuses(
+    hydractl: Command, members: list[str], arguments: list[str], code: int, message: str
+) -> None:
+    result = hydractl("fuse", *arguments)
+    assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
+    assert message in result.err
+
+
+def test_inspect_maps_the_heads_of_each_member(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    circuit = tmp_path / "c.json"
+    steps = [{"tower": "vision", "layer": 1, "head": 0}, {"tower": "vision", "layer": 1, "head": 3}]
+    circuit.write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
+    for budget in (1, 2):
+        arguments = ("--method=circuit", f"--circuit={circuit}", f"--budget={budget}", "-o", tmp_path / f"m{budget}")
+        assert hydractl("prune", vit, *arguments).code == 0
+    hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
+    lines = hydractl("inspect", tmp_path / "hydra").out.splitlines()
+    assert "  layer  0  ■■■■  ■■■■  4+4" in lines
+    assert "  layer  1  ·■■■  ·■■·  3+2" in lines
+    assert "  trunk: 1 leading layers shared by all members" in lines
+    assert "  members     2" in lines
+    assert f"  labels      3: {', '.join(LABELS)}" in lines
+
+
+def test_inspect_json_counts_what_the_file_stores(hydractl: Command, vit: Path) -> None:
+    summary = json.loads(hydractl("inspect", vit, "--json").out)
+    # 8x8 colour images in 4x4 patches, 2 layers of width 16 and MLP 24, 3 classes.
+    embeddings = 16 * 3 * 4 * 4 + 16 + 16 + 5 * 16
+    layer = 4 * (16 * 16 + 16) + 2 * 2 * 16 + 16 * 24 + 24 + 24 * 16 + 16
+    assert summary["parameters"] == embeddings + 2 * layer + 2 * 16 + 3 * 16 + 3
+    assert summary["towers"]["vision"]["kept_heads"] == [[[0, 1, 2, 3]], [[0, 1, 2, 3]]]
+    assert summary["dtypes"] == ["float32"]

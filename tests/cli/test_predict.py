@@ -1,0 +1,64 @@
+"""`hydractl predict`: a line for each input, the same numbers as the library and as transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
+
+from tests.cli.conftest import LABELS, Command
+
+
+@torch.no_grad()
+def test_images_by_name_and_on_standard_input(hydractl: Command, vit: Path, images: Path) -> None:
+    files = [images / "cat" / "0.png", images / "owl" / "3.png"]
+    pictures = [Image.open(file) for file in files]
+    inputs = AutoImageProcessor.from_pretrained(vit)(images=pictures, return_tensors="pt")
+    expected = ViTForImageClassification.from_pretrained(vit).eval()(**inputs).logits.softmax(-1)
+    result = hydractl("predict", vit, *files, "--json", "--batch-size", 1)
+    rows = [json.loads(line) for line in result.out.splitlines()]
+    assert [row["input"] for row in rows] == list(map(str, files))
+    for row, probabilities in zip(rows, expected, strict=True):
+        assert list(row["probabilities"]) == list(LABELS)
+        assert list(row["probabilities"].values()) == pytest.approx(probabilities.tolist(), abs=1e-6)
+        assert row["label"] == LABELS[probabilities.argmax()]
+        assert row["msp"] == pytest.approx(probabilities.max().item(), abs=1e-6)
+        assert row["mutual_information"] == pytest.approx(0, abs=1e-6)
+    piped = hydractl("predict", vit, "-", stdin=files[0].read_bytes())
+    assert piped.out == f"-\t{rows[0]['label']}\t{rows[0]['msp']:.4f}\t0.0000\n"
+
+
+@torch.no_grad()
+def test_texts_a_line_each(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    texts = ["a good film", "bad owl"]
+    (tmp_path / "texts.txt").write_text("\n\n".join(texts) + "\n")
+    inputs = AutoTokenizer.from_pretrained(bert)(texts, return_tensors="pt", padding=True)
+    expected = BertForSequenceClassification.from_pretrained(bert).eval()(**inputs).logits.softmax(-1)
+    result = hydractl("predict", bert, tmp_path / "texts.txt")
+    lines = [line.split("\t") for line in result.out.splitlines()]
+    assert [line[0] for line in lines] == texts
+    assert [line[1] for line in lines] == [LABELS[i] for i in expected.argmax(-1)]
+    assert [float(line[2]) for line in lines] == pytest.approx(expected.amax(-1).tolist(), abs=1e-4)
+    assert hydractl("predict", bert, "-", stdin="\n".join(texts).encode()).out == result.out
+
+
+def test_what_cannot_be_predicted(hydractl: Command, vit: Path, bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "latin1.txt").write_bytes("é".encode("latin-1"))
+    (tmp_path / "classes.txt").write_text("cat\n")
+    for arguments, code, message in (
+        ((vit, tmp_path / "gone.png"), 1, "gone.png: cannot read: No such file"),
+        ((vit, tmp_path / "broken.png"), 1, "broken.png"),
+        ((bert, tmp_path / "empty.txt"), 1, "no text in it"),
+        ((bert, tmp_path / "latin1.txt"), 1, "in UTF-8"),
+        ((vit, "-", "--classes", tmp_path / "classes.txt"), 2, "classes are those of its classifier"),
+        ((vit,), 2, "Missing argument"),
+    ):
+        result = hydractl("predict", *arguments)
+        assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
+        assert message in result.err
