@@ -1,6 +1,6 @@
 """Trains a small vision transformer on the digits 0 to 5 and writes it as a Hugging Face folder.
 
-python digits_train.py DATA_FOLDER MODEL_FOLDER
+python digits_train.py DATA_FOLDER MODEL_FOLDER [STEPS]
 """
 
 import sys
@@ -53,13 +53,13 @@ def build() -> ViTForImageClassification:
     return ViTForImageClassification(config)
 
 
-def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor) -> None:
+def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
     warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=WARM_UP)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS - WARM_UP)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps - WARM_UP)
     schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, cosine], [WARM_UP])
     model.train()
-    for _ in range(STEPS):
+    for _ in range(steps):
         chosen = torch.randint(len(images), (BATCH,))
         logits = model(pixel_values=shifted(images[chosen])).logits
         loss = cross_entropy(logits, labels[chosen], label_smoothing=0.05)
@@ -75,13 +75,13 @@ def accuracy(model: ViTForImageClassification, images: torch.Tensor, labels: tor
     return (model(pixel_values=images).logits.argmax(-1) == labels).float().mean().item()
 
 
-def main(data: Path, output: Path) -> None:
+def main(data: Path, output: Path, steps: int = STEPS) -> None:
     disable_progress_bar()
     torch.manual_seed(SEED)
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(1)  # so small a network gains nothing from more, and sums come out the same with any number
     model = build()
-    train(model, *read(data / "digits" / "train"))
+    train(model, *read(data / "digits" / "train"), steps)
     print(f"validation accuracy {accuracy(model, *read(data / 'digits' / 'validation')):.3f}")
     model.save_pretrained(output)
     size = {"height": SIDE, "width": SIDE}
@@ -90,4 +90,4 @@ def main(data: Path, output: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))
