@@ -1,0 +1,87 @@
+"""Parameters and multiply-adds, against counts that can be worked out by hand and the paper's table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+from transformers import ViTForImageClassification
+
+from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.slots import all_heads, slots, stored_shape
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.evaluation.cost import Cost, cost
+from hydractl.inference import load
+from hydractl.model.hydra import Hydra
+from tests.conftest import build_reference
+
+IMAGES = ImageEmbeddings(channels=3, image_size=(224, 224), patch_size=(16, 16), patch_bias=True, norm=False)
+TEXTS = TextEmbeddings(vocabulary=100, positions=512, token_types=2, norm=True)
+
+
+def tower(**changes: object) -> TowerSpec:
+    sizes = {"layers": 12, "heads": 12, "head_width": 64, "width": 768, "mlp_width": 3072}
+    values = {"name": "vision", "activation": "gelu", "norm_eps": 1e-12, "embeddings": IMAGES, **sizes, **changes}
+    return TowerSpec(**values)
+
+
+VIT_B = ModelSpec("image-classification", (tower(),), classes=1000)
+
+
+def counted(spec: ModelSpec, kept: KeptHeads, separate: Collection[str] = ()) -> Cost:
+    """The cost of a model without numbers: of ViT-B, 350 MB that nobody has to allocate."""
+    table = slots(spec)
+    shared = frozenset(name for name, slot in table.items() if slot.group not in separate)
+    shapes = {name: stored_shape(slot, spec, kept, name in shared) for name, slot in table.items()}
+    return cost(Hydra(spec, kept, shared, shapes))
+
+
+def vit_b(*members: int) -> KeptHeads:
+    """ViT-B/16 with this many heads a layer in each member."""
+    return {"vision": tuple(tuple(tuple(range(heads)) for heads in members) for _ in range(12))}
+
+
+@pytest.mark.parametrize(
+    ("kept", "parameters", "published"),
+    [
+        (all_heads(VIT_B), 86_567_656, 17.58e9),
+        (vit_b(8), 77_121_256, 15.48e9),
+        (vit_b(8, 8, 8), 116_463_288, 46.19e9),
+    ],
+    ids=["dense", "8 heads", "hydra 3x8"],
+)
+def test_vit_b_costs_what_the_paper_says(kept: KeptHeads, parameters: int, published: float) -> None:
+    found = counted(VIT_B, kept, {"attention", "classifier"} if len(kept["vision"][0]) > 1 else ())
+    assert found.parameters == parameters
+    # The paper counts the full last layer; the last layer's single query may save up to 7 % of that.
+    assert 0.92 * published < found.multiply_adds < 1.01 * published
+
+
+def test_a_deep_ensemble_costs_its_members(tmp_path: Path) -> None:
+    everything = {slot.group for slot in slots(VIT_B).values()}
+    single, three = counted(VIT_B, all_heads(VIT_B)), counted(VIT_B, vit_b(12, 12, 12), everything)
+    assert three.members == 3
+    assert three.parameters == 3 * single.parameters
+    assert three.multiply_adds == 3 * single.multiply_adds
+
+
+def test_a_text_costs_as_much_as_its_tokens() -> None:
+    spec = ModelSpec("text-classification", (tower(name="text", embeddings=TEXTS),), classes=2)
+    found = counted(spec, all_heads(spec))
+    per_layer = 128 * 12 * 768**2 + 2 * 128 * 128 * 768
+    assert found.tokens == 128
+    assert 11 * per_layer < found.multiply_adds <= 12 * per_layer + 2 * 768**2
+
+
+def test_parameters_of_a_real_checkpoint_are_those_transformers_counts(tmp_path: Path) -> None:
+    folder = build_reference("vit").save(tmp_path / "vit")
+    assert cost(load(folder)).parameters == ViTForImageClassification.from_pretrained(folder).num_parameters()
+
+
+def test_counting_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    model = load(build_reference("clip").save(tmp_path / "clip"))
+    before = {name: tensor.data_ptr() for name, tensor in model.state_dict().items()}
+    model.class_embeddings = model.embed_texts(build_reference("clip").inputs["input_ids"])
+    assert cost(model).members == 1
+    assert {name: tensor.data_ptr() for name, tensor in model.state_dict().items()} == before

@@ -1,0 +1,67 @@
+"""The printed table: the best in bold, nothing lost where the window is narrow."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from hydractl.evaluation.cost import Cost
+from hydractl.evaluation.results import ModelResult, OodTable, measure
+from hydractl.report.table import print_results
+from hydractl.uncertainty.table import tabulate
+
+
+def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> ModelResult:
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(members, 20, 3))
+    tables = {name: OodTable(tabulate(generator.normal(size=(members, 5, 3))), "far") for name in ("dtd", "mnist")}
+    cost = Cost(members, parameters, 17_563_828_224, 197)
+    measured = measure(tabulate(logits, generator.integers(0, 3, 20)), tables, cost)
+    return replace(measured, classification=replace(measured.classification, accuracy=accuracy))
+
+
+def printed(results: dict[str, ModelResult], width: int, colour: bool = False) -> str:
+    out = io.StringIO()
+    print_results(
+        results, Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None)
+    )
+    return out.getvalue()
+
+
+def test_the_best_of_each_column_is_bold_and_ties_all_are() -> None:
+    rows = {"a": result(0.5), "b": result(0.75), "c": result(0.75)}
+    text = printed(rows, 1000, colour=True)
+    by_model = {line.split()[0]: line for line in text.splitlines() if line[:1] in "abc"}
+    assert "\x1b[1m75.00" in by_model["b"]
+    assert "\x1b[1m75.00" in by_model["c"]
+    assert "\x1b[1m50.00" not in by_model["a"]
+
+
+def test_a_model_alone_is_not_the_best_of_anything() -> None:
+    assert "\x1b[1m75" not in printed({"a": result(0.75)}, 1000, colour=True)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 1000])
+def test_no_width_loses_a_number(width: int) -> None:
+    rows = {"single": result(0.5), "hydra": result(0.75, members=3)}
+    wide, text = printed(rows, 1000), printed(rows, width)
+    numbers = sorted(re.findall(r"\d[\d.]*", wide))
+    assert sorted(re.findall(r"\d[\d.]*", text)) == numbers
+    assert "…" not in text
+    assert width == 60 or all(len(line) <= width for line in text.splitlines())
+
+
+def test_counts_are_read_easily() -> None:
+    text = printed({"vit": result(0.5)}, 1000)
+    assert "86.57 M" in text
+    assert "17.56 G" in text
+
+
+def test_diversity_is_shown_where_there_are_members_to_differ() -> None:
+    assert "disagr." not in printed({"a": result(0.5)}, 1000)
+    assert printed({"a": result(0.5), "b": result(0.5, members=2)}, 1000).count("disagr.") == 5
