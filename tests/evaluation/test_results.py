@@ -58,8 +58,6 @@ def test_the_report_entry_is_plain_and_complete(sets: dict[str, OodTable]) -> No
     assert entry["id"]["samples"] == 6
     calibration = {"brier", "nll", "ece", "adaptive_ece"}
     assert {"accuracy", *calibration, "mutual_information", "disagreement"} < entry["id"].keys()
-        "id"
-    ].keys()
     assert {"auroc", "fpr95", "aupr_out", "ood_share", "mutual_information"} < entry["ood"]["d"].keys()
     assert "group" not in entry["ood"]["d"]
     assert entry["ood"]["a"]["group"] == "near"
