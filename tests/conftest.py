@@ -11,8 +11,11 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
+import timm
 import torch
 import transformers
+from timm.models import VisionTransformer
+from timm.models._hub import save_for_hf
 from torch import Tensor
 from transformers import (
     BertConfig,
@@ -52,19 +55,24 @@ TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad
 
 @dataclass(frozen=True)
 class Reference:
-    """A transformers model, inputs for it, and the logits `[B,C]` that its own forward gives."""
+    """Somebody else's model, inputs for it, and the logits `[B,C]` that its own forward gives."""
 
     name: str
-    model: PreTrainedModel
+    model: PreTrainedModel | VisionTransformer
     inputs: dict[str, Tensor]
 
     @torch.no_grad()
     def logits(self) -> Tensor:
+        if isinstance(self.model, VisionTransformer):
+            return self.model(self.inputs["pixel_values"])
         output = self.model(**self.inputs)
         return output.logits_per_image if "logits_per_image" in output else output.logits
 
     def save(self, folder: Path) -> Path:
-        self.model.save_pretrained(folder)
+        if isinstance(self.model, VisionTransformer):
+            save_for_hf(self.model, str(folder), safe_serialization=True)
+        else:
+            self.model.save_pretrained(folder)
         return folder
 
 
@@ -134,7 +142,13 @@ def _clip(eos: int = 59, padded: bool = True, **text: Any) -> tuple[PreTrainedMo
     return CLIPModel(config), inputs | ({"attention_mask": mask} if padded else {})
 
 
-VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel, dict[str, Tensor]]]] = {
+def _timm(name: str = "vit_tiny_patch16_224", **changes: Any) -> tuple[VisionTransformer, dict[str, Tensor]]:
+    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 4, "mlp_ratio": 1.5}
+    model = timm.create_model(name, num_classes=CLASSES, **{**sizes, **changes})
+    return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
+
+
+VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel | VisionTransformer, dict[str, Tensor]]]] = {
     "vit": _vit,
     "vit-one-channel": lambda: _vit(num_channels=1),
     "vit-wide-image": lambda: _vit(image_size=[8, 12], patch_size=[4, 2]),
@@ -147,6 +161,16 @@ VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel, dict[str, Tensor]]]] = {
     "dinov2-registers": lambda: _vit(
         Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, num_register_tokens=3
     ),
+    "timm": _timm,
+    "timm-average": lambda: _timm(global_pool="avg", class_token=False),
+    "timm-average-norm-first": lambda: _timm(global_pool="avg", fc_norm=False),
+    "timm-average-no-norm": lambda: _timm(global_pool="avg", final_norm=False, in_chans=1, qkv_bias=False),
+    "timm-registers": lambda: _timm(reg_tokens=2, no_embed_class=True, init_values=1e-5),
+    "timm-registers-placed": lambda: _timm(reg_tokens=3, dynamic_img_size=True, img_size=[8, 12]),
+    "timm-clip": lambda: _timm("vit_base_patch16_clip_224", act_layer="gelu_tanh", fc_norm=True),
+    "timm-quick-gelu": lambda: _timm("vit_base_patch16_clip_quickgelu_224"),
+    "timm-deit": lambda: _timm("deit_tiny_distilled_patch16_224"),
+    "timm-deit3": lambda: _timm("deit3_small_patch16_224"),
     "siglip": lambda: _vision_of(SiglipForImageClassification, SiglipConfig),
     "bert": _bert,
     "bert-unpadded": lambda: _bert(padded=False, types=False),
@@ -169,6 +193,8 @@ FAMILY_VARIANTS = (
     "deit-distilled",
     "dinov2",
     "dinov2-registers",
+    "timm-registers",
+    "timm-deit",
     "clip",
     "clip-image",
     "siglip",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
 #: Which tokens a classifier reads: one or two of the first, the end of a text, the mean of an image's patches.
@@ -108,3 +109,14 @@ class ModelSpec:
 
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)
+
+
+def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
+    """The spec that `dataclasses.asdict` wrote, of image towers."""
+
+    def tower(fields: Mapping[str, Any]) -> TowerSpec:
+        embeddings = dict(fields["embeddings"])
+        sizes = {name: tuple(embeddings[name]) for name in ("image_size", "patch_size")}
+        return TowerSpec(**{**fields, "embeddings": ImageEmbeddings(**{**embeddings, **sizes})})
+
+    return ModelSpec(**{**value, "towers": tuple(map(tower, value["towers"]))})

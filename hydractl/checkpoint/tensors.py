@@ -41,6 +41,13 @@ class LazyTensor:
     load: Callable[[], Tensor]
 
 
+@dataclass(frozen=True)
+class StoredTensor(LazyTensor):
+    """A lazy tensor that lies in a file as it is, so that some of its rows can be read alone."""
+
+    rows: Callable[[int, int], Tensor]
+
+
 TensorMap = Mapping[str, LazyTensor]
 
 
@@ -68,7 +75,8 @@ def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
         raise _pickle_error(path)
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: _lazy(path, name, file.get_slice(name)) for name in file.keys()}  # noqa: SIM118
+            names = list(file.keys())
+            tensors: dict[str, LazyTensor] = {name: _lazy(path, name, file.get_slice(name)) for name in names}
             return tensors, dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: not a readable safetensors file ({error}): fetch or write it again") from error
@@ -100,18 +108,20 @@ def _links_inside(folder: Path, shard: str) -> bool:
     return (folder / shard).is_symlink() and Path(shard).name == shard
 
 
-def _lazy(path: Path, name: str, view: Any) -> LazyTensor:
+def _lazy(path: Path, name: str, view: Any) -> StoredTensor:
     kind = view.get_dtype()
     if kind not in DTYPES:
         raise CheckpointError(f"{path}: {name} is stored as {kind}, which is not supported: convert it to float32")
-    return LazyTensor(tuple(view.get_shape()), DTYPES[kind], lambda: _read(path, name))
+    shape = tuple(view.get_shape())
+    return StoredTensor(shape, DTYPES[kind], lambda: _read(path, name), lambda *rows: _read(path, name, *rows))
 
 
-def _read(path: Path, name: str) -> Tensor:
+def _read(path: Path, name: str, start: int = 0, end: int | None = None) -> Tensor:
     # Opened per tensor so that no mapping outlives it: the pages of a mapped file count as memory of this process.
     try:
         with safe_open(path, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(name).clone()
+            whole = end is None
+            tensor: Tensor = file.get_tensor(name).clone() if whole else file.get_slice(name)[start:end].clone()
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: cannot read {name} ({error}): fetch or write the file again") from error
     if not _finite(tensor):

@@ -142,6 +142,9 @@ def preprocessor_from_json(
 
 def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     kinds = {key: config[key] for key in ("model_type", "tokenizer_class") if config.get(key)}
+    if "pretrained_cfg" in files.get("preprocessor_config.json", {}):
+        # The processor that runs timm's transforms wants its settings where timm keeps them.
+        kinds = {k: v for k, v in files["preprocessor_config.json"].items() if k != "image_processor_type"}
     for name, content in {**files, **({"config.json": kinds} if kinds else {})}.items():
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / name).write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each."""
 
-from hydractl.families import bert, clip, deit, dinov2, distilbert, roberta, siglip, vit
+from hydractl.families import bert, clip, deit, dinov2, distilbert, roberta, siglip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -9,6 +9,7 @@ FAMILIES: tuple[Family, ...] = (
     deit.DISTILLED,
     dinov2.FAMILY,
     dinov2.WITH_REGISTERS,
+    timm_vit.FAMILY,
     clip.FAMILY,
     clip.IMAGE,
     siglip.FAMILY,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, shorten
@@ -14,6 +13,7 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
 from hydractl.families.family import Family
+from hydractl.families.names import Source, locate, read_from
 
 
 def from_transformers(
@@ -56,32 +56,26 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
         raise CheckpointError(f"{name}: {error}") from error
 
 
-def their_name(spelling: Mapping[str, str], ours: str) -> str:
-    """What a spelling calls one of our tensors."""
-    template = re.sub(r"\.layers\.(\d+)\.", ".layers.{i}.", ours)
-    layer = re.search(r"\.layers\.(\d+)\.", ours)
-    module, _, ending = template.rpartition(".")
-    theirs = spelling[template] if template in spelling else f"{spelling[module]}.{ending}"
-    return theirs.replace("{i}", layer[1]) if layer else theirs
-
-
 def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
     current = _modernise(name, family, tensors)
-    expected = slots(spec)
-    tables = [{key: their_name(spelling, key) for key in expected} for spelling in family.spellings]
-    table = max(tables, key=lambda t: sum(theirs in current for theirs in t.values()))
-    if missing := sorted(theirs for theirs in table.values() if theirs not in current):
-        raise _missing_error(name, family, missing, table["classifier.weight"] if spec.classes else None)
+    table = fitting_table(family, spec, current.keys())
+    claimed = {source.name for source in table.values()}
+    if missing := sorted(claimed - current.keys()):
+        raise _missing_error(name, family, missing, table["classifier.weight"].name if spec.classes else None)
     left = sorted(
-        key
-        for key in current.keys() - set(table.values())
-        if not any(re.fullmatch(pattern, key) for pattern in family.inert)
+        key for key in current.keys() - claimed if not any(re.fullmatch(pattern, key) for pattern in family.inert)
     )
     if left:
         raise CheckpointError(
             f"{name}: tensors that no part of a {family.title} with this config claims: {shorten(left)}"
         )
-    return {key: current[theirs] for key, theirs in table.items()}
+    return {key: read_from(source, current[source.name]) for key, source in table.items()}
+
+
+def fitting_table(family: Family, spec: ModelSpec, theirs: Collection[str]) -> dict[str, Source]:
+    """Our tensor names to theirs, in the family's spelling that most of their names fit."""
+    tables = [{key: locate(spelling, key) for key in slots(spec)} for spelling in family.spellings]
+    return max(tables, key=lambda table: sum(source.name in theirs for source in table.values()))
 
 
 def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
@@ -115,4 +109,4 @@ def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> 
         )
     if not tensor.dtype.is_floating_point:
         raise CheckpointError(f"{name}: {key} holds {tensor.dtype}, expected floating-point numbers")
-    return replace(tensor, shape=shape, load=lambda: tensor.load().reshape(shape))
+    return LazyTensor(shape, tensor.dtype, lambda: tensor.load().reshape(shape))

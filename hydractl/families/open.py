@@ -13,7 +13,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import CheckpointError
-from hydractl.families import FAMILIES, Family
+from hydractl.families import FAMILIES, Family, timm_vit
 from hydractl.families.convert import from_transformers, model_spec
 from hydractl.families.refused import REFUSED
 
@@ -22,8 +22,9 @@ def read_checkpoint(reference: str | Path) -> Checkpoint:
     """The checkpoint a reference names; its tensors stay on disk until asked for.
 
     Args:
-        reference: a folder with config.json and model.safetensors (or shards and their index), or a file this
-            project wrote, whatever its name.
+        reference: a folder with config.json and model.safetensors (or shards and their index), as transformers or
+            timm writes it; a .safetensors file beside such a config.json; or a file this project wrote, whatever
+            its name.
 
     Raises:
         CheckpointError: nothing is there, it is a pickle, damaged, of a family that is not supported, or its
@@ -35,11 +36,11 @@ def read_checkpoint(reference: str | Path) -> Checkpoint:
     if not path.is_file():
         raise CheckpointError(f"{reference}: no such file or folder")
     tensors, metadata = open_weights(path)
-    if KEY not in metadata:
-        raise CheckpointError(
-            f"{reference}: was not written by hydractl: name the folder that holds it beside its config.json"
-        )
-    return _read_own(str(reference), tensors, metadata)
+    if KEY in metadata:
+        return _read_own(str(reference), tensors, metadata)
+    if not (path.parent / "config.json").is_file():
+        raise CheckpointError(f"{reference}: was not written by hydractl: put the model's config.json beside it")
+    return _from_parts(str(reference), path.parent, tensors)
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None:
@@ -54,10 +55,17 @@ def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = Fal
 
 
 def _read_folder(name: str, path: Path) -> Checkpoint:
-    config = read_json(path / "config.json")
+    return _from_parts(name, path, open_weights(path)[0])
+
+
+def _from_parts(name: str, folder: Path, tensors: TensorMap) -> Checkpoint:
+    config = read_json(folder / "config.json")
+    preprocessing = read_preprocessing(folder)
+    if timm_vit.is_timm(config):
+        preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
+        config = timm_vit.describe(folder, config)
     family = find_family(name, config)
-    tensors, _ = open_weights(path)
-    checkpoint = from_transformers(name, family, config, tensors, read_preprocessing(path))
+    checkpoint = from_transformers(name, family, config, tensors, preprocessing)
     checkpoint.verify()
     return checkpoint
 

@@ -18,7 +18,13 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import Reference, build_reference
 
-OUTPUT_PROJECTIONS = ("attention.o_proj", "attention.output.dense", "self_attn.out_proj", "attention.out_lin")
+OUTPUT_PROJECTIONS = (
+    "attention.o_proj",
+    "attention.output.dense",
+    "self_attn.out_proj",
+    "attention.out_lin",
+    "attn.proj",
+)
 
 
 def output_projection(reference: Reference, head: Head) -> nn.Linear:

@@ -1,0 +1,48 @@
+"""Where each of our tensors lies in a checkpoint of theirs, as a family's spelling says it.
+
+A spelling maps our module or tensor names to theirs, `{i}` standing for the layer. `name[1/3]` is the second of three
+equal parts of the rows of a fused tensor, `name^T` a tensor stored the other way round.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hydractl.checkpoint.tensors import LazyTensor, StoredTensor
+
+
+@dataclass(frozen=True)
+class Source:
+    """A tensor of theirs, one part of its rows, or its transpose."""
+
+    name: str
+    part: int = 0
+    parts: int = 1
+    transposed: bool = False
+
+
+def locate(spelling: Mapping[str, str], ours: str) -> Source:
+    """Where a spelling says that our tensor `ours` lies."""
+    template = re.sub(r"\.layers\.(\d+)\.", ".layers.{i}.", ours)
+    layer = re.search(r"\.layers\.(\d+)\.", ours)
+    module, _, ending = template.rpartition(".")
+    theirs, suffix = (spelling[template], "") if template in spelling else (spelling[module], f".{ending}")
+    name, part, parts, transposed = re.fullmatch(r"(.*?)(?:\[(\d)/(\d)\])?(\^T)?", theirs).groups()  # type: ignore[union-attr]
+    name = (name + suffix).replace("{i}", layer[1] if layer else "")
+    return Source(name, int(part or 0), int(parts or 1), transposed is not None)
+
+
+def read_from(source: Source, tensor: LazyTensor) -> LazyTensor:
+    """Our tensor, still on disk, given the tensor of theirs that it lies in."""
+    if source.transposed:
+        return LazyTensor(tensor.shape[::-1], tensor.dtype, lambda: tensor.load().T.contiguous())
+    if source.parts == 1:
+        return tensor
+    rows = tensor.shape[0] // source.parts
+    start = source.part * rows
+    if isinstance(tensor, StoredTensor):
+        # Only these rows are read: a fused tensor would be read three times otherwise.
+        return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.rows(start, start + rows))
+    return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.load()[start : start + rows])

@@ -1,0 +1,205 @@
+"""Vision transformers as timm writes them. What one is made of is read from timm's own module, not from its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Pool, TowerSpec, spec_from_json
+from hydractl.errors import CheckpointError
+from hydractl.families.family import Family
+
+ACTIVATIONS = {
+    "GELU": "gelu",
+    "GELUTanh": "gelu_pytorch_tanh",
+    "QuickGELU": "quick_gelu",
+    "ReLU": "relu",
+    "SiLU": "silu",
+    "Swish": "silu",
+    "Tanh": "tanh",
+}
+POOLS: dict[str, Pool] = {"token": "first", "avg": "mean"}
+
+
+def is_timm(config: Mapping[str, Any]) -> bool:
+    """Whether a config.json is timm's: it names one architecture and no model type, or transformers' wrapper of it."""
+    return "architecture" in config and config.get("model_type") in (None, "timm_wrapper")
+
+
+def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A timm config with the structure it stands for and its labels, so that a file of ours needs no timm to be read.
+
+    Raises:
+        CheckpointError: timm does not know the architecture, or it has parts that are not built here.
+    """
+    import timm
+    import torch
+    from transformers import TimmWrapperConfig
+
+    try:
+        with torch.device("meta"):
+            module: Any = timm.create_model(f"local-dir:{folder}", pretrained=False)
+    except Exception as error:  # whatever timm makes of a config
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(
+            f"{folder}: timm cannot build {config.get('architecture')!r} from config.json ({reason})"
+        ) from error
+    if obstacle := next(_reasons_against(module), None):
+        raise CheckpointError(f"{folder}: timm's {config['architecture']} {obstacle}, which is not supported")
+    wrapped: Any = TimmWrapperConfig
+    names = wrapped.from_dict(dict(config)).id2label
+    id2label: dict[str, str] = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
+    structure = asdict(_spec(module))
+    return {**config, "model_type": FAMILY.model_type, "id2label": id2label, "structure": structure}
+
+
+def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What timm's own transforms are built from, by the image processor that transformers has for it."""
+    kept = ("architecture", "num_classes", "model_args", "pretrained_cfg")
+    return {"image_processor_type": "TimmWrapperImageProcessor", **{k: config[k] for k in kept if k in config}}
+
+
+def _reasons_against(model: Any) -> Iterator[str]:
+    """What a timm module has that the forward here would not compute, most telling first."""
+    from timm.layers.attention import Attention
+    from timm.layers.mlp import Mlp
+    from timm.layers.patch_embed import PatchEmbed
+    from timm.models.deit import VisionTransformerDistilled
+    from timm.models.vision_transformer import Block, VisionTransformer
+    from torch import nn
+
+    if type(model) not in (VisionTransformer, VisionTransformerDistilled):
+        yield f"is a {type(model).__name__}, not a plain VisionTransformer"
+        return
+    for block in model.blocks:
+        if type(block) is not Block:
+            yield f"has blocks of kind {type(block).__name__}"
+            return
+        if type(block.attn) is not Attention:
+            yield f"has attention of kind {type(block.attn).__name__}"
+            return
+        if type(block.mlp) is not Mlp:
+            yield f"has MLPs of kind {type(block.mlp).__name__}"
+            return
+    block = model.blocks[0]
+    attention = block.attn
+    norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
+    checks = {
+        "norms queries and keys": not isinstance(attention.q_norm, nn.Identity),
+        "norms what attention mixes": not isinstance(attention.norm, nn.Identity),
+        "gates its attention": getattr(attention, "gate", None) is not None,
+        "norms inside its MLPs": not isinstance(block.mlp.norm, nn.Identity),
+        "has no bias after its attention": attention.proj.bias is None or block.mlp.fc1.bias is None,
+        "has norms other than LayerNorm with scale and shift": not _is_plain(block.norm1)
+        or any(not _is_plain(norm) or norm.eps != norms[0].eps for norm in norms),
+        "pools with an attention of its own": model.attn_pool is not None,
+        f"pools by {model.global_pool!r}": model.global_pool not in POOLS,
+        "averages class token and registers along with the patches": model.pool_include_prefix,
+        "has no learned positions": model.pos_embed is None,
+        "does not cut plain patches": type(model.patch_embed) is not PatchEmbed
+        or not isinstance(model.patch_embed.norm, nn.Identity)
+        or model.patch_embed.dynamic_img_pad,
+        "has no classifier": not isinstance(model.head, nn.Linear) or model.head.bias is None,
+        f"has activation {type(block.mlp.act).__name__}": _activation(block.mlp.act) is None,
+    }
+    yield from (reason for reason, applies in checks.items() if applies)
+
+
+def _is_plain(norm: Any) -> bool:
+    from torch import nn
+
+    return isinstance(norm, nn.LayerNorm) and norm.weight is not None and norm.bias is not None
+
+
+def _activation(module: Any) -> str | None:
+    name = ACTIVATIONS.get(type(module).__name__)
+    return "gelu_pytorch_tanh" if name == "gelu" and getattr(module, "approximate", "none") == "tanh" else name
+
+
+def _spec(model: Any) -> ModelSpec:
+    from timm.models.deit import VisionTransformerDistilled
+    from torch import nn
+
+    distilled = isinstance(model, VisionTransformerDistilled)
+    block = model.blocks[0]
+    embeddings = ImageEmbeddings(
+        channels=model.patch_embed.proj.in_channels,
+        image_size=tuple(model.patch_embed.img_size),
+        patch_size=tuple(model.patch_embed.patch_size),
+        patch_bias=model.patch_embed.proj.bias is not None,
+        norm=not isinstance(model.norm_pre, nn.Identity),
+        class_token=model.cls_token is not None,
+        distillation_token=distilled,
+        registers=0 if model.reg_token is None else model.reg_token.shape[1],
+        unplaced=model.num_prefix_tokens if model.no_embed_class else 0,
+    )
+    norm_first = not isinstance(model.norm, nn.Identity)
+    tower = TowerSpec(
+        name="vision",
+        layers=len(model.blocks),
+        heads=block.attn.num_heads,
+        head_width=block.attn.head_dim,
+        width=model.embed_dim,
+        mlp_width=block.mlp.fc1.out_features,
+        activation=_activation(block.mlp.act) or "",
+        norm_eps=block.norm1.eps,
+        embeddings=embeddings,
+        qkv_bias=block.attn.qkv.bias is not None,
+        final_norm=norm_first or not isinstance(model.fc_norm, nn.Identity),
+        norm_tokens=norm_first and model.global_pool == "avg",
+        layer_scale=not isinstance(block.ls1, nn.Identity),
+        pool="first+second" if distilled else POOLS[model.global_pool],
+        dropout=block.attn.proj_drop.p,
+        attention_dropout=block.attn.attn_drop.p,
+    )
+    return ModelSpec(
+        "image-classification",
+        (tower,),
+        classes=model.num_classes,
+        classifier_dropout=model.head_drop.p,
+        distilled=distilled,
+    )
+
+
+def read_spec(config: Mapping[str, Any]) -> ModelSpec:
+    """The network that `describe` found."""
+    return spec_from_json(config["structure"])
+
+
+def _spelling(norm: str, prefix: str) -> dict[str, str]:
+    ours, theirs = "vision.layers.{i}.", prefix + "blocks.{i}."
+    return {
+        "vision.embeddings.patch": prefix + "patch_embed.proj",
+        "vision.embeddings.class_token": prefix + "cls_token",
+        "vision.embeddings.distillation_token": prefix + "dist_token",
+        "vision.embeddings.registers": prefix + "reg_token",
+        "vision.embeddings.position": prefix + "pos_embed",
+        "vision.embeddings.norm": prefix + "norm_pre",
+        ours + "attention.q": theirs + "attn.qkv[0/3]",
+        ours + "attention.k": theirs + "attn.qkv[1/3]",
+        ours + "attention.v": theirs + "attn.qkv[2/3]",
+        ours + "attention.o": theirs + "attn.proj",
+        ours + "attention_norm": theirs + "norm1",
+        ours + "attention_scale": theirs + "ls1.gamma",
+        ours + "mlp.fc1": theirs + "mlp.fc1",
+        ours + "mlp.fc2": theirs + "mlp.fc2",
+        ours + "mlp_norm": theirs + "norm2",
+        ours + "mlp_scale": theirs + "ls2.gamma",
+        "vision.norm": prefix + norm,
+        "classifier": prefix + "head",
+        "distillation_classifier": prefix + "head_dist",
+    }
+
+
+FAMILY = Family(
+    name="timm-vit",
+    title="timm ViT",
+    model_type="timm_wrapper",
+    architectures=("TimmWrapperForImageClassification",),
+    read_spec=read_spec,
+    # timm norms before pooling or after it, under two names; transformers' wrapper puts a prefix before all.
+    spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
+    defaults={},
+)

@@ -1,0 +1,111 @@
+"""What timm folders hold is read from timm's own modules, and what is not built here is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from timm.data import create_transform, resolve_data_config
+from timm.models._hub import save_for_hf
+
+from hydractl.checkpoint.contents import identity
+from hydractl.errors import CheckpointError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.inference import load
+from tests.conftest import CLASSES, build_reference
+
+TINY = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": CLASSES}
+VIT = "vit_base_patch16_224"
+
+
+def folder_of(tmp_path: Path, name: str, **changes: Any) -> Path:
+    save_for_hf(timm.create_model(name, **{**TINY, **changes}), str(tmp_path / name), safe_serialization=True)
+    return tmp_path / name
+
+
+REFUSED = {
+    "blocks side by side": ("vit_base_patch16_18x2_224", {}, "has blocks of kind ParallelThingsBlock"),
+    "map pooling": (VIT, {"global_pool": "map"}, "pools with an attention of its own"),
+    "max pooling": (VIT, {"global_pool": "max"}, "pools by 'max'"),
+    "norm of queries": (VIT, {"qk_norm": True}, "norms queries and keys"),
+    "no bias": (VIT, {"proj_bias": False}, "has no bias after its attention"),
+    "no positions": (VIT, {"pos_embed": "none"}, "has no learned positions"),
+    "scale norm": (VIT, {"scale_mlp_norm": True}, "norms inside its MLPs"),
+    "differential": (VIT, {"attn_layer": "diff"}, "has attention of kind DiffAttention"),
+    "rms": (VIT, {"norm_layer": "rmsnorm"}, "has norms other than LayerNorm"),
+    "prefix": (VIT, {"global_pool": "avg", "pool_include_prefix": True}, "averages class token and registers"),
+    "activation": (VIT, {"act_layer": "mish"}, "has activation Mish"),
+    "no classifier": (VIT, {"num_classes": 0}, "has no classifier"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_by_name(case: str, tmp_path: Path) -> None:
+    name, changes, message = REFUSED[case]
+    with pytest.raises(CheckpointError, match=f"{message}.*, which is not supported"):
+        read_checkpoint(folder_of(tmp_path, name, **changes))
+
+
+def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
+    save_for_hf(timm.create_model("resnet10t", num_classes=2), str(tmp_path / "resnet"), safe_serialization=True)
+    with pytest.raises(CheckpointError, match="is a ResNet, not a plain VisionTransformer"):
+        read_checkpoint(tmp_path / "resnet")
+    folder = folder_of(tmp_path, VIT)
+    edit_config(folder, architecture="no_such_model")
+    with pytest.raises(CheckpointError, match="timm cannot build 'no_such_model'"):
+        read_checkpoint(folder)
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text()) | changes
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_a_file_of_ours_says_itself_what_it_is(tmp_path: Path) -> None:
+    first = read_checkpoint(build_reference("timm-registers").save(tmp_path / "theirs"))
+    write_checkpoint(first, tmp_path / "ours")
+    assert read_checkpoint(tmp_path / "ours").spec == first.spec
+
+
+def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, VIT)
+    write_checkpoint(read_checkpoint(folder), tmp_path / "ours")
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (61, 47, 3), dtype=np.uint8))
+    config = resolve_data_config(json.loads((folder / "config.json").read_text())["pretrained_cfg"])
+    expected = create_transform(**config, is_training=False)(image)[None]
+    for reference in (folder, tmp_path / "ours"):
+        preprocessor = load(reference).preprocessor
+        assert preprocessor is not None
+        assert torch.equal(preprocessor([image])["pixel_values"], expected)
+
+
+def test_labels_are_those_the_config_names(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, VIT)
+    assert read_checkpoint(folder).labels == tuple(f"LABEL_{i}" for i in range(CLASSES))
+    edit_config(folder, label_names=list("abcde"))
+    assert read_checkpoint(folder).labels == ("a", "b", "c", "d", "e")
+
+
+def test_one_file_beside_its_config_is_the_same_checkpoint(tmp_path: Path) -> None:
+    folder = build_reference("timm").save(tmp_path / "timm")
+    expected = identity(read_checkpoint(folder))
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    assert identity(read_checkpoint(folder / "weights.safetensors")) == expected
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"put the model's config\.json beside it"):
+        read_checkpoint(folder / "weights.safetensors")
+
+
+def test_names_of_the_wrapper_in_transformers_are_read(tmp_path: Path) -> None:
+    folder = build_reference("timm").save(tmp_path / "timm")
+    expected = identity(read_checkpoint(folder))
+    state = {f"timm_model.{name}": tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    save_file(state, folder / "model.safetensors")
+    assert identity(read_checkpoint(folder)) == expected
