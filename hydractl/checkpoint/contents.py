@@ -72,6 +72,20 @@ def trunk_depth(spec: ModelSpec, shared: frozenset[str], tower: str) -> int:
     return min(layers, default=spec.tower(tower).layers)
 
 
+def common_layer(spec: ModelSpec, shared: frozenset[str], tower: str) -> int | None:
+    """The layer whose attention differs between members that still read the same hidden state, if there is one."""
+    table = slots(spec)
+    separate = [name for name in table if table[name].tower == tower and name not in shared]
+    first = table[separate[0]] if separate else None
+    if first is None or not first.is_attention:
+        return None
+    norm = f"{tower}.layers.{first.layer}.attention_norm."
+    # Before the attention (pre-norm) stands a norm: where that differs, members read different numbers already.
+    if spec.tower(tower).pre_norm and any(name.startswith(norm) for name in separate):
+        return None
+    return first.layer
+
+
 def identity(checkpoint: Checkpoint) -> str:
     """SHA-256 over the sorted tensor names, dtypes, shapes and bytes, as 64 hexadecimal digits.
 
@@ -92,4 +106,4 @@ def shorten(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-__all__ = ["Checkpoint", "LazyTensor", "identity", "shorten", "trunk_depth"]
+__all__ = ["Checkpoint", "LazyTensor", "common_layer", "identity", "shorten", "trunk_depth"]

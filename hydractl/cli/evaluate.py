@@ -91,7 +91,7 @@ def evaluate(
             refuse_used(name, checkpoint.provenance, samples)
     results = {}
     for name, checkpoint in checkpoints.items():
-        model = load_checkpoint(checkpoint, choose_device(device), choose_dtype(dtype))
+        model = load_checkpoint(checkpoint, choose_device(device), choose_dtype(dtype)).optimize_for_inference()
         _set_classes(model, classes, template, data)
         preprocessor = preprocessor_from_json(
             checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config

@@ -55,7 +55,7 @@ def predict(
     """
     from hydractl.inference import load
 
-    hydra = load(model, choose_device(device), choose_dtype(dtype))
+    hydra = load(model, choose_device(device), choose_dtype(dtype)).optimize_for_inference()
     if classes is not None:
         hydra.set_classes(read_classes(classes), template)
     names, samples = _read_texts(files) if hydra.spec.task == "text-classification" else _read_images(files)

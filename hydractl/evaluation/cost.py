@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
+from hydractl.checkpoint.slots import parameter_count, slots, stored_shape
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
 from hydractl.model.hydra import Hydra
 
@@ -18,31 +21,45 @@ TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentence
 class Cost:
     """Members, parameters stored, and multiply-adds of matrix products for one sample of `tokens` tokens.
 
-    A zero-shot model's class prompts are encoded once for all samples and not counted.
+    `multiply_adds` are those of the network as it is published, every token through every layer; `performed` are those
+    of this very model, fewer once it is optimised for inference. A zero-shot model's class prompts are encoded once for
+    all samples and not counted.
     """
 
     members: int
     parameters: int
     multiply_adds: int
+    performed: int
     tokens: int
 
 
 def cost(model: Hydra) -> Cost:
     """The cost of a model, counted by running it without numbers; nothing is computed, whatever its size."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    ghost = Hydra(model.spec, model.heads, model.shared, shapes).eval()
-    if model.class_embeddings is not None:
-        ghost.class_embeddings = model.class_embeddings.to("meta", torch.float32)
-    inputs = _one_sample(ghost)
-    counter = FlopCounterMode(display=False)
-    with torch.inference_mode(), counter:
-        ghost(**inputs)
+    table = slots(model.spec)
+    shapes = {name: stored_shape(slot, model.spec, model.heads, name in model.shared) for name, slot in table.items()}
+    published = Hydra(model.spec, model.heads, model.shared, shapes).eval()
+    published.class_embeddings = model.class_embeddings
     return Cost(
         members=model.members,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        multiply_adds=counter.get_total_flops() // 2,
-        tokens=_tokens(ghost),
+        parameters=parameter_count(shapes),
+        multiply_adds=_count(published),
+        performed=_count(model),
+        tokens=_tokens(model),
     )
+
+
+def _count(model: Hydra) -> int:
+    ghosts: dict[str, Tensor] = {
+        name: nn.Parameter(tensor.to("meta"), requires_grad=False) for name, tensor in model.named_parameters()
+    }
+    ghosts |= {name: tensor.to("meta") for name, tensor in model.named_buffers()}
+    ghost = copy(model)  # its modules are the model's own
+    if model.class_embeddings is not None:
+        ghost.class_embeddings = model.class_embeddings.to("meta")
+    counter = FlopCounterMode(display=False)
+    with torch.inference_mode(), counter:
+        functional_call(ghost, ghosts, kwargs=_one_sample(model))
+    return int(counter.get_total_flops() // 2)
 
 
 def _one_sample(model: Hydra) -> dict[str, Tensor]:

@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.model.linear import Linear
+from hydractl.model.linear import Linear, grouped
+
+Heads = tuple[tuple[int, ...], ...]
 
 
 class FusedAttention(nn.Module):
@@ -19,15 +21,15 @@ class FusedAttention(nn.Module):
     layer that all members share holds the rows of one.
     """
 
-    def __init__(self, tower: TowerSpec, prefix: str, counts: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]]):
+    def __init__(self, tower: TowerSpec, prefix: str, heads: Heads, shapes: Mapping[str, tuple[int, ...]]):
         """
         Args:
-            counts: kept heads of each member, or of one where members share the layer.
+            heads: kept heads of each member, or of one where members share the layer.
             shapes: stored shape of every tensor name.
         """
         super().__init__()
-        self.head_width, self.causal = tower.head_width, tower.causal
-        self.rows = tuple(count * tower.head_width for count in counts)
+        self.head_width, self.causal, self.heads = tower.head_width, tower.causal, heads
+        self.rows = tuple(len(kept) * tower.head_width for kept in heads)
         self.q, self.k, self.v, self.o = (
             Linear(shapes[f"{prefix}.{part}.weight"], shapes.get(f"{prefix}.{part}.bias")) for part in "qkvo"
         )
@@ -45,27 +47,14 @@ class FusedAttention(nn.Module):
         q, k, v = self._project(self.q, x), self._project(self.k, x), self._project(self.v, x)  # [S,B,T,R]
         if q.shape[-1] == 0:
             return q
-        q, k, v = (t.flatten(0, 1).unflatten(-1, (-1, self.head_width)).transpose(1, 2) for t in (q, k, v))
-        z = F.scaled_dot_product_attention(  # [S*B,H,T,K]
-            q,
-            k,
-            v,
-            attn_mask=self._mask(mask, copies=q.shape[0] // x.shape[1], tokens=q.shape[2]),
-            is_causal=self.causal and mask is None,
-            dropout_p=self.dropout.p if self.training else 0.0,
-        )
-        mixed: Tensor = z.transpose(1, 2).flatten(2).unflatten(0, (-1, x.shape[1]))
+        q, k, v = (t.flatten(0, 1).unflatten(-1, (-1, self.head_width)) for t in (q, k, v))  # [S*B,T,H,K]
+        z = attend(q, k, v, mask, self.causal, self.dropout.p if self.training else 0.0)
+        mixed: Tensor = z.flatten(2).unflatten(0, (-1, x.shape[1]))
         return mixed
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
-        bias = self.o.bias
-        assert bias is not None
-        if len(self.rows) == 1:
-            return F.linear(z, self.o.weight, bias[0])
-        parts = zip(z[0].split(self.rows, -1), self.o.weight.split(self.rows, 1), bias, strict=True)
-        # The output bias belongs to the layer, not to a head: it stays when every head of a member is gone.
-        return torch.stack([F.linear(*part) for part in parts])
+        return project_output(self.o, self.rows, z)
 
     def _project(self, linear: Linear, x: Tensor) -> Tensor:
         if len(self.rows) == 1 or x.shape[0] == 1:
@@ -75,10 +64,42 @@ class FusedAttention(nn.Module):
         biases = linear.bias.split(self.rows) if linear.bias is not None else [None] * len(weights)
         return torch.cat([F.linear(*part) for part in zip(x, weights, biases, strict=True)], -1)[None]
 
-    def _mask(self, mask: Tensor | None, copies: int, tokens: int) -> Tensor | None:
-        if mask is None:
-            return None
-        allowed = mask[:, None, None, :]  # [B,1,1,T]
-        if self.causal:
-            allowed = allowed & torch.ones(tokens, tokens, dtype=torch.bool, device=mask.device).tril()
-        return allowed.repeat(copies, 1, 1, 1) if copies > 1 else allowed
+
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
+    """What heads see, `[S*B,T,H,K]` from three of that shape; mask `[B,T]` is true where a token counts."""
+    z = F.scaled_dot_product_attention(
+        q.transpose(1, 2),
+        k.transpose(1, 2),
+        v.transpose(1, 2),
+        attn_mask=_allowed(mask, causal, copies=q.shape[0] // mask.shape[0]) if mask is not None else None,
+        is_causal=causal and mask is None,
+        dropout_p=dropout,
+    )
+    return z.transpose(1, 2)
+
+
+def _allowed(mask: Tensor, causal: bool, copies: int) -> Tensor:
+    allowed = mask[:, None, None, :]  # [B,1,1,T]
+    if causal:
+        tokens = mask.shape[1]
+        allowed = allowed & torch.ones(tokens, tokens, dtype=torch.bool, device=mask.device).tril()
+    return allowed.repeat(copies, 1, 1, 1) if copies > 1 else allowed
+
+
+def project_output(o: Linear, rows: tuple[int, ...], z: Tensor) -> Tensor:
+    """`[G,B,T,D]` of what heads see: `[S,B,T,R]`, each member's `rows` side by side (S is 1) or apart (S is M)."""
+    bias, members, shape = o.bias, len(rows), z.shape[1:3]
+    assert bias is not None
+    if not sum(rows):
+        # The output bias belongs to the layer, not to a head: it stays when every head of a member is gone.
+        return bias[:, None, None].expand(-1, *shape, -1)
+    if members == 1:
+        return F.linear(z, o.weight, bias[0])
+    if len(set(rows)) == 1:
+        weight = o.weight.unflatten(1, (members, -1)).movedim(1, 0)  # [M,D,R]
+        own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,R]
+        y: Tensor = grouped(own.flatten(1, 2), weight, bias).unflatten(1, shape)
+        return y
+    parts = zip(bias, z[0].flatten(0, 1).split(rows, -1), o.weight.split(rows, 1), strict=True)
+    uneven: Tensor = torch.stack([torch.addmm(b, own, weight.t()) for b, own, weight in parts]).unflatten(1, shape)
+    return uneven

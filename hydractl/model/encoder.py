@@ -2,94 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
-from hydractl.model.attention import FusedAttention
+from hydractl.model.attention import Heads
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.linear import LayerNorm, Linear, empty
+from hydractl.model.layer import ACTIVATIONS, Layer, Place, Shapes, norm
+from hydractl.model.linear import Linear
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_python": F.gelu,
-    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
-    "relu": F.relu,
-    "silu": F.silu,
-    "swish": F.silu,
-    "tanh": lambda x: x.tanh(),
-}
-
-
-class Mlp(nn.Module):
-    """Two linear maps with an activation between."""
-
-    def __init__(self, tower: TowerSpec, prefix: str, shapes: Shapes) -> None:
-        super().__init__()
-        self.fc1 = Linear(shapes[f"{prefix}.fc1.weight"], shapes[f"{prefix}.fc1.bias"])
-        self.fc2 = Linear(shapes[f"{prefix}.fc2.weight"], shapes[f"{prefix}.fc2.bias"])
-        self.activation = ACTIVATIONS[tower.activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.fc2(self.activation(self.fc1(x)))
-        return y
-
-
-class Layer(nn.Module):
-    """One encoder layer, pre-norm (ViT, CLIP) or post-norm (BERT)."""
-
-    attention_scale: Tensor | None
-    mlp_scale: Tensor | None
-
-    def __init__(self, tower: TowerSpec, index: int, counts: tuple[int, ...], shapes: Shapes) -> None:
-        super().__init__()
-        prefix = f"{tower.name}.layers.{index}"
-        self.pre_norm = tower.pre_norm
-        self.attention = FusedAttention(tower, f"{prefix}.attention", counts, shapes)
-        self.attention_norm = _norm(tower, f"{prefix}.attention_norm", shapes)
-        self.mlp = Mlp(tower, f"{prefix}.mlp", shapes)
-        self.mlp_norm = _norm(tower, f"{prefix}.mlp_norm", shapes)
-        self.dropout = nn.Dropout(tower.dropout)
-        for name in ("attention_scale", "mlp_scale"):
-            scale = empty(shapes[f"{prefix}.{name}"]) if tower.layer_scale else None
-            self.register_parameter(name, scale)
-
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`[G,B,T,D]` to `[G,B,T,D]`."""
-        attended: Tensor = self.attention(self.attention_input(x), mask)
-        return self.complete(x, attended)
-
-    def attention_input(self, x: Tensor) -> Tensor:
-        """What this layer's attention reads of the hidden state."""
-        y: Tensor = self.attention_norm(x) if self.pre_norm else x
-        return y
-
-    def complete(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's result, given the hidden state it started from and its attention output."""
-        x = x + _scaled(self.dropout(attended), self.attention_scale)
-        if self.pre_norm:
-            x = x + _scaled(self.dropout(self.mlp(self.mlp_norm(x))), self.mlp_scale)
-        else:
-            x = self.attention_norm(x)
-            x = self.mlp_norm(x + self.dropout(self.mlp(x)))
-        return x
-
-
-def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
-    return x if scale is None else x * scale.view(-1, 1, 1, scale.shape[-1])  # [G,1,1,D]
-
-
-def _norm(tower: TowerSpec, prefix: str, shapes: Shapes) -> LayerNorm:
-    return LayerNorm(shapes[f"{prefix}.weight"], shapes[f"{prefix}.bias"], tower.norm_eps)
+ACTIVATION_BYTES = 24 * 2**20  # the widest activation that is held at once on a CPU
 
 
 class Tower(nn.Module):
@@ -99,13 +24,13 @@ class Tower(nn.Module):
 
     def __init__(self, tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes) -> None:
         super().__init__()
-        self.spec = tower
+        self.spec, self.members, self.optimized = tower, len(kept[tower.name][0]), False
         image = isinstance(tower.embeddings, ImageEmbeddings)
         self.embeddings = PatchEmbeddings(tower, shapes) if image else TokenEmbeddings(tower, shapes)
         self.layers = nn.ModuleList(
-            Layer(tower, index, _counts(tower, kept, shared, index), shapes) for index in range(tower.layers)
+            Layer(tower, index, _stored_heads(tower, kept, shared, index), shapes) for index in range(tower.layers)
         )
-        self.norm = _norm(tower, f"{tower.name}.norm", shapes) if tower.final_norm else nn.Identity()
+        self.norm = norm(tower, f"{tower.name}.norm", shapes) if tower.final_norm else nn.Identity()
         self.pooler = (
             Linear(shapes[f"{tower.name}.pooler.weight"], shapes[f"{tower.name}.pooler.bias"])
             if tower.pooler is not None
@@ -114,14 +39,13 @@ class Tower(nn.Module):
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
         """Pooled tokens `[G,B,D]` of images `[B,C,H,W]`."""
-        return self.pool(self.encode(self.embeddings(pixel_values), None), None)
+        return self._in_parts(self._images, pixel_values)
 
     def forward_text(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Pooled tokens `[G,B,D]` of texts `[B,T]`; the mask is non-zero where a token counts."""
-        mask = attention_mask.bool() if attention_mask is not None else None
-        return self.pool(self.encode(self.embeddings(input_ids, token_type_ids), mask), input_ids)
+        return self._in_parts(self._texts, input_ids, attention_mask, token_type_ids)
 
     def encode(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The hidden state after the last layer, `[G,B,T,D]`."""
@@ -135,29 +59,87 @@ class Tower(nn.Module):
         Where two tokens are pooled they lie side by side, `[G,B,2*D]`.
         """
         if self.spec.norm_tokens:
-            pooled = self._pooled(self.norm(x), input_ids)
-        else:  # a norm works on each token alone, so only those pooled need it
-            pooled = self.norm(self._pooled(x, input_ids))
+            return self._finish(self._pooled(self.norm(x), input_ids))
+        return self._finish(self.norm(self._pooled(x, input_ids)))
+
+    def optimize_for_inference(self, common: int | None) -> None:
+        """Lays weights out for speed; from now on the last layer computes no token that is not pooled.
+
+        Args:
+            common: the layer in which members first differ while they still read the same hidden state, if any.
+        """
+        # A last layer that is read at one token keeps its weights as they are: it never projects keys or values.
+        whole = self.layers if "mean" in self.spec.pool else self.layers[:-1]
+        for index, layer in enumerate(whole):
+            assert isinstance(layer, Layer)
+            layer.pack(common=index == common)
+        self.optimized = True
+
+    def _images(self, pixel_values: Tensor) -> Tensor:
+        return self._encode_and_pool(self.embeddings(pixel_values), None, None)
+
+    def _texts(self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Tensor:
+        mask = attention_mask.bool() if attention_mask is not None else None
+        return self._encode_and_pool(self.embeddings(input_ids, token_type_ids), mask, input_ids)
+
+    def _encode_and_pool(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
+        place = self._place(input_ids)
+        if not self.optimized or place is None:
+            return self.pool(self.encode(x, mask), input_ids)
+        *layers, last = self.layers
+        for layer in layers:
+            x = layer(x, mask)
+        assert isinstance(last, Layer)
+        # A norm works on each token alone, so only those pooled need it.
+        return self._finish(self.norm(last.forward_at(place, x, mask)))
+
+    def _finish(self, pooled: Tensor) -> Tensor:
         if self.pooler is not None and self.spec.pooler is not None:
             pooled = ACTIVATIONS[self.spec.pooler](self.pooler(pooled))
-        flat: Tensor = pooled.flatten(2)
-        return flat
+        return pooled.flatten(2)
 
     def _pooled(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
         """The one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
+        place, embeddings = self._place(input_ids), self.spec.embeddings
+        if place is not None:
+            return place.of(x)
+        assert isinstance(embeddings, ImageEmbeddings)
+        mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
+        return mean if self.spec.pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
+
+    def _place(self, input_ids: Tensor | None) -> Place | None:
+        """Where the pooled tokens stand, unless it takes all tokens."""
         pool, embeddings = self.spec.pool, self.spec.embeddings
         if pool in ("first", "first+second"):
-            return x[:, :, : 1 if pool == "first" else 2]
+            return Place(1 if pool == "first" else 2)
         if isinstance(embeddings, ImageEmbeddings):
-            mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
-            return mean if pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
+            return None
         assert input_ids is not None
         eos = embeddings.eos
-        place = input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1)  # [B]
-        return x[:, torch.arange(len(place), device=x.device), place, None]
+        return Place(1, input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1))
+
+    def _in_parts(self, run: Callable[..., Tensor], first: Tensor, *others: Tensor | None) -> Tensor:
+        """What `run` makes of the batch, on a CPU a few samples at a time.
+
+        Measured on ViT-B/16: beyond 32 MB an activation is fresh memory each time, which costs a large batch 8 to 20 %
+        of its time, the more members the more; products are as fast on a part of the batch.
+        """
+        parts = self._parts(first)
+        if parts == 1:
+            return run(first, *others)
+        splits = [t.tensor_split(parts) if t is not None else [None] * parts for t in (first, *others)]
+        return torch.cat([run(*part) for part in zip(*splits, strict=True)], 1)
+
+    def _parts(self, samples: Tensor) -> int:
+        whole = samples.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling()
+        if whole or not self.optimized:
+            return 1
+        embeddings = self.spec.embeddings
+        tokens = embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else samples.shape[1]
+        widest = self.members * tokens * self.spec.mlp_width * next(self.parameters()).element_size()
+        return max(-(-len(samples) // max(ACTIVATION_BYTES // widest, 1)), 1)
 
 
-def _counts(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> tuple[int, ...]:
+def _stored_heads(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> Heads:
     members = kept[tower.name][layer]
-    stored = members[:1] if f"{tower.name}.layers.{layer}.attention.q.weight" in shared else members
-    return tuple(len(heads) for heads in stored)
+    return members[:1] if f"{tower.name}.layers.{layer}.attention.q.weight" in shared else members

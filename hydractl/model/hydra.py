@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import log
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, common_layer
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
@@ -150,6 +150,19 @@ class Hydra(nn.Module):
         scaled = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32)) / self.temperature
         logits = scaled.log_softmax(-1).logsumexp(0) - log(self.members)
         return HydraOutput(member_logits, logits.exp(), logits)
+
+    def optimize_for_inference(self) -> Self:
+        """This model, its weights laid out for speed: the same answers up to rounding, but no more training.
+
+        Attention is one product for q, k and v and one call over all members' heads; in the first layer in which
+        members differ, a head that several keep alike is computed once; the last layer computes the pooled token only.
+        The state dict keeps the names and shapes of the file.
+        """
+        for tower in self.spec.towers:
+            module = self.get_submodule(tower.name)
+            if isinstance(module, Tower) and not module.optimized:
+                module.optimize_for_inference(common_layer(self.spec, self.shared, tower.name))
+        return self.eval()
 
     def set_classes(self, labels: Sequence[str], template: str = TEMPLATE) -> None:
         """Makes a zero-shot model tell these classes apart; each member embeds the prompts once.

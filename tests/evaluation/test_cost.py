@@ -85,3 +85,26 @@ def test_counting_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     model.class_embeddings = model.embed_texts(build_reference("clip").inputs["input_ids"])
     assert cost(model).members == 1
     assert {name: tensor.data_ptr() for name, tensor in model.state_dict().items()} == before
+
+
+def test_a_trunk_makes_the_network_cheaper() -> None:
+    def with_trunk(depth: int) -> int:
+        table, kept = slots(VIT_B), vit_b(8, 8, 8)
+        own = {name for name, slot in table.items() if slot.is_attention and (slot.layer or 0) >= depth}
+        shared = frozenset(table) - own - {"classifier.weight", "classifier.bias"}
+        shapes = {name: stored_shape(slot, VIT_B, kept, name in shared) for name, slot in table.items()}
+        return cost(Hydra(VIT_B, kept, shared, shapes)).multiply_adds
+
+    dense = counted(VIT_B, all_heads(VIT_B)).multiply_adds
+    assert [with_trunk(depth) / dense for depth in (0, 6, 8)] == pytest.approx([2.63, 1.75, 1.46], abs=0.01)
+
+
+def test_last_layer_of_the_pooled_token_by_hand(tmp_path: Path) -> None:
+    found = cost(load(build_reference("vit").save(tmp_path)).optimize_for_inference())
+    tokens, width, mlp, heads = 10, 16, 24, 4
+    layer = 4 * tokens * width**2 + 2 * tokens * tokens * width + 2 * tokens * width * mlp
+    # Query, its products with the key weights, the heads' scores and means over x, values, output, MLP.
+    pooled = 2 * width**2 + 2 * heads * tokens * width + 2 * width**2 + 2 * width * mlp
+    outside = 9 * width * 3 * 4 * 4 + width * 5
+    assert found.multiply_adds == 3 * layer + outside
+    assert found.performed == 2 * layer + pooled + outside
