@@ -10,7 +10,7 @@ from hydractl.evaluation.results import OodTable, group_means, measure
 from hydractl.uncertainty.ood_detection import ood_metrics
 from hydractl.uncertainty.table import PredictionTable, tabulate
 
-COST = Cost(members=2, parameters=10, multiply_adds=20, tokens=4)
+COST = Cost(members=2, parameters=10, multiply_adds=20, performed=20, tokens=4)
 
 
 def table(samples: int, scale: float, labels: bool = False, seed: int = 0) -> PredictionTable:

@@ -20,7 +20,7 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> M
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(members, 20, 3))
     tables = {name: OodTable(tabulate(generator.normal(size=(members, 5, 3))), "far") for name in ("dtd", "mnist")}
-    cost = Cost(members, parameters, 17_563_828_224, 197)
+    cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, 197)
     measured = measure(tabulate(logits, generator.integers(0, 3, 20)), tables, cost)
     return replace(measured, classification=replace(measured.classification, accuracy=accuracy))
 
