@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
 #: Per tower, per layer, per member: the heads that member keeps there, ascending.
@@ -40,3 +40,14 @@ def member_heads(kept: KeptHeads, member: int) -> list[Head]:
         for layer, members in enumerate(layers)
         for head in members[member]
     )
+
+
+def without(kept: KeptHeads, gone: Set[Head]) -> KeptHeads:
+    """The kept heads of every member less those that are `gone`."""
+    return {
+        tower: tuple(
+            tuple(tuple(head for head in heads if Head(tower, layer, head) not in gone) for heads in members)
+            for layer, members in enumerate(layers)
+        )
+        for tower, layers in kept.items()
+    }

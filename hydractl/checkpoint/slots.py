@@ -141,6 +141,15 @@ def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> 
     return tuple(shape)
 
 
+def kept_entries(slot: Slot, spec: ModelSpec, before: KeptHeads, after: KeptHeads) -> list[int] | None:
+    """Which entries of a single member's tensor, along its `head_axis`, stay when some heads go; None for all."""
+    if slot.head_axis is None or slot.tower is None or slot.layer is None:
+        return None
+    old, new = before[slot.tower][slot.layer][0], after[slot.tower][slot.layer][0]
+    width = spec.tower(slot.tower).head_width
+    return None if old == new else [old.index(head) * width + i for head in new for i in range(width)]
+
+
 def all_heads(spec: ModelSpec) -> KeptHeads:
     """The kept heads of a dense network: one member, every head."""
     return {t.name: tuple((tuple(range(t.heads)),) for _ in range(t.layers)) for t in spec.towers}

@@ -86,6 +86,11 @@ class TowerSpec:
     attention_dropout: float = 0.0
 
     @property
+    def tokens_read(self) -> int:
+        """How many tokens of the last hidden state are pooled; 0 where all of them are."""
+        return {"first": 1, "eos": 1, "first+second": 2}.get(self.pool, 0)
+
+    @property
     def features(self) -> int:
         """The width of what is pooled."""
         return self.width * (2 if self.pool in ("first+second", "first+mean") else 1)

@@ -1,4 +1,4 @@
-"""Reading circuits from their JSON form, `hydractl-circuit`."""
+"""Circuits in their JSON form, `hydractl-circuit`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from hydractl.artifacts import Artifact, ModelReference, read_artifact
 from hydractl.checkpoint.heads import TOWERS, Head
+from hydractl.circuit.objective import OBJECTIVES, Measure
+from hydractl.circuit.search import Ranking
 from hydractl.errors import ArtifactError
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
-OBJECTIVES = ("acc", "ood", "avg")
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,31 @@ class Circuit:
     objective: str | None
     model: ModelReference | None
     search_data: Mapping[str, Any] | None
+
+
+def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """A ranking as plain JSON.
+
+    Args:
+        origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
+    """
+    assert ranking.baseline is not None
+    steps = [
+        {**step.head._asdict(), "score": step.measure.score(ranking.objective), **_numbers(step.measure)}
+        for step in ranking.steps
+    ]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "objective": ranking.objective,
+        "baseline": _numbers(ranking.baseline),
+        "steps": steps,
+        **origin,
+    }
+
+
+def _numbers(measure: Measure) -> dict[str, float]:
+    return {"accuracy": measure.accuracy, "auroc": measure.auroc, "nll": measure.nll}
 
 
 def read_circuit(source: str) -> Circuit:

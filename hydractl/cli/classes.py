@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hydractl.errors import DataError
+from hydractl.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from hydractl.data.sources import Samples
+    from hydractl.model.hydra import Hydra
 
 
 def read_classes(path: Path) -> tuple[str, ...]:
@@ -21,3 +26,17 @@ def read_classes(path: Path) -> tuple[str, ...]:
     if not names:
         raise DataError(f"{path}: names no class: write one name a line")
     return names
+
+
+def set_classes(model: Hydra, classes: Path | None, template: str, samples: Samples) -> None:
+    """Tells a zero-shot model its classes: those of the file, or those of the ID data.
+
+    Raises:
+        OptionError: neither names them, or the model is not zero-shot and has classes of its own.
+    """
+    if model.spec.task != "zero-shot" and classes is None:
+        return
+    names = read_classes(classes) if classes is not None else samples.label_names
+    if names is None:
+        raise OptionError(f"{samples.name}: its labels have no names to make prompts of: pass --classes FILE")
+    model.set_classes(names, template)

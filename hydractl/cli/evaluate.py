@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.classes import read_classes
+from hydractl.cli.classes import set_classes
 from hydractl.cli.device import choose_device, choose_dtype
 from hydractl.cli.options import (
     DEFAULT_BATCH_SIZE,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.data.columns import Columns, Modality
     from hydractl.evaluation.run import EvaluationData
-    from hydractl.model.hydra import Hydra
 
 
 def evaluate(
@@ -92,7 +91,7 @@ def evaluate(
     results = {}
     for name, checkpoint in checkpoints.items():
         model = load_checkpoint(checkpoint, choose_device(device), choose_dtype(dtype)).optimize_for_inference()
-        _set_classes(model, classes, template, data)
+        set_classes(model, classes, template, data.id)
         preprocessor = preprocessor_from_json(
             checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config
         )
@@ -150,13 +149,3 @@ def _open_data(
             raise OptionError(f"--ood-data {text}: a set called {spec.name} is there already: give it another name")
         ood[spec.name] = OodSamples(open_data(spec, modality, lenient, limit), spec.group)
     return EvaluationData(id_samples, ood)
-
-
-def _set_classes(model: Hydra, classes: Path | None, template: str, data: EvaluationData) -> None:
-    """Tells a zero-shot model its classes: those of the file, or those of the ID data."""
-    if model.spec.task != "zero-shot" and classes is None:
-        return
-    names = read_classes(classes) if classes is not None else data.id.label_names
-    if names is None:
-        raise OptionError(f"{data.id.name}: its labels have no names to make prompts of: pass --classes FILE")
-    model.set_classes(names, template)

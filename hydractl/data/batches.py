@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 import torch
@@ -112,3 +112,37 @@ def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Sequence[obje
     if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return inputs[first : last + 1]  # one read of the file instead of B
     return [inputs[int(position)] for position in positions]
+
+
+class CachedBatches(Sequence[Batch]):
+    """Batches that are asked for again and again: kept in memory up to `most_bytes`, beyond that read anew."""
+
+    def __init__(self, batches: Batches, most_bytes: int = 2**30) -> None:
+        self._batches, self._room = batches, most_bytes
+        self._kept: dict[int, Batch] = {}
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        """A batch.
+
+        Raises:
+            DataError: an image that cannot be read.
+        """
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        if index in self._kept:
+            return self._kept[index]
+        batch = self._batches[index]
+        if isinstance(batch, DataError):
+            raise batch
+        size = sum(tensor.nbytes for tensor in batch.inputs.values())
+        if size <= self._room:
+            self._room -= size
+            self._kept[index] = batch
+        return batch

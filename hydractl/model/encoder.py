@@ -83,15 +83,19 @@ class Tower(nn.Module):
         return self._encode_and_pool(self.embeddings(input_ids, token_type_ids), mask, input_ids)
 
     def _encode_and_pool(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
-        place = self._place(input_ids)
+        place = self.place(input_ids)
         if not self.optimized or place is None:
             return self.pool(self.encode(x, mask), input_ids)
         *layers, last = self.layers
         for layer in layers:
             x = layer(x, mask)
         assert isinstance(last, Layer)
+        return self.finish(last.forward_at(place, x, mask))
+
+    def finish(self, tokens: Tensor) -> Tensor:
+        """What is pooled `[G,B,F]` of the tokens `[G,B,P,D]` at the pooled place of a last hidden state."""
         # A norm works on each token alone, so only those pooled need it.
-        return self._finish(self.norm(last.forward_at(place, x, mask)))
+        return self._finish(self.norm(tokens))
 
     def _finish(self, pooled: Tensor) -> Tensor:
         if self.pooler is not None and self.spec.pooler is not None:
@@ -100,14 +104,14 @@ class Tower(nn.Module):
 
     def _pooled(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
         """The one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
-        place, embeddings = self._place(input_ids), self.spec.embeddings
+        place, embeddings = self.place(input_ids), self.spec.embeddings
         if place is not None:
             return place.of(x)
         assert isinstance(embeddings, ImageEmbeddings)
         mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
         return mean if self.spec.pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
 
-    def _place(self, input_ids: Tensor | None) -> Place | None:
+    def place(self, input_ids: Tensor | None) -> Place | None:
         """Where the pooled tokens stand, unless it takes all tokens."""
         pool, embeddings = self.spec.pool, self.spec.embeddings
         if pool in ("first", "first+second"):

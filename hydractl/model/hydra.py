@@ -89,6 +89,7 @@ class Hydra(nn.Module):
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
+        self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None
 
@@ -180,9 +181,9 @@ class Hydra(nn.Module):
             raise OptionError(f"classes {list(labels)}: expected at least one, each once")
         if "{label}" not in template:
             raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
-        prompts = [template.replace("{label}", label) for label in labels]
+        self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
         with torch.inference_mode():
-            self.class_embeddings = self.embed_texts(**self._preprocess(prompts)).clone()
+            self.class_embeddings = self.embed_texts(**self.class_prompts).clone()
         self.labels = tuple(labels)
 
     @torch.inference_mode()

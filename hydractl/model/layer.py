@@ -13,7 +13,7 @@ from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.attention import FusedAttention, Heads
 from hydractl.model.linear import LayerNorm, Linear, empty
 from hydractl.model.packed import PackedAttention
-from hydractl.model.pooled import pooled_attention
+from hydractl.model.pooled import pooled_mix
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -92,10 +92,13 @@ class Layer(nn.Module):
     def forward_at(self, place: Place, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[G,B,T,D]` to `[G,B,P,D]`: this layer's result for the tokens at `place`, and only the work for those."""
         assert isinstance(self.attention, FusedAttention)
+        return self.complete(place.of(x), self.attention.output(self.mix_at(place, x, mask)))
+
+    def mix_at(self, place: Place, x: Tensor, mask: Tensor | None) -> Tensor:
+        """What the heads see at `place`, `[S,B,P,R]`, of the hidden state `[G,B,T,D]`."""
+        assert isinstance(self.attention, FusedAttention)
         read = self.attention_input(x)
-        visible = place.visible(mask, self.attention.causal, x.shape[2])
-        attended = pooled_attention(self.attention, read, place.of(read), visible)
-        return self.complete(place.of(x), attended)
+        return pooled_mix(self.attention, read, place.of(read), place.visible(mask, self.attention.causal, x.shape[2]))
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What this layer's attention reads of the hidden state."""

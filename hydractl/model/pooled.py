@@ -10,8 +10,8 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.linear import Linear, grouped
 
 
-def pooled_attention(attention: FusedAttention, x: Tensor, token: Tensor, allowed: Tensor | None) -> Tensor:
-    """The attention output `[G,B,P,D]` of a few tokens per sample, without projecting keys or values of all.
+def pooled_mix(attention: FusedAttention, x: Tensor, token: Tensor, allowed: Tensor | None) -> Tensor:
+    """What heads see at a few tokens per sample, `[S,B,P,R]`, without projecting keys or values of all tokens.
 
     A head's scores are those of the query `W_k^T q` against x itself, and its output is `W_v` of the same mean of x:
     about K times fewer multiply-adds, which pays from two tokens on. The key bias adds one number to all scores of a
@@ -32,7 +32,8 @@ def pooled_attention(attention: FusedAttention, x: Tensor, token: Tensor, allowe
         z = torch.cat(
             [_mix(attention, rows, 1, x[m : m + 1], token[m : m + 1], allowed) for m, rows in enumerate(pieces)], -1
         )
-    return attention.output(z.unflatten(1, (-1, tokens)))
+    mixed: Tensor = z.unflatten(1, (-1, tokens))
+    return mixed
 
 
 def _mix(

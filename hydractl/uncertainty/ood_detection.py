@@ -87,16 +87,25 @@ def metrics_from_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics
         ood_counts: [K] OOD samples likewise.
     """
     id_total, ood_total = int(id_counts.sum()), int(ood_counts.sum())
-    # In integers up to the one division: twice the pairs in the right order, a tie counting one.
-    id_below = np.cumsum(id_counts) - id_counts
-    twice_ordered = int((ood_counts * (2 * id_below + id_counts)).sum())
     return OodMetrics(
-        auroc=twice_ordered / (2 * id_total * ood_total),
+        # In integers up to the one division.
+        auroc=ordered_pairs(id_counts, ood_counts) / (2 * id_total * ood_total),
         aupr_out=_average_precision(ood_counts[::-1], id_counts[::-1]),
         aupr_in=_average_precision(id_counts, ood_counts),
         fpr95=_fpr95(id_counts[::-1], ood_counts[::-1]),
         ood_share=ood_total / (id_total + ood_total),
     )
+
+
+def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
+    """Twice the pairs of an ID and an OOD sample of which the OOD sample scores higher, a tie counting one.
+
+    Args:
+        id_counts: [K] ID samples at each distinct score, ascending; may hold zeros.
+        ood_counts: [K] OOD samples likewise.
+    """
+    id_below = np.cumsum(id_counts) - id_counts
+    return int((ood_counts * (2 * id_below + id_counts)).sum())
 
 
 def _average_precision(positives: IntArray, negatives: IntArray) -> float:

@@ -1,0 +1,69 @@
+"""What a search maximises, in whole numbers: equal networks compare equal, whatever the batch size or the machine."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.uncertainty.ood_detection import count_scores, ordered_pairs
+
+Objective = Literal["acc", "ood", "avg"]
+OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
+
+
+class Measure(NamedTuple):
+    """How one network does on the search's samples.
+
+    Attributes:
+        correct: ID samples classified correctly.
+        ordered: twice the pairs of an ID and an OOD sample whose MSPs stand in the right order, a tie counting one.
+        nll: mean negative log-likelihood of the ID labels, nats.
+    """
+
+    correct: int
+    id_samples: int
+    ordered: int
+    ood_samples: int
+    nll: float
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.id_samples
+
+    @property
+    def auroc(self) -> float:
+        return self.ordered / (2 * self.id_samples * self.ood_samples)
+
+    def score(self, objective: Objective) -> float:
+        """The objective, 0..1, higher = better.
+
+        Source: [HE] D.1.2.
+        """
+        if objective == "avg":
+            return (self.accuracy + self.auroc) / 2
+        return self.accuracy if objective == "acc" else self.auroc
+
+    def rank(self, objective: Objective) -> int:
+        """A whole number in proportion to the objective on given data: what decisions compare."""
+        if objective == "avg":
+            return 2 * self.ood_samples * self.correct + self.ordered
+        return self.correct if objective == "acc" else self.ordered
+
+
+def measure(
+    correct: NDArray[np.bool_], id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64], nll: NDArray[np.float64]
+) -> Measure:
+    """The measure of a network from what it says of each sample.
+
+    Args:
+        correct: [N] whether an ID sample's label was predicted.
+        id_msp: [N] maximum softmax probability of ID samples.
+        ood_msp: [N'] of OOD samples.
+        nll: [N] of the ID labels.
+    """
+    _, id_counts, ood_counts = count_scores(-id_msp, -ood_msp)
+    return Measure(
+        int(correct.sum()), len(id_msp), ordered_pairs(id_counts, ood_counts), len(ood_msp), float(nll.mean())
+    )

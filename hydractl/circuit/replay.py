@@ -1,0 +1,154 @@
+"""What a network answers with one more head off, replayed from where that head's layer has mixed its tokens.
+
+Candidates of a layer share everything below it and its attention; turning a head off takes its own contribution
+from the attention output. Candidates replayed together lie along G, the first axis of the activations `[G,B,T,D]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head
+from hydractl.model.attention import FusedAttention
+from hydractl.model.encoder import Tower
+from hydractl.model.hydra import Hydra
+from hydractl.model.layer import Layer, Place
+
+#: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
+#: busy, so that a layer's numbers stay in the cache; on a GPU enough to fill it.
+GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
+
+Group = tuple[Head, ...]
+
+
+class Hidden(NamedTuple):
+    """A hidden state `[G,B,T,D]`, the mask `[B,T]` of tokens that count, and the ids `[B,T]` of texts."""
+
+    x: Tensor
+    mask: Tensor | None
+    ids: Tensor | None
+
+
+def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
+    """The hidden state that a tower's first layer reads."""
+    if "pixel_values" in inputs:
+        return Hidden(tower.embeddings(inputs["pixel_values"]), None, None)
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    return Hidden(tower.embeddings(ids, inputs.get("token_type_ids")), mask.bool() if mask is not None else None, ids)
+
+
+def replay(
+    tower: Tower, kept: Sequence[Sequence[int]], start: Hidden, candidates: Sequence[Head]
+) -> Iterator[tuple[Group, Tensor]]:
+    """What a tower pools with each candidate off, `[G,B,D]` for G of them at a time; last with none off, `[1,B,D]`.
+
+    Args:
+        kept: the heads of each layer, in the order of its weights.
+        candidates: heads to turn off, one at a time; each of them kept.
+    """
+    x, mask, ids = start
+    place = tower.place(ids)
+    for number, layer in enumerate(_layers(tower)):
+        # In the last layer only the tokens that are pooled matter.
+        asking = place if number == len(tower.layers) - 1 else None
+        z, x = _mix(layer, x, mask, asking)
+        attended = _attention(layer).output(z)
+        for group in _groups([head for head in candidates if head.layer == number], x):
+            rows = [kept[number].index(head.head) for head in group]
+            y = layer.complete(x, without_heads(_attention(layer), attended, z, rows))
+            yield group, _finish(tower, Hidden(y, mask, ids), number + 1, place)
+        x = layer.complete(x, attended)
+    yield (), _finish(tower, Hidden(x, mask, ids), len(tower.layers), place)
+
+
+def _finish(tower: Tower, hidden: Hidden, start: int, place: Place | None) -> Tensor:
+    """What the tower pools, from layer `start` on."""
+    x, mask, ids = hidden
+    for number, layer in list(enumerate(_layers(tower)))[start:]:
+        x = layer(x, mask) if place is None or number < len(tower.layers) - 1 else layer.forward_at(place, x, mask)
+    return tower.pool(x, ids) if place is None else tower.finish(x)
+
+
+def _layers(tower: Tower) -> Sequence[Layer]:
+    return cast("Sequence[Layer]", tower.layers)
+
+
+def _attention(layer: Layer) -> FusedAttention:
+    assert isinstance(layer.attention, FusedAttention), "a search takes the model before it is optimised"
+    return layer.attention
+
+
+def _mix(layer: Layer, x: Tensor, mask: Tensor | None, place: Place | None) -> tuple[Tensor, Tensor]:
+    """What a layer's heads see, and the hidden state of the same tokens: all of them, or those at `place`."""
+    if place is None:
+        return _attention(layer).mix(layer.attention_input(x), mask), x
+    return layer.mix_at(place, x, mask), place.of(x)
+
+
+def _groups(heads: Sequence[Head], x: Tensor) -> Iterator[Group]:
+    size = max(1, GROUP_NUMBERS.get(x.device.type, GROUP_NUMBERS["cuda"]) // max(1, x[0].numel()))
+    for start in range(0, len(heads), size):
+        yield tuple(heads[start : start + size])
+
+
+def without_heads(attention: FusedAttention, attended: Tensor, z: Tensor, rows: Sequence[int]) -> Tensor:
+    """The attention output `[G,B,T,D]` with one of G heads off in each copy: its contribution `Z_h W_O` taken away.
+
+    Args:
+        attended: `[1,B,T,D]` with all of them on.
+        z: `[1,B,T,H*K]` what the heads see.
+        rows: the heads' places among those of the layer.
+    """
+    k = attention.head_width
+    values = z[0].unflatten(-1, (-1, k))[:, :, list(rows)].flatten(0, 1).transpose(0, 1)  # [G,B*T,K]
+    weights = attention.o.weight.unflatten(1, (-1, k))[:, list(rows)].permute(1, 2, 0)  # [G,K,D]
+    base = attended.flatten(1, 2).expand(len(rows), -1, -1)
+    less: Tensor = torch.baddbmm(base, values, weights, alpha=-1).unflatten(1, attended.shape[1:3])
+    return less
+
+
+class Replay:
+    """Logits of a single-member network with each candidate off, and with none off.
+
+    A candidate in one tower of a zero-shot model reuses the embeddings of the other; class prompts are replayed
+    once for all samples.
+    """
+
+    def __init__(self, model: Hydra, candidates: Sequence[Head], prompts: Sequence[Mapping[str, Tensor]] = ()) -> None:
+        """
+        Args:
+            prompts: batches of class prompts, of a zero-shot model.
+        """
+        self.model, self.candidates = model, candidates
+        self.classes: dict[Group, Tensor] = {}  # [G,C,P]
+        parts: dict[Head | None, list[Tensor]] = {}
+        for batch in prompts:
+            for group, pooled in self._replay("text", batch):
+                for head, one in zip(group or (None,), model.embed("text", pooled), strict=True):
+                    parts.setdefault(head, []).append(one)
+        for head, rows in parts.items():
+            self.classes[(head,) if head else ()] = torch.cat(rows)[None]
+
+    def logits(self, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
+        """Logits `[G,B,C]` of the network with each of G candidates off, for all candidates; `[1,B,C]` with none."""
+        model = self.model
+        if not self.classes:
+            for group, pooled in self._replay(model.spec.towers[0].name, inputs):
+                yield group, model.classify(pooled)
+            return
+        scale = model.logit_scale.exp()
+        for group, pooled in self._replay("vision", inputs):
+            images = model.embed("vision", pooled)
+            yield group, images @ self.classes[()].mT * scale
+        for group, classes in self.classes.items():
+            if group:
+                yield group, images @ classes.mT * scale
+
+    def _replay(self, name: str, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
+        tower: Tower = getattr(self.model, name)
+        kept = [members[0] for members in self.model.heads[name]]
+        return replay(tower, kept, embed(tower, inputs), [head for head in self.candidates if head.tower == name])

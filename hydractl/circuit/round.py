@@ -1,0 +1,159 @@
+"""One round of a search: how a network does with each candidate off, over all samples."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head
+from hydractl.circuit.objective import Measure, measure
+from hydractl.circuit.replay import Group, Replay
+from hydractl.data.batches import Batch
+from hydractl.data.ranks import Ranks
+from hydractl.errors import DataError
+from hydractl.model.hydra import Hydra
+from hydractl.uncertainty.probabilities import label_log_probabilities, member_probabilities
+
+Places = NDArray[np.int64]
+Progress = Callable[[Group, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchData:
+    """The samples of a search in batches, the same on every rank: labelled ID ones and OOD ones.
+
+    `prompts` are the class prompts of a zero-shot model. Batches are asked for in every round.
+    """
+
+    id: Sequence[Batch]
+    ood: Sequence[Batch]
+    id_samples: int
+    ood_samples: int
+    prompts: Sequence[Mapping[str, Tensor]] = ()
+    ranks: Ranks = field(default_factory=Ranks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """What each of n networks says of each sample: zeros where another rank has it."""
+
+    correct: NDArray[np.uint8]  # [n,N]
+    nll: NDArray[np.float64]  # [n,N]
+    msp: NDArray[np.float64]  # [n,N+N'], the ID samples first
+
+    def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64]) -> None:
+        """Keeps the MSPs of logits `[G,B,C]`."""
+        self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
+
+    def note_labelled(
+        self,
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
+        scaled: NDArray[np.float64],
+        labels: NDArray[np.int64],
+    ) -> None:
+        """Keeps what the labels `[B]` say of logits `[G,B,C]`; of equal logits the first is the prediction."""
+        self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
+        for row, one in zip(rows, scaled, strict=True):
+            self.nll[row, columns] = -label_log_probabilities(one[None], labels)
+
+
+def run_round(
+    model: Hydra, data: SearchData, candidates: Sequence[Head], progress: Progress = lambda group, samples: None
+) -> dict[Head | None, Measure]:
+    """The measure of the network with each candidate off, and under None with all of them on.
+
+    Samples are put in order before anything is summed: the ranks and threads at work do not show in the result.
+
+    Args:
+        model: of one member, with all `candidates`.
+        progress: told of each group of candidates that was replayed, and on how many samples.
+
+    Raises:
+        DataError: a logit is not finite, or ID samples have no labels.
+    """
+    rows = {head: number for number, head in enumerate([None, *candidates])}
+    answers = _Answers(
+        np.zeros((len(rows), data.id_samples), np.uint8),
+        np.zeros((len(rows), data.id_samples)),
+        np.zeros((len(rows), data.id_samples + data.ood_samples)),
+    )
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        network = Replay(model, candidates, data.prompts)
+    stop = threading.Event()
+
+    def answer(job: tuple[Sequence[Batch], int, int]) -> None:
+        batches, number, offset = job
+        batch = batches[number]
+        columns = batch.positions.numpy() + offset
+        with torch.inference_mode():
+            for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
+                if stop.is_set():
+                    return
+                places = np.array([rows[head] for head in group or (None,)])
+                scaled = _scaled(logits, model.temperature)
+                answers.note(places, columns, scaled)
+                if not offset:
+                    answers.note_labelled(places, columns, scaled, _labels(batch))
+                progress(group, len(columns))
+
+    jobs = [(data.id, n, 0) for n in range(len(data.id))]
+    jobs += [(data.ood, n, data.id_samples) for n in range(len(data.ood))]
+    with _workers(device) as in_parallel:
+        try:
+            deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
+        finally:
+            stop.set()
+    return _measures(answers, rows, data)
+
+
+def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:
+    # Half precision ends here: decisions are made in float64 of float32.
+    scores: NDArray[Any] = logits.to("cpu", torch.promote_types(logits.dtype, torch.float32)).numpy()
+    if not np.isfinite(scores).all():
+        raise DataError("the model's logits are not finite on this data: try --dtype float32")
+    return scores.astype(np.float64) / temperature
+
+
+def _labels(batch: Batch) -> NDArray[np.int64]:
+    if batch.labels is None:
+        raise DataError("the ID samples have no labels: a search needs them")
+    labels: NDArray[np.int64] = batch.labels.numpy()
+    return labels
+
+
+@contextmanager
+def _workers(device: torch.device) -> Iterator[Callable[[Callable[[Any], None], Iterable[Any]], Iterator[None]]]:
+    """A map that runs whole batches side by side, on a CPU one to a core.
+
+    A matrix product shared by several threads may round otherwise than by one; a batch on one thread is the same
+    number whatever the machine has, and threads that need not wait for each other are faster.
+    """
+    threads = torch.get_num_threads()
+    workers = threads if device.type == "cpu" else 1
+    torch.set_num_threads(1)
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+
+
+def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: SearchData) -> dict[Head | None, Measure]:
+    correct, nll, msp = (
+        data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
+    )
+    n = data.id_samples
+    return {head: measure(correct[row], msp[row, :n], msp[row, n:], nll[row]) for head, row in rows.items()}

@@ -1,0 +1,82 @@
+"""Search data for the reference models: a few samples, batched as a search sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from hydractl.circuit.round import SearchData
+from hydractl.data.batches import Batch
+from hydractl.families.open import read_checkpoint
+from hydractl.model.hydra import Hydra, from_checkpoint
+from tests.circuit.naive import Naive
+from tests.conftest import BERT, CLASSES, Reference, build_reference
+
+ID, OOD = 14, 11
+
+
+@dataclass
+class Case:
+    """A reference model, ours of the same weights, and samples to search on."""
+
+    reference: Reference
+    model: Hydra
+    id_inputs: dict[str, Tensor]
+    labels: Tensor
+    ood_inputs: dict[str, Tensor]
+    prompts: dict[str, Tensor]
+
+    def naive(self) -> Naive:
+        heads = {tower.name: tower.heads for tower in self.model.spec.towers}
+        return Naive(self.reference.model, heads, self.prompts)
+
+    def data(self, batch_size: int = 100) -> SearchData:
+        prompts = (self.prompts,) if self.prompts else ()
+        return SearchData(
+            batches(self.id_inputs, self.labels, batch_size),
+            batches(self.ood_inputs, None, batch_size),
+            ID,
+            OOD,
+            prompts,
+        )
+
+
+def batches(inputs: Mapping[str, Tensor], labels: Tensor | None, size: int) -> list[Batch]:
+    """Batches in an order that is not the samples'."""
+    count = len(next(iter(inputs.values())))
+    order = torch.arange(count).flip(0)
+    return [
+        Batch(
+            {name: tensor[places] for name, tensor in inputs.items()},
+            None if labels is None else labels[places],
+            places,
+        )
+        for places in order.split(size)
+    ]
+
+
+def samples(name: str, count: int) -> dict[str, Tensor]:
+    if name != "bert":
+        return {"pixel_values": torch.randn(count, 3, 12, 12, dtype=torch.float64)}
+    mask = (torch.arange(9) < torch.randint(3, 10, (count, 1))).long()
+    return {"input_ids": torch.randint(1, BERT["vocab_size"], (count, 9)), "attention_mask": mask}
+
+
+def build_case(name: str, folder: Path) -> Case:
+    reference = build_reference(name)
+    model = from_checkpoint(read_checkpoint(reference.save(folder)))
+    torch.manual_seed(1)
+    id_inputs, ood_inputs = samples(name, ID), samples(name, OOD)
+    labels = torch.randint(CLASSES, (ID,))
+    prompts = {key: value for key, value in reference.inputs.items() if name == "clip" and key != "pixel_values"}
+    return Case(reference, model, id_inputs, labels, ood_inputs, prompts)
+
+
+@pytest.fixture(params=["vit", "bert", "clip"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return build_case(request.param, tmp_path)

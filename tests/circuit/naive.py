@@ -1,0 +1,101 @@
+"""Algorithm 1 as printed, with transformers' own forward: what the search is held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from hydractl.checkpoint.heads import Head
+
+
+def output_projections(model: PreTrainedModel) -> dict[str, list[nn.Linear]]:
+    """W_O of every layer of each tower, where transformers keeps it."""
+    if hasattr(model, "vit"):
+        return {"vision": [layer.attention.o_proj for layer in model.vit.layers]}
+    if hasattr(model, "bert"):
+        return {"text": [layer.attention.output.dense for layer in model.bert.encoder.layer]}
+    return {
+        "vision": [layer.self_attn.out_proj for layer in model.vision_model.encoder.layers],
+        "text": [layer.self_attn.out_proj for layer in model.text_model.encoder.layers],
+    }
+
+
+class Naive:
+    """A transformers model whose heads are turned off by zeroing their columns of W_O."""
+
+    def __init__(self, model: PreTrainedModel, heads: dict[str, int], extra: dict[str, Tensor] | None = None) -> None:
+        self.model, self.heads, self.extra = model, heads, extra or {}
+        self.projections = output_projections(model)
+        self.weights = {head: self._columns(head).clone() for head in self.candidates()}
+
+    def candidates(self) -> list[Head]:
+        return [
+            Head(tower, layer, head)
+            for tower, layers in self.projections.items()
+            for layer in range(len(layers))
+            for head in range(self.heads[tower])
+        ]
+
+    def _columns(self, head: Head) -> Tensor:
+        weight = self.projections[head.tower][head.layer].weight
+        width = weight.shape[1] // self.heads[head.tower]
+        return weight.data[:, head.head * width : (head.head + 1) * width]
+
+    def turn(self, head: Head, on: bool) -> None:
+        self._columns(head).copy_(self.weights[head] if on else torch.zeros_like(self.weights[head]))
+
+    @torch.no_grad()
+    def logits(self, inputs: dict[str, Tensor]) -> np.ndarray:
+        output = self.model(**inputs, **self.extra)
+        return (output.logits_per_image if "logits_per_image" in output else output.logits).numpy()
+
+    def measure(
+        self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]
+    ) -> tuple[float, float]:
+        """Accuracy, and AUROC of MSP with OOD positive."""
+        id_logits, ood_logits = self.logits(id_inputs), self.logits(ood_inputs)
+        msp = [softmax(logits).max(-1) for logits in (id_logits, ood_logits)]
+        truth = np.repeat([0, 1], [len(id_logits), len(ood_logits)])
+        return float((id_logits.argmax(-1) == labels.numpy()).mean()), float(roc_auc_score(truth, -np.concatenate(msp)))
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)
+
+
+def score(objective: str, accuracy: float, auroc: float) -> float:
+    return {"acc": accuracy, "ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+
+
+def algorithm_1(
+    naive: Naive,
+    objective: str,
+    budget: int,
+    data: tuple[dict[str, Tensor], Tensor, dict[str, Tensor]],
+    candidates: Sequence[Head] | None = None,
+) -> list[tuple[Head, float, float, float]]:
+    """Head, score, accuracy and AUROC of each step."""
+    left = list(candidates or naive.candidates())
+    steps = []
+    for _ in range(budget):
+        found = []
+        for head in left:
+            naive.turn(head, on=False)
+            accuracy, auroc = naive.measure(*data)
+            found.append((head, score(objective, accuracy, auroc), accuracy, auroc))
+            naive.turn(head, on=True)
+        # The first among equals; averages of fractions that are equal may differ in their last bit.
+        largest = max(value for _, value, *_ in found)
+        best = next(entry for entry in found if entry[1] > largest - 1e-9)
+        naive.turn(best[0], on=False)
+        left.remove(best[0])
+        steps.append(best)
+    for head, *_ in steps:
+        naive.turn(head, on=True)
+    return steps

@@ -1,0 +1,79 @@
+"""Each candidate's logits are those of transformers' model with that head's output columns zeroed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.circuit import replay as replay_module
+from hydractl.circuit.cost import base_cost, candidate_cost
+from hydractl.circuit.replay import Replay
+from hydractl.families.open import read_checkpoint
+from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.model.without import without_heads
+from tests.conftest import Reference, build_reference
+from tests.surgery.test_prune import zero_heads
+
+
+def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tensor]:
+    candidates = member_heads(model.heads, 0)
+    inputs, prompts = dict(reference.inputs), ()
+    if model.spec.task == "zero-shot":
+        inputs = {"pixel_values": inputs["pixel_values"]}
+        prompts = tuple(
+            {name: tensor[part] for name, tensor in reference.inputs.items() if name != "pixel_values"}
+            for part in (slice(0, 2), slice(2, None))
+        )
+    found: dict[Head | None, torch.Tensor] = {}
+    with torch.inference_mode():
+        for group, logits in Replay(model, candidates, prompts).logits(inputs):
+            found |= dict(zip(group or (None,), logits, strict=True))
+    assert found.keys() == {None, *candidates}
+    return found
+
+
+@pytest.mark.parametrize("group_numbers", [1, 2**20])
+@pytest.mark.parametrize("pruned", [False, True])
+def test_equals_zeroed_columns(
+    reference: Reference, pruned: bool, group_numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(replay_module.GROUP_NUMBERS, "cpu", group_numbers)
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    widths = {tower.name: tower.head_width for tower in model.spec.towers}
+    gone = {head for head in member_heads(model.heads, 0) if pruned and (head.layer == 1 or head.head == 1)}
+    zero_heads(reference, gone, widths)
+    weights = {name: tensor.clone() for name, tensor in reference.model.state_dict().items()}
+    for head, logits in replayed(without_heads(model, gone), reference).items():
+        zero_heads(reference, [head] if head else [], widths)
+        assert_close(logits, reference.logits(), rtol=0, atol=1e-10)
+        reference.model.load_state_dict(weights)
+
+
+def test_the_last_layer_may_lose_every_head(family_reference: Reference, tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(family_reference.save(tmp_path)))
+    widths = {tower.name: tower.head_width for tower in model.spec.towers}
+    gone = {head for head in member_heads(model.heads, 0) if head.layer == 2}
+    zero_heads(family_reference, gone, widths)
+    assert_close(
+        replayed(without_heads(model, gone), family_reference)[None], family_reference.logits(), rtol=0, atol=1e-10
+    )
+
+
+def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    tower, batch = model.spec.towers[0], len(reference.inputs["pixel_values"])
+    counts, tokens = [tower.heads] * tower.layers, tower.embeddings.tokens
+    patches = tower.embeddings.patches * tower.width * 3 * 4 * 4
+    classify = tower.width * model.spec.classes
+    for candidates in ([], [Head("vision", 0, 1)], [Head("vision", 2, 3), Head("vision", 1, 0)]):
+        with FlopCounterMode(display=False) as counter, torch.inference_mode():
+            list(Replay(model, candidates).logits(reference.inputs))
+        expected = patches + base_cost(tower, counts, tokens) + classify
+        expected += sum(candidate_cost(tower, counts, tokens, head.layer) + classify for head in candidates)
+        assert counter.get_total_flops() == 2 * batch * expected

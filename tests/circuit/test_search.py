@@ -1,0 +1,45 @@
+"""The search makes the decisions of Algorithm 1."""
+
+from __future__ import annotations
+
+import pytest
+
+from hydractl.checkpoint.heads import member_heads
+from hydractl.circuit.objective import OBJECTIVES
+from hydractl.circuit.search import Plan, Ranking, extract_circuits
+from tests.circuit.conftest import Case
+from tests.circuit.naive import algorithm_1
+
+BUDGET = 5
+
+
+def search(case: Case, budget: int = BUDGET, batch_size: int = 100) -> dict[str, Ranking]:
+    candidates = tuple(member_heads(case.model.heads, 0))
+    empty = [Ranking(objective) for objective in OBJECTIVES]
+    found = extract_circuits(case.model, case.data(batch_size), Plan(candidates, budget), empty)
+    return {ranking.objective: ranking for ranking in found}
+
+
+def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
+    found = search(case)
+    data = (case.id_inputs, case.labels, case.ood_inputs)
+    naive = case.naive()
+    for objective, ranking in found.items():
+        expected = algorithm_1(naive, objective, BUDGET, data)
+        assert [step.head for step in ranking.steps] == [head for head, *_ in expected]
+        for step, (_, score, accuracy, auroc) in zip(ranking.steps, expected, strict=True):
+            assert step.measure.accuracy == accuracy
+            assert step.measure.auroc == pytest.approx(auroc, rel=0, abs=1e-12)
+            assert step.measure.score(objective) == pytest.approx(score, rel=0, abs=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_batch_size_changes_no_decision(case: Case, batch_size: int) -> None:
+    assert _decisions(search(case, batch_size=batch_size)) == _decisions(search(case))
+
+
+def _decisions(found: dict[str, Ranking]) -> dict[str, list[tuple[object, ...]]]:
+    return {
+        objective: [(s.head, s.measure.correct, s.measure.ordered) for s in ranking.steps]
+        for objective, ranking in found.items()
+    }
