@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from hydractl.cli import console, evaluate, fuse, inspect, predict, prune
+from hydractl.cli import benchmark, console, evaluate, fuse, inspect, predict, prune
 from hydractl.errors import HydractlError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -26,7 +26,7 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (prune.prune, fuse.fuse, evaluate.evaluate, inspect.inspect, predict.predict):
+for command in (prune.prune, fuse.fuse, evaluate.evaluate, inspect.inspect, predict.predict, benchmark.benchmark):
     app.command(no_args_is_help=False)(command)
 
 

@@ -11,10 +11,8 @@ from torch.func import functional_call
 from torch.utils.flop_counter import FlopCounterMode
 
 from hydractl.checkpoint.slots import parameter_count, slots, stored_shape
-from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
+from hydractl.evaluation.synthetic import input_tokens, synthetic_inputs
 from hydractl.model.hydra import Hydra
-
-TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentences, as fine-tuning recipes pad
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def cost(model: Hydra) -> Cost:
         parameters=parameter_count(shapes),
         multiply_adds=_count(published),
         performed=_count(model),
-        tokens=_tokens(model),
+        tokens=input_tokens(model.spec),
     )
 
 
@@ -58,19 +56,5 @@ def _count(model: Hydra) -> int:
         ghost.class_embeddings = model.class_embeddings.to("meta")
     counter = FlopCounterMode(display=False)
     with torch.inference_mode(), counter:
-        functional_call(ghost, ghosts, kwargs=_one_sample(model))
+        functional_call(ghost, ghosts, kwargs=synthetic_inputs(model.spec, 1, "meta"))
     return int(counter.get_total_flops() // 2)
-
-
-def _one_sample(model: Hydra) -> dict[str, Tensor]:
-    embeddings = model.spec.towers[0].embeddings
-    if isinstance(embeddings, ImageEmbeddings):
-        return {"pixel_values": torch.empty(1, embeddings.channels, *embeddings.image_size, device="meta")}
-    return {"input_ids": torch.empty(1, _tokens(model), dtype=torch.long, device="meta")}
-
-
-def _tokens(model: Hydra) -> int:
-    embeddings = model.spec.towers[0].embeddings
-    if isinstance(embeddings, TextEmbeddings):
-        return min(TEXT_TOKENS, embeddings.max_tokens)
-    return embeddings.tokens

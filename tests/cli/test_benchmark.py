@@ -1,0 +1,74 @@
+"""`hydractl benchmark` times what it is given, side by side, and counts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+@pytest.fixture
+def members(hydractl: Command, vit: Path, tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"m{seed}" for seed in range(3)]
+    for seed, path in enumerate(paths):
+        made = hydractl("prune", vit, "--method", "random", "--budget", 2, "--seed", seed, "-o", path)
+        assert made.code == 0, made.err
+    return paths
+
+
+def test_systems_of_one_run(hydractl: Command, vit: Path, members: list[Path], tmp_path: Path) -> None:
+    assert hydractl("fuse", *members, "-o", tmp_path / "hydra").code == 0
+    one_by_one = "+".join(map(str, members))
+    result = hydractl(
+        "benchmark", f"dense={vit}", f"members={one_by_one}", f"hydra={tmp_path / 'hydra'}", "--transformers",
+        "--batch-sizes", "1,3", "--dtypes", "fp32,bf16", "--seconds", 0, "--json", tmp_path / "b.json",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert "bfloat16, batch 3" in result.out
+    report = json.loads((tmp_path / "b.json").read_text())
+    assert report["format"] == "hydractl-benchmark"
+    assert report["models"]["members"] == [str(path) for path in members]
+    rows = report["rows"]
+    names = ["dense", "members", "hydra", "dense (transformers)"]
+    assert [row["name"] for row in rows] == names * 4
+    dense, ensemble, hydra, theirs = rows[:4]
+    assert dense["ratio"] == dense["counted_ratio"] == 1
+    assert all(row["timing"]["milliseconds"] > 0 and row["timing"]["rounds"] >= 5 for row in rows)
+    assert hydra["weight"]["performed"] <= ensemble["weight"]["performed"]
+    assert hydra["weight"]["parameters"] < ensemble["weight"]["parameters"]
+    assert theirs["weight"]["performed"] == dense["weight"]["multiply_adds"] > dense["weight"]["performed"]
+    assert dense["timing"]["peak_memory"] > dense["weight"]["size"] == 4 * dense["weight"]["parameters"]
+
+
+def test_texts_and_figures_on_stdout(hydractl: Command, bert: Path) -> None:
+    result = hydractl("benchmark", bert, "--batch-sizes", 2, "--tokens", 7, "--seconds", 0, "--json", "-")
+    assert result.code == 0, result.err
+    (row,) = json.loads(result.out)["rows"]
+    assert row["name"] == "bert" and row["batch_size"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch-sizes", "1,x"], "--batch-sizes 1,x: expected whole numbers"),
+        (["--batch-sizes", "0"], "from 1 on"),
+        (["--dtypes", "fp8"], "'fp8' is unknown: choose of fp64, fp32, bf16, fp16"),
+        (["--device", "cuda:9"], "--device cuda:9"),
+    ],
+)
+def test_bad_options(hydractl: Command, vit: Path, options: list[str], message: str) -> None:
+    result = hydractl("benchmark", vit, *options)
+    assert result.code == 2 and message in result.err
+
+
+def test_two_of_one_name(hydractl: Command, vit: Path) -> None:
+    result = hydractl("benchmark", vit, vit)
+    assert result.code == 2 and "two models are called vit" in result.err
+
+
+def test_nothing_of_transformers_to_time(hydractl: Command, members: list[Path]) -> None:
+    result = hydractl("benchmark", members[0], "--transformers", "--seconds", 0)
+    assert result.code == 2 and "as transformers writes them" in result.err
