@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.hub import fetch
 from hydractl.checkpoint.manifest import KEY, parse_heads, parse_manifest, to_metadata
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.slots import slots
@@ -23,24 +24,30 @@ def read_checkpoint(reference: str | Path) -> Checkpoint:
 
     Args:
         reference: a folder with config.json and model.safetensors (or shards and their index), as transformers or
-            timm writes it; a .safetensors file beside such a config.json; or a file this project wrote, whatever
-            its name.
+            timm writes it; a .safetensors file beside such a config.json; a file this project wrote, whatever its
+            name; or, where nothing of that name is here, `owner/name[@revision]` on the hub or `timm:NAME`.
 
     Raises:
         CheckpointError: nothing is there, it is a pickle, damaged, of a family that is not supported, or its
             tensors are not exactly those its config calls for.
     """
     path = Path(reference)
+    if not path.exists():
+        path = _fetched(str(reference))
     if path.is_dir():
         return _read_folder(str(reference), path)
-    if not path.is_file():
-        raise CheckpointError(f"{reference}: no such file or folder")
     tensors, metadata = open_weights(path)
     if KEY in metadata:
         return _read_own(str(reference), tensors, metadata)
     if not (path.parent / "config.json").is_file():
         raise CheckpointError(f"{reference}: was not written by hydractl: put the model's config.json beside it")
     return _from_parts(str(reference), path.parent, tensors)
+
+
+def _fetched(reference: str) -> Path:
+    if reference.startswith("timm:"):
+        return fetch(timm_vit.repository(reference.removeprefix("timm:")))
+    return fetch(reference)
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None:

@@ -28,6 +28,20 @@ def is_timm(config: Mapping[str, Any]) -> bool:
     return "architecture" in config and config.get("model_type") in (None, "timm_wrapper")
 
 
+def repository(name: str) -> str:
+    """Where on the hub the weights lie that timm calls by a name.
+
+    Raises:
+        CheckpointError: timm knows no such weights.
+    """
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    if config is None or not config.hf_hub_id:
+        raise CheckpointError(f"timm:{name}: timm knows no weights of that name: timm.list_pretrained() lists them")
+    return str(config.hf_hub_id)
+
+
 def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """A timm config with the structure it stands for and its labels, so that a file of ours needs no timm to be read.
 

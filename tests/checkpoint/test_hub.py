@@ -1,0 +1,234 @@
+"""What comes from the hub, played by a server on this machine that speaks the few endpoints its client uses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from hydractl.checkpoint.contents import identity
+from hydractl.errors import CheckpointError
+from hydractl.families.open import read_checkpoint
+from tests.conftest import build_reference
+
+COMMIT = "a" * 40
+
+
+@dataclass
+class Hub:
+    """One repository, `owner/name`, and what goes wrong with it."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    served: list[str] = field(default_factory=list)  # names of the files fetched, once for each request
+    tokens: set[str | None] = field(default_factory=set)
+    ranges: list[str] = field(default_factory=list)
+    private_token: str | None = None
+    gated: bool = False
+    cuts: int = 0  # how many answers of weights break off half way
+    damaged: str | None = None  # a file whose bytes change on the way
+
+    def add(self, folder: Path) -> None:
+        self.files |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: Hub
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.respond(body=True)
+
+    def do_HEAD(self) -> None:
+        self.respond(body=False)
+
+    def respond(self, body: bool) -> None:
+        path = self.path.partition("?")[0]
+        self.hub.tokens.add(self.headers.get("Authorization"))
+        if "owner/name" not in path:
+            self.answer(404, {"X-Error-Code": "RepoNotFound"}, b"{}", body)
+        elif self.hub.gated:
+            self.answer(403, {"X-Error-Code": "GatedRepo"}, b"{}", body)
+        elif self.hub.private_token and self.headers.get("Authorization") != f"Bearer {self.hub.private_token}":
+            self.answer(401, {"X-Error-Code": "RepoNotFound"}, b"{}", body)
+        elif path.startswith("/api/models/owner/name"):
+            self.list_files(path, body)
+        else:
+            self.send_file(path.split("/resolve/")[1], body)
+
+    def list_files(self, path: str, body: bool) -> None:
+        revision = path.rsplit("/", 1)[1] if "/name/" in path else "main"
+        if revision not in ("main", "v1", COMMIT):
+            return self.answer(404, {"X-Error-Code": "RevisionNotFound"}, b"{}", body)
+        if "/tree/" in path:
+            listing: object = [
+                {"type": "file", "path": name, "size": len(content), "oid": git_name(content)}
+                for name, content in self.hub.files.items()
+            ]
+        else:
+            names = [{"rfilename": name} for name in self.hub.files]
+            listing = {"id": "owner/name", "modelId": "owner/name", "sha": COMMIT, "siblings": names}
+        return self.answer(200, {"Content-Type": "application/json"}, json.dumps(listing).encode(), body)
+
+    def send_file(self, place: str, body: bool) -> None:
+        name = place.partition("/")[2]
+        if name not in self.hub.files:
+            return self.answer(404, {"X-Error-Code": "EntryNotFound"}, b"", body)
+        content = self.hub.files[name]
+        is_large = name.endswith(".safetensors")
+        etag = hashlib.sha256(content).hexdigest() if is_large else git_name(content)
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+        if body:
+            self.hub.served.append(name)
+        if name == self.hub.damaged:
+            content = content[:-1] + bytes([content[-1] ^ 1])
+        start = 0
+        if wanted := self.headers.get("Range"):
+            self.hub.ranges.append(wanted)
+            start = int(wanted.removeprefix("bytes=").partition("-")[0])
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        cut = body and is_large and self.hub.cuts > 0
+        self.hub.cuts -= cut
+        return self.answer(206 if wanted else 200, headers, content[start:], body, cut)
+
+    def answer(self, status: int, headers: dict[str, str], content: bytes, body: bool, cut: bool = False) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(content[: len(content) // 2] if cut else content)
+        if cut:
+            self.close_connection = True
+
+
+def git_name(content: bytes) -> str:
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    state = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("TheHandler", (Handler,), {"hub": state}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1024)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    yield state
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return build_reference("bert").save(tmp_path / "bert")
+
+
+def test_only_the_files_needed_are_fetched(hub: Hub, folder: Path) -> None:
+    hub.add(folder)
+    hub.files |= {"pytorch_model.bin": b"x", "README.md": b"x", "onnx/model.onnx": b"x", "tf_model.h5": b"x"}
+    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
+    assert sorted(hub.served) == ["config.json", "model.safetensors"]
+
+
+def test_what_is_cached_is_not_fetched_again_and_is_there_offline(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add(folder)
+    expected = identity(read_checkpoint("owner/name"))
+    count = len(hub.served)
+    assert identity(read_checkpoint("owner/name")) == expected
+    assert len(hub.served) == count
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert identity(read_checkpoint("owner/name")) == expected
+    with pytest.raises(CheckpointError, match="nor is it in the hub's cache, and HF_HUB_OFFLINE forbids"):
+        read_checkpoint("owner/other")
+
+
+def test_revisions(hub: Hub, folder: Path) -> None:
+    hub.add(folder)
+    assert read_checkpoint("owner/name@v1").name == "owner/name@v1"
+    with pytest.raises(CheckpointError, match="owner/name@v2: the repository has no such revision"):
+        read_checkpoint("owner/name@v2")
+
+
+def test_shards_are_found_by_their_index(hub: Hub, tmp_path: Path, folder: Path) -> None:
+    build_reference("bert").model.save_pretrained(tmp_path / "shards", max_shard_size="10KB")
+    hub.add(tmp_path / "shards")
+    hub.files["model-of-something-else.safetensors"] = b"x"
+    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
+    assert "model-of-something-else.safetensors" not in hub.served
+
+
+def test_a_download_cut_short_goes_on_where_it_stopped(hub: Hub, folder: Path) -> None:
+    hub.add(folder)
+    hub.cuts = 2
+    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
+    size = len(hub.files["model.safetensors"])
+    starts = [int(wanted.removeprefix("bytes=").partition("-")[0]) for wanted in hub.ranges]
+    assert 0 < min(starts) < size
+
+
+def test_damage_on_the_way_is_noticed_and_not_kept(hub: Hub, folder: Path) -> None:
+    hub.add(folder)
+    for name in ("model.safetensors", "config.json"):
+        hub.damaged = name
+        with pytest.raises(CheckpointError, match=f"{name} was damaged on its way and has been removed"):
+            read_checkpoint("owner/name")
+        hub.damaged = None
+        assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
+        for cached in Path(constants.HF_HUB_CACHE).rglob(name):
+            cached.unlink()
+
+
+def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add(folder)
+    hub.private_token = "secret"
+    with pytest.raises(CheckpointError, match="a private one needs --token or HF_TOKEN"):
+        read_checkpoint("owner/name")
+    monkeypatch.setenv("HF_TOKEN", "secret")
+    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
+
+
+def test_what_the_hub_refuses_is_one_line(hub: Hub, folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="owner/other: no such file or folder, and the hub shows no such repo"):
+        read_checkpoint("owner/other")
+    hub.files = {"config.json": b"{}", "pytorch_model.bin": b"x"}
+    with pytest.raises(CheckpointError, match=r"no safetensors weights of it \(pickles"):
+        read_checkpoint("owner/name")
+    hub.gated = True
+    with pytest.raises(CheckpointError, match="is gated: accept its terms"):
+        read_checkpoint("owner/name")
+
+
+def test_no_connection_is_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(CheckpointError, match="the hub does not answer"):
+        read_checkpoint("owner/name")
+
+
+@pytest.mark.parametrize("reference", ["/nowhere/at/all", "no such name", "a/b/c", "m1"])
+def test_names_that_are_no_repository_are_not_asked_for(hub: Hub, reference: str) -> None:
+    with pytest.raises(CheckpointError, match=f"{reference}: no such file or folder$"):
+        read_checkpoint(reference)
+    assert hub.tokens == set()
+
+
+def test_timm_names_lead_to_their_repository(hub: Hub) -> None:
+    with pytest.raises(CheckpointError, match="timm/vit_tiny_patch16_224.augreg_in21k_ft_in1k: no such file or folder"):
+        read_checkpoint("timm:vit_tiny_patch16_224")
+    with pytest.raises(CheckpointError, match="timm knows no weights of that name"):
+        read_checkpoint("timm:no_such_model")
