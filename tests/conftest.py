@@ -10,13 +10,18 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import json
+
 import pytest
 import timm
 import torch
 import transformers
+from open_clip.model import CLIP as OpenClip
+from open_clip.model import CustomTextCLIP
+from safetensors.torch import save_file
 from timm.models import VisionTransformer
 from timm.models._hub import save_for_hf
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -58,19 +63,25 @@ class Reference:
     """Somebody else's model, inputs for it, and the logits `[B,C]` that its own forward gives."""
 
     name: str
-    model: PreTrainedModel | VisionTransformer
+    model: nn.Module
     inputs: dict[str, Tensor]
 
     @torch.no_grad()
     def logits(self) -> Tensor:
         if isinstance(self.model, VisionTransformer):
             return self.model(self.inputs["pixel_values"])
+        if isinstance(self.model, OpenClip | CustomTextCLIP):
+            return self.model.get_logits(self.inputs["pixel_values"], self.inputs["input_ids"])[0]
         output = self.model(**self.inputs)
         return output.logits_per_image if "logits_per_image" in output else output.logits
 
     def save(self, folder: Path) -> Path:
         if isinstance(self.model, VisionTransformer):
             save_for_hf(self.model, str(folder), safe_serialization=True)
+        elif isinstance(self.model, OpenClip | CustomTextCLIP):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(self.model.state_dict(), folder / "open_clip_model.safetensors")
+            (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": self.model.built_from}))
         else:
             self.model.save_pretrained(folder)
         return folder
@@ -148,7 +159,26 @@ def _timm(name: str = "vit_tiny_patch16_224", **changes: Any) -> tuple[VisionTra
     return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
 
 
-VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel | VisionTransformer, dict[str, Tensor]]]] = {
+def _open_clip(
+    vision: dict[str, Any] | None = None, text: dict[str, Any] | None = None, **changes: Any
+) -> tuple[nn.Module, dict[str, Tensor]]:
+    sizes = {"layers": 3, "mlp_ratio": 1.5}
+    config = {
+        "embed_dim": 8,
+        "vision_cfg": {**sizes, "width": 24, "head_width": 8, "image_size": 12, "patch_size": 4, **(vision or {})},
+        "text_cfg": {**sizes, "width": 16, "heads": 4, "context_length": 8, "vocab_size": 60, **(text or {})},
+        **changes,
+    }
+    model = (CustomTextCLIP if config.get("custom_text") else OpenClip)(
+        **{name: value for name, value in config.items() if name != "custom_text"}
+    )
+    model.built_from = config
+    # OpenCLIP pads with zeros to its full length and needs no mask: a text tower looks back only.
+    inputs = _clip(padded=False)[1]
+    return model, inputs
+
+
+VARIANTS: dict[str, Callable[[], tuple[nn.Module, dict[str, Tensor]]]] = {
     "vit": _vit,
     "vit-one-channel": lambda: _vit(num_channels=1),
     "vit-wide-image": lambda: _vit(image_size=[8, 12], patch_size=[4, 2]),
@@ -171,6 +201,16 @@ VARIANTS: dict[str, Callable[[], tuple[PreTrainedModel | VisionTransformer, dict
     "timm-quick-gelu": lambda: _timm("vit_base_patch16_clip_quickgelu_224"),
     "timm-deit": lambda: _timm("deit_tiny_distilled_patch16_224"),
     "timm-deit3": lambda: _timm("deit3_small_patch16_224"),
+    "open-clip": _open_clip,
+    "open-clip-average": lambda: _open_clip(
+        {"pool_type": "avg", "no_ln_pre": True, "norm_kwargs": {"eps": 1e-3}}, {"pool_type": "eos", "eos_id": 59}
+    ),
+    "open-clip-custom-text": lambda: _open_clip(
+        {"pool_type": "avg", "final_ln_after_pool": True, "ls_init_value": 0.1},
+        {"act_kwargs": {"approximate": "tanh"}},
+        custom_text=True,
+    ),
+    "open-clip-quick-gelu": lambda: _open_clip(quick_gelu=True),
     "siglip": lambda: _vision_of(SiglipForImageClassification, SiglipConfig),
     "bert": _bert,
     "bert-unpadded": lambda: _bert(padded=False, types=False),
@@ -197,6 +237,7 @@ FAMILY_VARIANTS = (
     "timm-deit",
     "clip",
     "clip-image",
+    "open-clip",
     "siglip",
     "bert",
     "roberta",

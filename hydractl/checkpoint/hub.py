@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
-from hydractl.checkpoint.tensors import INDEX_NAME, WEIGHTS_NAME, read_json
+from hydractl.checkpoint.tensors import INDEX_NAME, OPEN_CLIP_WEIGHTS, WEIGHTS_NAME, read_json
 from hydractl.errors import CheckpointError
 
 REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
-OPEN_CLIP_CONFIG, OPEN_CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
+OPEN_CLIP_CONFIG = "open_clip_config.json"
 SMALL_FILES = ("config.json", OPEN_CLIP_CONFIG, *JSON_FILES, *TEXT_FILES)
 CHUNK = 1 << 20
 

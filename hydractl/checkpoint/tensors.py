@@ -16,6 +16,7 @@ from hydractl.errors import CheckpointError
 
 INDEX_NAME = "model.safetensors.index.json"
 WEIGHTS_NAME = "model.safetensors"
+OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 DTYPES = {
@@ -64,6 +65,8 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
         return _open_file(path / WEIGHTS_NAME)
     if (path / INDEX_NAME).is_file():
         return _open_shards(path), {}
+    if (path / OPEN_CLIP_WEIGHTS).is_file():
+        return _open_file(path / OPEN_CLIP_WEIGHTS)
     for file in sorted(path.iterdir()):
         if file.suffix in PICKLE_SUFFIXES and file.name != "training_args.bin":
             raise _pickle_error(file)

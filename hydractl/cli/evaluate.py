@@ -27,6 +27,7 @@ from hydractl.cli.options import (
     Quiet,
     Template,
     TextColumn,
+    Token,
 )
 from hydractl.errors import OptionError
 
@@ -60,6 +61,7 @@ def evaluate(
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     quiet: Quiet = False,
     force: Force = False,
+    token: Token = None,
 ) -> None:
     """Measure accuracy, calibration and OOD detection.
 

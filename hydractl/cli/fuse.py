@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.options import Force, Json
+from hydractl.cli.options import Force, Json, Token
 
 
 def fuse(
@@ -23,6 +23,7 @@ def fuse(
     ] = "",
     json: Json = False,
     force: Force = False,
+    token: Token = None,
 ) -> None:
     """Fuse members into one Hydra.
 

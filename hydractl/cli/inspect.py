@@ -7,12 +7,13 @@ from typing import Annotated
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.options import Json
+from hydractl.cli.options import Json, Token
 
 
 def inspect(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A file of ours, a Hugging Face folder or hub id.")],
     json: Json = False,
+    token: Token = None,
 ) -> None:
     """Show what a model is made of.
 

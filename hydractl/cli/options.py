@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,6 +21,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an output that exists.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="File to write; without it the name says how it was made.")
+]
+
+
+def _use_token(token: str | None) -> None:
+    # Where every library that fetches something for a command looks for it.
+    if token is not None:
+        os.environ["HF_TOKEN"] = token
+
+
+Token = Annotated[
+    str | None,
+    typer.Option(metavar="TOKEN", callback=_use_token, help="Token of the hub, for what is private; else HF_TOKEN."),
 ]
 
 ImageColumn = Annotated[str | None, typer.Option(help="Column that holds the images, where it cannot be guessed.")]

@@ -23,6 +23,7 @@ from hydractl.cli.options import (
     Json,
     Quiet,
     Template,
+    Token,
 )
 from hydractl.errors import DataError
 
@@ -44,6 +45,7 @@ def predict(
     dtype: Dtype = None,
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     quiet: Quiet = False,
+    token: Token = None,
 ) -> None:
     """Classify images or texts and say how sure the model is.
 

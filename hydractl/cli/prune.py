@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.options import Force, Json, Output, Seed
+from hydractl.cli.options import Force, Json, Output, Seed, Token
 from hydractl.errors import ArtifactError, OptionError
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def prune(
     output: Output = None,
     json: Json = False,
     force: Force = False,
+    token: Token = None,
 ) -> None:
     """Remove attention heads from a model.
 

@@ -142,9 +142,6 @@ def preprocessor_from_json(
 
 def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) -> None:
     kinds = {key: config[key] for key in ("model_type", "tokenizer_class") if config.get(key)}
-    if "pretrained_cfg" in files.get("preprocessor_config.json", {}):
-        # The processor that runs timm's transforms wants its settings where timm keeps them.
-        kinds = {k: v for k, v in files["preprocessor_config.json"].items() if k != "image_processor_type"}
     for name, content in {**files, **({"config.json": kinds} if kinds else {})}.items():
         text = content if isinstance(content, str) else json.dumps(content)
         (folder / name).write_text(text, encoding="utf-8")
@@ -153,7 +150,7 @@ def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) ->
 def _image_preprocessor(
     folder: Path, files: Mapping[str, Any], embeddings: ImageEmbeddings, where: str
 ) -> ImagePreprocessor:
-    from transformers import AutoImageProcessor
+    from transformers import AutoImageProcessor, TimmWrapperImageProcessor
 
     if not files.keys() & {"preprocessor_config.json", "processor_config.json"}:
         raise CheckpointError(
@@ -161,8 +158,13 @@ def _image_preprocessor(
             "add the one of the model it was trained from"
         )
     auto: Any = AutoImageProcessor  # untyped in transformers
+    timm_settings = files.get("preprocessor_config.json", {}).get("pretrained_cfg")
     try:
-        processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if timm_settings is not None:
+            # Only from a timm config.json, which a file of ours is not, would the automatic way find this processor.
+            processor = TimmWrapperImageProcessor(timm_settings)
+        else:
+            processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # whatever a damaged file leads to inside transformers
         raise _unusable(where, "preprocessor_config.json", folder, error) from error
     mean = getattr(processor, "image_mean", None)

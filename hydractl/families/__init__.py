@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each."""
 
-from hydractl.families import bert, clip, deit, dinov2, distilbert, roberta, siglip, timm_vit, vit
+from hydractl.families import bert, clip, deit, dinov2, distilbert, open_clip, roberta, siglip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -12,6 +12,7 @@ FAMILIES: tuple[Family, ...] = (
     timm_vit.FAMILY,
     clip.FAMILY,
     clip.IMAGE,
+    open_clip.FAMILY,
     siglip.FAMILY,
     bert.FAMILY,
     roberta.FAMILY,

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.hub import fetch
+from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, parse_heads, parse_manifest, to_metadata
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import CheckpointError
-from hydractl.families import FAMILIES, Family, timm_vit
+from hydractl.families import FAMILIES, Family, open_clip, timm_vit
 from hydractl.families.convert import from_transformers, model_spec
 from hydractl.families.refused import REFUSED
 
@@ -39,7 +39,7 @@ def read_checkpoint(reference: str | Path) -> Checkpoint:
     tensors, metadata = open_weights(path)
     if KEY in metadata:
         return _read_own(str(reference), tensors, metadata)
-    if not (path.parent / "config.json").is_file():
+    if not any((path.parent / name).is_file() for name in ("config.json", OPEN_CLIP_CONFIG)):
         raise CheckpointError(f"{reference}: was not written by hydractl: put the model's config.json beside it")
     return _from_parts(str(reference), path.parent, tensors)
 
@@ -66,8 +66,12 @@ def _read_folder(name: str, path: Path) -> Checkpoint:
 
 
 def _from_parts(name: str, folder: Path, tensors: TensorMap) -> Checkpoint:
-    config = read_json(folder / "config.json")
     preprocessing = read_preprocessing(folder)
+    if (folder / OPEN_CLIP_CONFIG).is_file() and not _claims_model_type(folder):
+        config = {**read_json(folder / OPEN_CLIP_CONFIG), "model_type": open_clip.FAMILY.model_type}
+        preprocessing["preprocessor_config.json"] = open_clip.preprocessing(config)
+    else:
+        config = read_json(folder / "config.json")
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
         config = timm_vit.describe(folder, config)
@@ -75,6 +79,11 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap) -> Checkpoint:
     checkpoint = from_transformers(name, family, config, tensors, preprocessing)
     checkpoint.verify()
     return checkpoint
+
+
+def _claims_model_type(folder: Path) -> bool:
+    # Many repositories hold one model in both forms; transformers' is the one with more company.
+    return (folder / "config.json").is_file() and "model_type" in read_json(folder / "config.json")
 
 
 def _read_own(name: str, tensors: TensorMap, metadata: Mapping[str, str]) -> Checkpoint:

@@ -71,8 +71,8 @@ def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     """What timm's own transforms are built from, by the image processor that transformers has for it."""
-    kept = ("architecture", "num_classes", "model_args", "pretrained_cfg")
-    return {"image_processor_type": "TimmWrapperImageProcessor", **{k: config[k] for k in kept if k in config}}
+    # The oldest configs have all settings in one place.
+    return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": config.get("pretrained_cfg", config)}
 
 
 def _reasons_against(model: Any) -> Iterator[str]:

@@ -182,16 +182,14 @@ def test_a_download_cut_short_goes_on_where_it_stopped(hub: Hub, folder: Path) -
     assert 0 < min(starts) < size
 
 
-def test_damage_on_the_way_is_noticed_and_not_kept(hub: Hub, folder: Path) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_damage_on_the_way_is_noticed_and_not_kept(name: str, hub: Hub, folder: Path) -> None:
     hub.add(folder)
-    for name in ("model.safetensors", "config.json"):
-        hub.damaged = name
-        with pytest.raises(CheckpointError, match=f"{name} was damaged on its way and has been removed"):
-            read_checkpoint("owner/name")
-        hub.damaged = None
-        assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
-        for cached in Path(constants.HF_HUB_CACHE).rglob(name):
-            cached.unlink()
+    hub.damaged = name
+    with pytest.raises(CheckpointError, match=f"{name} was damaged on its way and has been removed"):
+        read_checkpoint("owner/name")
+    hub.damaged = None
+    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
 
 
 def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,10 @@ CASES: dict[str, tuple[Damage, str]] = {
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: is missing"),
     "config no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: is not readable JSON"),
     "config no object": (lambda f: (f / "config.json").write_text("[]"), "config.json: holds no JSON object"),
-    "other family": (config(model_type="resnet"), "model_type 'resnet' is not supported: known are"),
+    "other family": (
+        config(model_type="resnet"),
+        "model_type 'resnet' is not supported: it has no attention heads; known are",
+    ),
     "base model": (config(architectures=["ViTModel"]), "is a ViTModel, not a classifier"),
     "missing tensor": (weights(lambda t: t.pop(query(t))), "query"),
     "extra tensor": (weights(lambda t: t.update(surprise=torch.ones(1))), "surprise"),
@@ -99,9 +102,11 @@ def test_nothing_there(hydractl: Command) -> None:
 
 
 def test_a_weights_file_without_its_config(hydractl: Command, vit: Path) -> None:
+    (vit / "config.json").rename(vit / "elsewhere.json")
     result = hydractl("inspect", vit / WEIGHTS_NAME)
+    (vit / "elsewhere.json").rename(vit / "config.json")
     assert result.code == 1
-    assert "was not written by hydractl: name the folder" in result.err
+    assert "was not written by hydractl: put the model's config.json beside it" in result.err
 
 
 @pytest.mark.parametrize(

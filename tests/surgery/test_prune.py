@@ -18,12 +18,14 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import Reference, build_reference
 
+TOWER_INPUTS = {"pixel_values", "input_ids"}
 OUTPUT_PROJECTIONS = (
     "attention.o_proj",
     "attention.output.dense",
     "self_attn.out_proj",
     "attention.out_lin",
     "attn.proj",
+    "attn.out_proj",
 )
 
 
@@ -33,7 +35,7 @@ def output_projection(reference: Reference, head: Head) -> nn.Linear:
         name
         for name, _ in reference.model.named_modules()
         if name.endswith(tuple(f".{head.layer}.{ending}" for ending in OUTPUT_PROJECTIONS))
-        and (head.tower in name or "logit_scale" not in reference.model.state_dict())
+        and (head.tower == ("vision" if "vis" in name else "text") or len(reference.inputs.keys() & TOWER_INPUTS) == 1)
     ]
     return reference.model.get_submodule(name)
 

@@ -1,0 +1,86 @@
+"""OpenCLIP folders: images prepared as OpenCLIP prepares them, and what is not built here refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from open_clip.transform import image_transform
+from PIL import Image
+
+from hydractl.checkpoint.contents import identity
+from hydractl.checkpoint.preprocessing import read_preprocessing
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.errors import CheckpointError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.open_clip import preprocessing
+from tests.conftest import build_reference
+
+
+def edit(folder: Path, part: str | None, **changes: Any) -> None:
+    path = folder / "open_clip_config.json"
+    config = json.loads(path.read_text())
+    (config["model_cfg"][part] if part else config["model_cfg"]).update(changes)
+    path.write_text(json.dumps(config))
+
+
+REFUSED = {
+    "timm tower": ("vision_cfg", {"timm_model_name": "resnet18"}, "vision_cfg: timm_model_name is 'resnet18'"),
+    "resnet": ("vision_cfg", {"layers": [1, 1, 1, 1]}, "layers is"),
+    "pooler": ("vision_cfg", {"attentional_pool": True}, "vision_cfg: attentional_pool is True"),
+    "all tokens": ("vision_cfg", {"pool_type": "none"}, "pool_type is 'none'"),
+    "other text": ("text_cfg", {"hf_model_name": "roberta-base"}, "text_cfg: hf_model_name is 'roberta-base'"),
+    "both ways": ("text_cfg", {"no_causal_mask": True}, "text_cfg: no_causal_mask is True"),
+    "first word": ("text_cfg", {"pool_type": "first"}, "pool_type is 'first'"),
+    "norms": ("text_cfg", {"scale_attn": True}, "text_cfg: scale_attn is True"),
+    "activation": ("text_cfg", {"act_kwargs": {"negative_slope": 1}}, "act_kwargs is"),
+    "field of tomorrow": ("vision_cfg", {"rotary": True}, "vision_cfg: rotary is unknown"),
+    "sigmoid": (None, {"init_logit_bias": -10}, "init_logit_bias is -10"),
+    "captions": (None, {"multimodal_cfg": {"layers": 2}}, "multimodal_cfg is"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_by_name(case: str, tmp_path: Path) -> None:
+    part, changes, message = REFUSED[case]
+    folder = build_reference("open-clip").save(tmp_path)
+    edit(folder, part, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("mode", ["shortest", "squash"])
+def test_images_are_prepared_as_open_clip_prepares_them(mode: str, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(build_reference("open-clip").save(tmp_path / "theirs"))
+    config = {**checkpoint.config, "preprocess_cfg": {"resize_mode": mode, "mean": [0.5] * 3, "std": [0.25] * 3}}
+    files = {"preprocessor_config.json": preprocessing(config)}
+    vision_only = type(checkpoint.spec)("image-classification", checkpoint.spec.towers[:1], classes=2)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8))
+    expected = image_transform(12, is_train=False, mean=(0.5,) * 3, std=(0.25,) * 3, resize_mode=mode)(image)
+    pixels = preprocessor_from_json(files, vision_only, "here")([image])["pixel_values"]
+    assert torch.equal(pixels[0], expected)
+
+
+def test_a_repository_with_both_forms_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
+    folder = build_reference("clip").save(tmp_path / "both")
+    expected = identity(read_checkpoint(folder))
+    other = build_reference("open-clip").save(tmp_path / "open-clip")
+    for path in other.iterdir():
+        path.rename(folder / path.name)
+    assert identity(read_checkpoint(folder)) == expected
+
+
+def test_the_weights_file_alone_is_the_same_checkpoint(tmp_path: Path) -> None:
+    folder = build_reference("open-clip").save(tmp_path)
+    assert identity(read_checkpoint(folder / "open_clip_model.safetensors")) == identity(read_checkpoint(folder))
+
+
+def test_preprocessing_travels_with_the_file(tmp_path: Path) -> None:
+    folder = build_reference("open-clip").save(tmp_path / "theirs")
+    assert read_preprocessing(folder) == {}
+    write_checkpoint(read_checkpoint(folder), tmp_path / "ours")
+    assert "pretrained_cfg" in read_checkpoint(tmp_path / "ours").preprocessing["preprocessor_config.json"]
