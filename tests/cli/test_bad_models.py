@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Damage, str]] = {
     "config no object": (lambda f: (f / "config.json").write_text("[]"), "config.json: holds no JSON object"),
     "other family": (
         config(model_type="resnet"),
-        "model_type 'resnet' is not supported: it has no attention heads; known are",
+        "model_type 'resnet' is not supported: it has no attention heads",
     ),
     "base model": (config(architectures=["ViTModel"]), "is a ViTModel, not a classifier"),
     "missing tensor": (weights(lambda t: t.pop(query(t))), "query"),
