@@ -19,6 +19,10 @@ class DataError(HydractlError):
     """A data source, its columns, its labels or one of its samples cannot be used."""
 
 
+class NotFiniteError(DataError):
+    """A model's logits are NaN or infinite on some samples."""
+
+
 class OptionError(HydractlError):
     """Options that are each well-formed but make no sense together, or not for this model."""
 
@@ -27,3 +31,7 @@ class OptionError(HydractlError):
 
 class OutputError(HydractlError):
     """A result cannot be written: it exists already, the disk is full, the folder is missing."""
+
+
+class TrainingError(HydractlError):
+    """Training cannot go on: the loss or the weights are no longer finite."""

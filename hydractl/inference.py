@@ -13,7 +13,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import preprocessor_from_json
-from hydractl.errors import DataError
+from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import Hydra, Preprocessor, from_checkpoint, to_checkpoint
 
@@ -107,5 +107,5 @@ def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[i
     order = torch.cat(positions).argsort()
     member_logits = torch.cat(logits, 1)[:, order]
     if not torch.isfinite(member_logits).all():
-        raise DataError("the model's logits are not finite on this data: try --dtype fp32")
+        raise NotFiniteError("the model's logits are not finite on this data: try --dtype float32")
     return Logits(member_logits, torch.cat(labels)[order] if labels else None)

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from hydractl.cli import benchmark, console, evaluate, fuse, inspect, predict, prune
+from hydractl.cli import benchmark, console, evaluate, finetune, fuse, inspect, predict, prune, recipes
 from hydractl.errors import HydractlError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -26,8 +26,17 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (prune.prune, fuse.fuse, evaluate.evaluate, inspect.inspect, predict.predict, benchmark.benchmark):
+for command in (
+    prune.prune,
+    finetune.finetune,
+    fuse.fuse,
+    evaluate.evaluate,
+    inspect.inspect,
+    predict.predict,
+    benchmark.benchmark,
+):
     app.command(no_args_is_help=False)(command)
+app.add_typer(recipes.app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -46,7 +55,7 @@ def hydractl(
 ) -> None:
     """Turn a trained transformer classifier into one Hydra ensemble that knows when it is wrong.
 
-    checkpoint -> pruned members (prune) -> one fused Hydra (fuse) -> table of results (evaluate)
+    checkpoint -> pruned members (prune, finetune) -> one fused Hydra (fuse) -> table of results (evaluate)
     """
     console.silence_libraries()
 

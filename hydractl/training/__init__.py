@@ -1,0 +1,1 @@
+"""Fine-tuning: recipes as data, and one plain loop."""

@@ -1,0 +1,62 @@
+"""Where a run stands, on disk: enough to go on as if it had never stopped, written whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hydractl.checkpoint.atomic import write_atomically
+from hydractl.errors import CheckpointError, OptionError
+
+NAME = re.compile(r"state-(\d{8})\.pt")
+
+
+def save_state(folder: Path, step: int, state: Mapping[str, Any], keep: int) -> None:
+    """Writes the state after so many steps and removes all but the last `keep`.
+
+    Raises:
+        OutputError: the disk refuses it; older states stay.
+    """
+    with write_atomically(folder / f"state-{step:08}.pt", force=True) as file:
+        torch.save(dict(state), file)
+    for path in saved_states(folder)[:-keep]:
+        path.unlink()
+
+
+def saved_states(folder: Path) -> list[Path]:
+    """The states of a run, oldest first."""
+    return sorted(path for path in folder.glob("state-*.pt") if NAME.fullmatch(path.name))
+
+
+def load_state(folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The latest state of a run, or None where it has not saved one yet.
+
+    Args:
+        run: what determines the run's result; a state of another run is not gone on with.
+
+    Raises:
+        CheckpointError: the file is damaged.
+        OptionError: the state belongs to other options or data, the first that differs is named.
+    """
+    paths = saved_states(folder)
+    if not paths:
+        return None
+    try:
+        # weights_only: a state is numbers and names, and nothing that could run when it is read.
+        state: dict[str, Any] = torch.load(paths[-1], map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever it likes on a damaged file
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(
+            f"{paths[-1]}: cannot be read ({reason}): remove it to go on from the one before"
+        ) from error
+    for name, value in run.items():
+        if state["run"].get(name) != value:
+            raise OptionError(
+                f"--resume: {name} was {state['run'].get(name)!r} in {paths[-1]}, now {value!r}: "
+                "resume with the same options, or start again without --resume"
+            )
+    return state

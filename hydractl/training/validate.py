@@ -1,0 +1,51 @@
+"""How well a network does on validation data while it trains."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from accelerate.utils import gather_object
+
+from hydractl.data.batches import Batches
+from hydractl.errors import DataError
+from hydractl.inference import collect_logits
+from hydractl.model.hydra import Hydra
+from hydractl.uncertainty.calibration import classification_metrics
+from hydractl.uncertainty.table import tabulate
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Accuracy, negative log-likelihood and ECE of the members' mean probability."""
+
+    accuracy: float
+    nll: float
+    ece: float
+
+    def better_than(self, other: Validation | None) -> bool:
+        """Higher accuracy, or as high and lower NLL."""
+        return other is None or (self.accuracy, -self.nll) > (other.accuracy, -other.nll)
+
+    def to_json(self) -> dict[str, float]:
+        """As a line of the log has it."""
+        return asdict(self)
+
+
+def validate(model: Hydra, batches: Batches) -> Validation:
+    """The model's results on validation data, of which each process computes its own batches.
+
+    Raises:
+        DataError: an image cannot be read, or the logits are not finite.
+    """
+    was_training = model.training
+    model.eval()
+    parts = [collect_logits(model, batches)] if len(batches) else []
+    model.train(was_training)
+    parts = gather_object(parts)
+    logits = torch.cat([part.member_logits for part in parts], 1)
+    labels = [part.labels for part in parts if part.labels is not None]
+    if not labels:
+        raise DataError(f"{batches.samples.name}: holds no labels to validate with")
+    metrics = classification_metrics(tabulate(logits.numpy(), torch.cat(labels).numpy(), model.temperature))
+    return Validation(metrics.accuracy, metrics.nll, metrics.ece)

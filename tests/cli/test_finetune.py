@@ -1,0 +1,169 @@
+"""`hydractl finetune` and `hydractl recipes`: files, names, messages; killed and resumed; two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydractl.checkpoint.contents import identity
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import Command, save_images
+
+FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--steps", "3", "--device", "cpu")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
+    hydractl: Command, vit: Path, images: Path, here: Path
+) -> None:
+    result = hydractl("finetune", vit, "--data", images, "--val-split", 3, *FAST, "-o", "m1")
+    assert (result.code, result.out) == (0, "m1\n")
+    assert "of 3 at lr 0.05: validation accuracy" in result.err
+    assert {path.name for path in here.iterdir()} == {"m1", "m1.training"}
+    assert {path.name for path in (here / "m1.training").iterdir()} == {"log.jsonl", "curve.png"}
+    lines = [json.loads(line) for line in (here / "m1.training" / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 2, 3, 3]
+    provenance = read_checkpoint("m1").provenance
+    assert provenance["command"] == "finetune"
+    assert provenance["options"]["recipe"]["lr"] == 0.05
+    assert provenance["options"]["training_data"]["samples"] == 9
+    # What chose the weights is refused in an evaluation.
+    refused = hydractl("evaluate", "m1", "--id-data", images)
+    assert refused.code == 1 and "3 of 12 samples were used to make m1 (as validation data)" in refused.err
+
+
+def test_members_train_with_seeds_in_turn(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
+    for seed in (0, 1):
+        hydractl("prune", vit, "--method", "random", "--budget", 2, "--seed", seed, "-o", f"p{seed}", "-f")
+    both = hydractl("finetune", "p0", "p1", "--data", images, "--seed", 5, *FAST, "-o", "tuned/", "--json")
+    assert json.loads(both.out) == {"outputs": ["tuned/p0.safetensors", "tuned/p1.safetensors"]}
+    hydractl("finetune", "p1", "--data", images, "--seed", 6, *FAST, "-o", "alone")
+    assert identity(read_checkpoint("alone")) == identity(read_checkpoint("tuned/p1.safetensors"))
+    assert hydractl("fuse", "tuned/p0.safetensors", "tuned/p1.safetensors", "-o", "hydra").code == 0
+    numbered = hydractl("finetune", "p0", "p1", "--data", images, *FAST, "-o", "t{member}.safetensors")
+    assert numbered.out == "t0.safetensors\nt1.safetensors\n"
+
+
+def test_texts_train_by_the_recipe(hydractl: Command, bert: Path, here: Path) -> None:
+    (here / "texts.csv").write_text("text,label\ngood film,cat\nbad film,dog\na owl,owl\ngood owl,cat\n")
+    result = hydractl("finetune", bert, "--data", "texts.csv", "--recipe", "sst2", "--epochs", 8, "--device", "cpu",
+                      "--val-data", "texts.csv", "-o", "m1")  # fmt: skip
+    assert (result.code, result.out) == (0, "m1\n")
+    assert read_checkpoint("m1").provenance["options"]["recipe"]["clip"] == 1.0
+
+
+def test_an_output_that_exists_or_an_unfinished_run_is_not_overwritten(
+    hydractl: Command, vit: Path, images: Path, here: Path
+) -> None:
+    train = ("finetune", vit, "--data", images, *FAST, "-o", "m1")
+    assert hydractl(*train).code == 0
+    assert "error: m1: exists already" in hydractl(*train).err
+    assert hydractl(*train, "--resume").code == 0  # finished: nothing left to do
+    assert hydractl(*train, "--force").code == 0
+    Path("m1").unlink()
+    (here / "m1.training" / "state-00000001.pt").write_bytes(b"")
+    result = hydractl(*train)
+    assert result.err == "error: m1.training: an unfinished run lies there: go on with --resume, or pass --force\n"
+    assert "state-00000001.pt: cannot be read" in hydractl(*train, "--resume").err
+
+
+def long_run(vit: Path, images: Path, output: str) -> list[str]:
+    options = "--set optimizer=adamw --set lr=0.01 --set batch=4 --set flip=true --set dropout=0.1"
+    options += " --set validate_every=7 --steps 60"
+    return [sys.executable, "-m", "hydractl", "finetune", str(vit), "--data", str(images), "--val-split", "3",
+            *options.split(), "--save-every", "3", "--device", "cpu", "-o", output]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_gives_the_bits_of_an_uninterrupted_run(vit: Path, images: Path, here: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(long_run(vit, images, "whole"), check=True, env=environment, capture_output=True)
+    process = subprocess.Popen(long_run(vit, images, "killed"), env=environment, stderr=subprocess.PIPE)
+    folder = here / "killed.training"
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("state-*.pt")) if folder.is_dir() else []) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (here / "killed").exists()
+    subprocess.run([*long_run(vit, images, "killed"), "--resume"], check=True, env=environment, capture_output=True)
+    assert (here / "killed").read_bytes() == (here / "whole").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one_with_twice_the_batch(vit: Path, images: Path, here: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    options = "--set optimizer=sgd --set lr=0.05 --set batch=8 --set flip=true --steps 6 --device cpu"
+    train = ["-m", "hydractl", "finetune", str(vit), "--data", str(images), "--val-split", "3", *options.split()]
+    one = [sys.executable, *train, "--batch-size", "8", "-o", "one"]
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+           *train, "--batch-size", "4", "-o", "two"]  # fmt: skip
+    subprocess.run(one, check=True, env=environment, capture_output=True)
+    done = subprocess.run(two, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "two\n"
+    for (name, a), b in zip(
+        read_checkpoint("one").tensors.items(), read_checkpoint("two").tensors.values(), strict=True
+    ):
+        torch.testing.assert_close(a.load(), b.load(), rtol=0, atol=1e-5, msg=name)
+    assert identity(read_checkpoint("one")) != identity(read_checkpoint(vit))
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--steps", "3", "--recipe", "nonsense"], 2, "--recipe nonsense: unknown: choose imagenet1k"),
+        ([], 2, "the recipe says neither steps nor epochs: pass --steps N or --epochs N"),
+        (["--steps", "3", "--set", "rate=1"], 2, "the command line: unknown setting 'rate'"),
+        (["--steps", "3", "--lr-grid", "0.1,0.2"], 2, "2 learning rates to choose from, but no validation data"),
+        (["--steps", "3", "--val-split", "12"], 2, "--val-split 12: pets has 12 samples"),
+        (["--steps", "3", "--train-only", "heads"], 2, "--train-only heads: no such part of this model"),
+        (["--steps", "3", "--device", "nonsense"], 2, "--device nonsense: no such device"),
+        (["--steps", "3", "--val-data", "missing.csv"], 1, "missing.csv: there is no such file or folder"),
+    ],
+)
+def test_bad_input_is_one_line(
+    hydractl: Command, vit: Path, images: Path, here: Path, options: list[str], code: int, message: str
+) -> None:
+    result = hydractl("finetune", vit, "--data", images, "-o", "m1", *options)
+    assert (result.code, result.out) == (code, "")
+    assert result.err.startswith(f"error: {message}") and result.err.count("\n") == 1
+    assert not (here / "m1").exists()
+
+
+def test_several_members_need_several_names(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
+    result = hydractl("finetune", vit, vit, "--data", images, *FAST, "-o", "m1")
+    assert result.code == 2 and "2 members need a folder (NAME/) or a name with {member}" in result.err
+    assert "two models have the same name" in hydractl("finetune", vit, vit, "--data", images, *FAST, "-o", "x/").err
+
+
+def test_other_labels_need_a_new_classifier(hydractl: Command, vit: Path, here: Path) -> None:
+    images = save_images(here / "birds")
+    (images / "owl").rename(images / "emu")
+    train = ("finetune", vit, "--data", images, *FAST, "-o", "m1")
+    assert "or train a new classifier with --new-classifier zeros" in hydractl(*train).err
+    assert hydractl(*train, "--new-classifier", "normal").code == 0
+    assert read_checkpoint("m1").labels == ("cat", "dog", "emu")
+
+
+def test_recipes_are_listed_and_shown(hydractl: Command) -> None:
+    listed = hydractl("recipes", "list").out.splitlines()
+    assert [line.split()[0] for line in listed][:4] == ["imagenet1k", "cifar100", "sst2", "clip-lit"]
+    shown = tomllib.loads(hydractl("recipes", "show", "sst2").out)
+    assert (shown["lr"], shown["clip"], shown["patience"]) == ([1e-5], 1.0, 2)
+    assert hydractl("recipes", "show", "x").err.startswith("error: --recipe x: unknown")

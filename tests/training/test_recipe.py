@@ -1,0 +1,152 @@
+"""Recipes: the published numbers, TOML and back, settings that make no sense."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydractl.errors import OptionError
+from hydractl.training.optimizer import build_optimizer, build_schedule, step_count, warmup_steps
+from hydractl.training.published import RECIPES, find_recipe
+from hydractl.training.recipe import Recipe, changed, parse_settings, read_recipe, to_toml
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_toml_gives_back_the_recipe(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(to_toml(RECIPES[name]))
+    assert read_recipe(path) == RECIPES[name]
+    assert find_recipe(str(path)) == RECIPES[name]
+
+
+def rates(name: str, samples: int, *steps: int) -> list[float]:
+    """The recipe's learning rate at some steps, its first rate if there are several."""
+    recipe = RECIPES[name]
+    optimizer = build_optimizer(
+        recipe, recipe.lr[0], [("classifier.weight", _slot(), torch.nn.Parameter(torch.zeros(2)))]
+    )
+    schedule = build_schedule(recipe, optimizer, step_count(recipe, samples))
+    found = {}
+    for step in range(max(steps) + 1):
+        if step in steps:
+            found[step] = schedule.get_last_lr()[0]
+        optimizer.step()
+        schedule.step()
+    return [found[step] for step in steps]
+
+
+def _slot():  # type: ignore[no-untyped-def]
+    from hydractl.checkpoint.slots import Slot
+
+    return Slot((2,), "classifier")
+
+
+def test_imagenet_schedule() -> None:
+    # Linear to .003 over 5,000 steps; half way through the other 115,000 the mean of .003 and 1e-5 times that.
+    found = rates("imagenet1k", 1_281_167, 0, 2_500, 5_000, 62_500, 120_000)
+    assert found == pytest.approx([0, 0.0015, 0.003, 0.003 * (1 + 1e-5) / 2, 3e-8], rel=1e-9, abs=1e-15)
+
+
+def test_cifar_schedule() -> None:
+    found = rates("cifar100", 50_000, 0, 250, 500, 5_250, 10_000)
+    assert found == pytest.approx([0, 0.0005, 0.001, 0.001 * (1 + 1e-5) / 2, 1e-8], rel=1e-9, abs=1e-15)
+
+
+def test_sst2_schedule() -> None:
+    # 67,349 phrases, 32 a step, 7 epochs: 14,733 steps, of which 1,474 warm up.
+    recipe = RECIPES["sst2"]
+    steps = step_count(recipe, 67_349)
+    assert (steps, warmup_steps(recipe, steps)) == (14_733, 1_474)
+    found = rates("sst2", 67_349, 0, 737, 1_474, 14_733)
+    assert found == pytest.approx([0, 5e-6, 1e-5, 0], rel=1e-9, abs=1e-15)
+    middle = 1_474 + (14_733 - 1_474) // 2
+    assert rates("sst2", 67_349, middle) == pytest.approx([1e-5 * (14_733 - middle) / (14_733 - 1_474)])
+
+
+def test_clip_lit_takes_one_epoch_of_60_million_pairs() -> None:
+    assert step_count(RECIPES["clip-lit"], 60_000_000) == 625
+    assert rates("clip-lit", 60_000_000, 0, 50, 100, 625) == pytest.approx([0, 2.5e-5, 5e-5, 0], abs=1e-15)
+
+
+def test_published_numbers() -> None:
+    imagenet, cifar, sst2 = RECIPES["imagenet1k"], RECIPES["cifar100"], RECIPES["sst2"]
+    assert imagenet.train_only == ("attention", "mlp", "norm", "classifier")
+    assert (imagenet.optimizer, imagenet.momentum, imagenet.weight_decay) == ("sgd", 0.9, 0)
+    assert imagenet.lr == RECIPES["imagenet1k-dense"].lr == (0.003, 0.01, 0.03, 0.06)
+    assert (imagenet.label_smoothing, imagenet.dropout, imagenet.randaugment, imagenet.flip) == (
+        0.1,
+        0.1,
+        (2, 12),
+        True,
+    )
+    assert cifar.lr == RECIPES["cifar100-dense"].lr == (0.001, 0.003, 0.01, 0.03)
+    assert (cifar.freeze_below, cifar.new_classifier, cifar.label_smoothing) == (-5, "zeros", 0.1)
+    assert (sst2.clip, sst2.weight_decay, sst2.patience, sst2.improvement, sst2.max_length) == (1, 0.01, 2, 5e-4, 128)
+    assert (RECIPES["imagenet1k-dense"].steps, RECIPES["cifar100-dense"].steps) == (20_000, 10_000)
+    assert RECIPES["clip-lit"].train_only == ("text",)
+
+
+def test_sgd_is_plain_momentum() -> None:
+    optimizer = build_optimizer(Recipe(optimizer="sgd"), 0.1, [("a", _slot(), torch.nn.Parameter(torch.zeros(2)))])
+    assert isinstance(optimizer, torch.optim.SGD)
+    assert {key: optimizer.defaults[key] for key in ("momentum", "nesterov", "dampening")} == {
+        "momentum": 0.9,
+        "nesterov": False,
+        "dampening": 0,
+    }
+
+
+def test_settings_of_the_command_line() -> None:
+    settings = parse_settings(["lr=0.01", "flip=true", "crop_scale=[0.5, 1]", "optimizer=lamb", "train_only=mlp,norm"])
+    recipe = changed(RECIPES["imagenet1k"], settings, "here")
+    assert (recipe.lr, recipe.flip, recipe.crop_scale, recipe.optimizer) == ((0.01,), True, (0.5, 1.0), "lamb")
+    assert recipe.train_only == ("mlp", "norm")
+
+
+def test_epochs_replace_the_recipe_s_steps() -> None:
+    assert step_count(changed(RECIPES["cifar100"], {"epochs": 2}, "here"), 5_120) == 20
+    assert step_count(changed(RECIPES["sst2"], {"steps": 3}, "here"), 67_349) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"learning_rate": 1}, "here: unknown setting 'learning_rate': a recipe has source, train_only"),
+        ({"steps": "many"}, "here: steps is 'many': expected a number"),
+        ({"steps": 2.5}, "here: steps is 2.5: expected a whole number"),
+        ({"flip": 1}, "here: flip is 1: expected true or false"),
+        ({"schedule": "step"}, "here: schedule is 'step': choose constant, linear, cosine"),
+        ({"lr": []}, "here: lr: needs at least one rate above 0"),
+        ({"lr": "0.1,x"}, "here: lr is 'x': expected a number"),
+        ({"batch": 0}, "here: batch: needs at least 1"),
+        ({"steps": 5, "epochs": 1}, "here: steps, epochs: give one of the two, not both"),
+        ({"label_smoothing": 1.0}, "here: label_smoothing: must lie in 0 to 1"),
+        ({"crop_scale": [0.5]}, "here: crop_scale: takes two shares, 0 < smallest <= largest <= 1"),
+        ({"weight_decay": -1}, "here: weight_decay: cannot be negative"),
+    ],
+)
+def test_bad_settings_are_named(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError) as error:
+        changed(Recipe(), settings, "here")
+    assert str(error.value).startswith(message)
+
+
+def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--recipe cifar: unknown: choose imagenet1k, cifar100"):
+        find_recipe("cifar")
+    path = tmp_path / "broken.toml"
+    path.write_text("lr = ")
+    with pytest.raises(OptionError, match=r"broken\.toml: is no readable recipe"):
+        find_recipe(str(path))
+    with pytest.raises(OptionError, match="timm cannot build it"):
+        build_optimizer(
+            replace(Recipe(), optimizer="nonsense"), 0.1, [("a", _slot(), torch.nn.Parameter(torch.zeros(2)))]
+        )
+
+
+def test_every_line_is_toml() -> None:
+    assert tomllib.loads(to_toml(Recipe()))["lr"] == [1e-4]

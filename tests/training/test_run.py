@@ -1,0 +1,227 @@
+"""Training a network: equal to a hand-written loop, frozen parts untouched, best weights kept, resumed to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.nn.functional import cross_entropy
+from transformers import ViTForImageClassification
+
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.heads import Head
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.errors import DataError, OptionError, TrainingError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.surgery.prune import drop_heads
+from hydractl.training.data import TrainingData, split_off
+from hydractl.training.log import read_log
+from hydractl.training.recipe import Recipe
+from hydractl.training.run import Machine, Result, clear_states, fine_tune_checkpoint
+from hydractl.training.state import saved_states
+from hydractl.training.stream import sample_at
+from tests.cli.conftest import LABELS
+from tests.training.conftest import RECIPE, image_samples, text_samples
+
+
+def train(
+    checkpoint: Checkpoint,
+    folder: Path,
+    accelerator: Accelerator,
+    recipe: Recipe = RECIPE,
+    seed: int = 0,
+    **machine: Any,
+) -> Result:
+    text = checkpoint.spec.task == "text-classification"
+    samples = text_samples(30) if text else image_samples(30)
+    data = TrainingData(*split_off(samples, 10))
+    return fine_tune_checkpoint(checkpoint, data, recipe, seed, Machine(folder, **machine), accelerator)
+
+
+def weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
+    return {name: tensor.load() for name, tensor in checkpoint.tensors.items()}
+
+
+def float64(checkpoint: Checkpoint) -> Checkpoint:
+    tensors = {
+        name: replace(tensor, dtype=torch.float64, load=lambda t=tensor: t.load().double())
+        for name, tensor in checkpoint.tensors.items()
+    }
+    return replace(checkpoint, tensors=tensors)
+
+
+def test_equals_a_hand_written_loop_over_transformers_own_model(
+    vit: Checkpoint, folder: Path, accelerator: Accelerator
+) -> None:
+    recipe = replace(RECIPE, label_smoothing=0.1, weight_decay=0.1, clip=0.5, schedule="linear", warmup=1)
+    data = TrainingData(image_samples(20))
+    ours = fine_tune_checkpoint(float64(vit), data, recipe, 3, Machine(folder, batch_size=2), accelerator)
+
+    model = ViTForImageClassification.from_pretrained(vit.name).double().train()
+    decaying = [p for name, p in model.named_parameters() if not name.endswith(".bias") and "layernorm" not in name]
+    rest = [p for name, p in model.named_parameters() if name.endswith(".bias") or "layernorm" in name]
+    optimizer = torch.optim.SGD([{"params": decaying, "weight_decay": 0.1}, {"params": rest}], lr=0.05, momentum=0.9)
+    preprocess = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
+    for step in range(4):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05 * (0 if step == 0 else (4 - step) / 3)
+        positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
+        pixels = preprocess([data.train.inputs[i] for i in positions])["pixel_values"].double()
+        assert data.train.labels is not None
+        labels = torch.from_numpy(data.train.labels[positions])
+        cross_entropy(model(pixel_values=pixels).logits, labels, label_smoothing=0.1).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder / "theirs")
+    expected = weights(read_checkpoint(folder / "theirs"))
+    for name, tensor in weights(ours.outcome.checkpoint).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
+
+
+def test_what_is_frozen_stays_bit_for_bit_and_the_rest_moves(
+    vit: Checkpoint, folder: Path, accelerator: Accelerator
+) -> None:
+    recipe = replace(RECIPE, train_only=("attention", "classifier"), freeze_below=1, weight_decay=0.5)
+    trained = weights(train(vit, folder, accelerator, recipe).outcome.checkpoint)
+    for name, before in weights(vit).items():
+        moves = name.startswith(("vision.layers.1.attention.", "classifier."))
+        assert torch.equal(trained[name], before) != moves, name
+
+
+def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+    pruned = drop_heads(bert, [Head("text", 0, head) for head in range(4)] + [Head("text", 1, 2)])
+    result = train(pruned, folder, accelerator, replace(RECIPE, optimizer="adamw", lr=(0.01,), steps=80))
+    assert result.outcome.checkpoint.heads == pruned.heads
+    assert result.outcome.validation is not None and result.outcome.validation.nll < 0.7
+    write_checkpoint(result.outcome.checkpoint, folder / "m1")
+    assert identity(read_checkpoint(folder / "m1")) == identity(result.outcome.checkpoint)
+
+
+def test_dropout_of_the_recipe_is_for_training_only(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+    with_dropout = train(vit, folder, accelerator, replace(RECIPE, dropout=0.4)).outcome.checkpoint
+    without = train(vit, folder, accelerator).outcome.checkpoint
+    assert identity(with_dropout) != identity(without)
+    assert with_dropout.spec == vit.spec
+
+
+def test_half_precision_weights_come_back_in_half_precision(
+    vit: Checkpoint, folder: Path, accelerator: Accelerator
+) -> None:
+    half = {
+        name: replace(tensor, dtype=torch.bfloat16, load=lambda t=tensor: t.load().bfloat16())
+        for name, tensor in vit.tensors.items()
+    }
+    trained = train(replace(vit, tensors=half), folder, accelerator).outcome.checkpoint
+    assert {tensor.dtype for tensor in trained.tensors.values()} == {torch.bfloat16}
+
+
+def test_best_weights_are_kept_and_training_stops_early(
+    vit: Checkpoint, folder: Path, accelerator: Accelerator
+) -> None:
+    # A rate this high reaches its best early and then gets no better.
+    recipe = replace(RECIPE, lr=(0.3,), steps=60, validate_every=2, patience=3, improvement=5e-4)
+    result = train(vit, folder, accelerator, recipe)
+    validations = [entry for entry in read_log(folder / "log.jsonl") if "accuracy" in entry]
+    best = max(validations, key=lambda entry: (entry["accuracy"], -entry["nll"]))
+    assert result.outcome.step == best["step"]
+    assert result.outcome.validation is not None and result.outcome.validation.nll == best["nll"]
+    reference, waited = -1.0, 0
+    for entry in validations[:-1]:
+        reference, waited = (entry["accuracy"], 0) if entry["accuracy"] >= reference + 5e-4 else (reference, waited + 1)
+        assert waited < 3
+    assert validations[-1]["step"] < 60
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+    result = train(vit, folder, accelerator, replace(RECIPE, lr=(1e-6, 0.05, 1e-5), steps=20))
+    assert result.lr == 0.05
+    alone = train(vit, folder / "alone", accelerator, replace(RECIPE, steps=20))
+    assert identity(result.outcome.checkpoint) == identity(alone.outcome.checkpoint)
+    with pytest.raises(OptionError, match="2 learning rates to choose from, but no validation data"):
+        data = TrainingData(image_samples(20))
+        recipe = replace(RECIPE, lr=(0.1, 0.2))
+        fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder), accelerator)
+
+
+DROPOUT = replace(RECIPE, dropout=0.2, optimizer="adamw", lr=(0.01,), steps=9, warmup=2, schedule="cosine", flip=True)
+
+
+def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+    recipe = replace(DROPOUT, validate_every=4)
+    whole = train(vit, folder, accelerator, recipe, save_every=2).outcome
+
+    class Killed(Exception):
+        pass
+
+    def stop(_lr: float, progress: Any) -> None:
+        if progress.step == 7:
+            raise Killed
+
+    data = TrainingData(*split_off(image_samples(30), 10))
+    again = folder / "again"
+    with pytest.raises(Killed):
+        fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2), accelerator, on_step=stop)
+    assert [path.name for path in saved_states(again)] == ["state-00000004.pt", "state-00000006.pt"]
+    torch.manual_seed(99)
+    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2, resume=True), accelerator).outcome
+    assert identity(resumed.checkpoint) == identity(whole.checkpoint)
+    assert (resumed.step, resumed.validation) == (whole.step, whole.validation)
+    logs = [
+        [{k: v for k, v in entry.items() if k != "samples_per_second"} for entry in read_log(place / "log.jsonl")]
+        for place in (folder, again)
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_a_state_of_another_run_is_refused(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+    train(vit, folder, accelerator)
+    with pytest.raises(OptionError, match=r"--resume: weight_decay was 0\.0 in .*state-00000004\.pt, now 0\.5"):
+        train(vit, folder, accelerator, replace(RECIPE, weight_decay=0.5), resume=True)
+    with pytest.raises(OptionError, match="--resume: seed was 0 in"):
+        train(vit, folder, accelerator, seed=1, resume=True)
+    clear_states(folder.with_suffix(""))
+    saved_states(folder)[-1].write_bytes(b"nonsense")
+    with pytest.raises(Exception, match="cannot be read"):
+        train(vit, folder, accelerator, resume=True)
+
+
+def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_weights(
+    vit: Checkpoint, folder: Path, accelerator: Accelerator
+) -> None:
+    recipe = replace(RECIPE, lr=(1e30,), warmup=3, steps=10, validate_every=1)
+    with pytest.raises(TrainingError, match=r"at step \d+: the weights of step 1 are kept in .*last-good\.safetensors"):
+        train(vit, folder, accelerator, recipe)
+    # The first step of a warm-up has rate zero: its weights are those of the start.
+    assert identity(read_checkpoint(folder / "last-good.safetensors")) == identity(vit)
+
+
+def test_a_new_classifier_over_other_labels(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+    data = TrainingData(replace(image_samples(20), label_names=("red", "green", "blue")))
+    with pytest.raises(DataError, match="train a new classifier with --new-classifier zeros"):
+        fine_tune_checkpoint(vit, data, RECIPE, 0, Machine(folder), accelerator)
+    recipe = replace(RECIPE, new_classifier="zeros", train_only=("classifier",), steps=1)
+    result = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder), accelerator).outcome.checkpoint
+    assert result.labels == ("red", "green", "blue")
+    write_checkpoint(result, folder / "fresh")
+    assert read_checkpoint(folder / "fresh").labels == ("red", "green", "blue")
+    # From zero weights every class is as likely: the first step moves biases by lr times the classes' excess.
+    labels = torch.tensor([int(data.train.labels[sample_at(0, i, 20)]) for i in range(6)])  # type: ignore[index]
+    share = torch.bincount(labels, minlength=len(LABELS)) / 6
+    torch.testing.assert_close(weights(result)["classifier.bias"], 0.05 * (share - 1 / 3))
+
+
+def test_split_is_the_same_for_every_seed_and_leaves_something() -> None:
+    samples = image_samples(12)
+    train_part, validation = split_off(samples, 5)
+    assert (len(train_part), len(validation)) == (7, 5)
+    hashes = [set(part.content_hashes()) for part in (train_part, validation)]
+    assert not hashes[0] & hashes[1] and hashes[0] | hashes[1] == set(samples.content_hashes())
+    assert [a.tobytes() for a in validation.inputs] == [a.tobytes() for a in split_off(samples, 5)[1].inputs]
+    with pytest.raises(OptionError, match="--val-split 12: random has 12 samples"):
+        split_off(samples, 12)

@@ -1,0 +1,49 @@
+"""Which tensors train, and which decay."""
+
+from __future__ import annotations
+
+import pytest
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import slots
+from hydractl.errors import OptionError
+from hydractl.training.published import RECIPES
+from hydractl.training.selection import decays, trained_names
+
+
+def test_imagenet_recipe_freezes_the_embeddings_alone(vit: Checkpoint) -> None:
+    chosen = trained_names(vit.spec, RECIPES["imagenet1k"].train_only)
+    assert {name for name in vit.tensors if name not in chosen} == {
+        f"vision.embeddings.{name}" for name in ("patch.weight", "patch.bias", "class_token", "position")
+    }
+
+
+def test_last_layers_and_what_follows_them(vit: Checkpoint) -> None:
+    chosen = trained_names(vit.spec, freeze_below=-1)
+    assert {name.split(".layers.")[-1][0] for name in chosen if ".layers." in name} == {"1"}
+    assert {"classifier.weight", "classifier.bias", "vision.norm.weight"} <= chosen
+    assert chosen == trained_names(vit.spec, freeze_below=1)
+    # More layers than there are: all of them, but never the embeddings.
+    assert not any("embeddings" in name for name in trained_names(vit.spec, freeze_below=-5))
+    assert "vision.layers.0.mlp.fc1.weight" in trained_names(vit.spec, freeze_below=-5)
+
+
+def test_one_tower_or_a_part_of_it(bert: Checkpoint) -> None:
+    assert trained_names(bert.spec, ["text"]) == {name for name in slots(bert.spec) if name.startswith("text.")}
+    assert all(".mlp." in name for name in trained_names(bert.spec, ["text.mlp"]))
+    assert trained_names(bert.spec, ["classifier"]) == {"classifier.weight", "classifier.bias"}
+
+
+def test_biases_and_norms_do_not_decay(bert: Checkpoint) -> None:
+    table = slots(bert.spec)
+    without = {name for name, slot in table.items() if not decays(name, slot)}
+    assert without == {name for name in table if name.endswith(".bias") or "norm" in name}
+
+
+def test_unknown_parts_and_layers(vit: Checkpoint) -> None:
+    with pytest.raises(OptionError, match="--train-only heads: no such part of this model: choose attention, mlp"):
+        trained_names(vit.spec, ["heads"])
+    with pytest.raises(OptionError, match="--freeze-below 3: the vision tower has 2 layers"):
+        trained_names(vit.spec, freeze_below=3)
+    with pytest.raises(OptionError, match="nothing is left to train"):
+        trained_names(vit.spec, ["embeddings"], freeze_below=1)

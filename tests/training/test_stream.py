@@ -1,0 +1,75 @@
+"""The order of training samples: shuffled epochs, the same whoever loads them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.training.augment import build_augmentation
+from hydractl.training.recipe import Recipe
+from hydractl.training.stream import Division, Stream, sample_at
+from tests.training.conftest import image_samples
+
+AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
+
+
+def stream(vit: Checkpoint, division: Division, rank: int = 0, workers: int = 0) -> Stream:
+    preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
+    return Stream(image_samples(10), preprocessor, build_augmentation(AUGMENTED, vit.spec), 7, division, rank, workers)
+
+
+def test_each_epoch_is_every_sample_once_in_an_order_of_its_own() -> None:
+    epochs = [[sample_at(3, 10 * epoch + i, 10) for i in range(10)] for epoch in range(3)]
+    assert all(sorted(epoch) == list(range(10)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    assert epochs != [[sample_at(4, 10 * epoch + i, 10) for i in range(10)] for epoch in range(3)]
+
+
+def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
+    for world_size, passes in ((1, 1), (2, 1), (1, 3), (3, 2)):
+        division = Division(16, world_size, passes)
+        places = [division.places(5, f, r) for f in range(passes) for r in range(world_size)]
+        assert [place for part in places for place in part] == list(range(80, 96))
+
+
+def test_an_image_is_augmented_alike_in_every_process_and_worker(vit: Checkpoint) -> None:
+    whole = [batch.inputs["pixel_values"] for batch in stream(vit, Division(4, 1, 1)).from_step(0, 5)]
+    halves = [list(stream(vit, Division(4, 2, 1), rank).from_step(0, 5)) for rank in (0, 1)]
+    loaded = list(stream(vit, Division(4, 1, 2), workers=2).from_step(0, 5))
+    for step in range(5):
+        for pair in ([halves[0][step], halves[1][step]], loaded[2 * step : 2 * step + 2]):
+            assert torch.equal(torch.cat([batch.inputs["pixel_values"] for batch in pair]), whole[step])
+    # Two epochs hold the same images, not the same views of them.
+    assert len(torch.cat(whole).flatten(1).unique(dim=0)) == 20
+
+
+def test_starting_late_gives_what_an_uninterrupted_run_gets(vit: Checkpoint) -> None:
+    all_steps = list(stream(vit, Division(4, 1, 1)).from_step(0, 6))
+    later = list(stream(vit, Division(4, 1, 1)).from_step(4, 6))
+    for a, b in zip(all_steps[4:], later, strict=True):
+        assert torch.equal(a.positions, b.positions)
+        assert torch.equal(a.inputs["pixel_values"], b.inputs["pixel_values"])
+
+
+def test_augmentation_leaves_no_trace_in_the_random_state(vit: Checkpoint) -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    list(stream(vit, Division(4, 1, 1)).from_step(0, 1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
+def test_augmentation_takes_any_image(vit: Checkpoint, mode: str) -> None:
+    augmentation = build_augmentation(AUGMENTED, vit.spec)
+    assert augmentation is not None
+    image = image_samples(1).inputs[0].convert(mode)
+    assert np.asarray(augmentation(image)).shape == (8, 8, 3)
+
+
+def test_no_augmentation_without_a_setting_or_an_image(vit: Checkpoint, bert: Checkpoint) -> None:
+    assert build_augmentation(Recipe(), vit.spec) is None
+    assert build_augmentation(AUGMENTED, bert.spec) is None
