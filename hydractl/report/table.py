@@ -109,10 +109,8 @@ def _groups(rows: Sequence[ModelResult]) -> Iterator[ColumnGroup]:
     for name, result in first.ood.items():
         title = f"{result.group}/{name}" if result.group else name
         yield _ood_group(title, result, _pick_set(name), ensembles)
-    for group, result in first.means.items():
-        # The mean over a single set repeats it.
-        if sum(group in (entry.group, "all") for entry in first.ood.values()) > 1:
-            yield _ood_group(f"OOD, mean of {group}", result, _pick_mean(group), ensembles)
+    for group in _telling_means(first):
+        yield _ood_group(f"OOD, mean of {group}", first.means[group], _pick_mean(group), ensembles)
     yield ColumnGroup(
         "cost",
         [
@@ -120,6 +118,16 @@ def _groups(rows: Sequence[ModelResult]) -> Iterator[ColumnGroup]:
             Column("multiply-adds", lambda r: r.cost.multiply_adds, _count, "lower"),
         ],
     )
+
+
+def _telling_means(result: ModelResult) -> list[str]:
+    """The means that repeat neither a single set nor one another."""
+    by_sets: dict[tuple[str, ...], str] = {}
+    for group in result.means:
+        sets = tuple(name for name, entry in result.ood.items() if group in (entry.group, "all"))
+        if len(sets) > 1:
+            by_sets.setdefault(sets, group)
+    return list(by_sets.values())
 
 
 def _ood_group(title: str, result: OodResult, pick: Callable[[ModelResult], OodResult], ensembles: bool) -> ColumnGroup:

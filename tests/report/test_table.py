@@ -64,4 +64,11 @@ def test_counts_are_read_easily() -> None:
 
 def test_diversity_is_shown_where_there_are_members_to_differ() -> None:
     assert "disagr." not in printed({"a": result(0.5)}, 1000)
-    assert printed({"a": result(0.5), "b": result(0.5, members=2)}, 1000).count("disagr.") == 5
+    assert printed({"a": result(0.5), "b": result(0.5, members=2)}, 1000).count("disagr.") == 4
+
+
+def test_a_mean_is_shown_where_it_says_something_new() -> None:
+    text = printed({"a": result(0.5)}, 1000)  # two sets, both far
+    assert "OOD, mean of far" in text
+    assert "OOD, mean of all" not in text
+    assert "OOD, mean of near" not in text
