@@ -56,9 +56,8 @@ def test_images(hydractl: Command, data_folder: Path, cifar_vit: Path, tmp_path:
     )
     assert (whole.code, table.code, whole.err, table.err) == (0, 0, "", "")
     validation = load_dataset("parquet", data_files=str(data_folder / "cifar10" / "validation.parquet"), split="train")
-    image, label = ("img", "label") if "img" in validation.column_names else ("image", "label")
-    predictions = transformers_predictions(cifar_vit, list(validation[image]))
-    accuracy = (predictions == np.array(validation[label])).mean()
+    predictions = transformers_predictions(cifar_vit, list(validation["image"]))
+    accuracy = (predictions == np.array(validation["label"])).mean()
     assert json.loads(whole.out)["models"]["vit_cifar10"]["id"]["accuracy"] == accuracy
     models = json.loads(table.out)["models"]
     for model in models.values():
