@@ -36,6 +36,9 @@ def benchmark(
     ] = False,
     seconds: Annotated[float, typer.Option(min=0, help="Time for each batch size and precision, warm-up aside.")] = 10,
     tokens: Annotated[int, typer.Option(min=1, help="Length of texts.")] = 128,
+    processor_time: Annotated[
+        bool, typer.Option("--processor-time", help="Count processor time of one thread: for a machine in use.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE|-", help="Write the figures as JSON as well.")] = None,
     device: Device = "auto",
     quiet: Quiet = False,
@@ -56,6 +59,10 @@ def benchmark(
     if json is not None and str(json) != console.STDOUT:
         refuse_existing(json, force)
     place = choose_device(device)
+    if processor_time:
+        if place.type != "cpu":
+            raise OptionError(f"--processor-time is for the CPU, not for {place.type}: pass --device cpu")
+        _use_one_thread()
     rows: list[Row] = []
     for dtype in precisions:
         systems = open_systems(_references(models), place, _torch_dtype(dtype), compiled, transformers)
@@ -63,12 +70,18 @@ def benchmark(
         for size in sizes:
             console.note(f"{dtype}, batch {size}: {', '.join(systems)}", quiet)
             runs = {name: system.on_noise(size, tokens) for name, system in systems.items()}
-            timings = time_systems(runs, weights, seconds, cuda=place.type == "cuda")
+            timings = time_systems(runs, weights, seconds, cuda=place.type == "cuda", processor_time=processor_time)
             rows += compare(timings, weights, dtype, size)
             if str(json) != console.STDOUT:
                 _print_rows(rows[-len(runs) :])
     if json is not None:
         console.write_json(json, _report(rows, systems, place, compiled), force)
+
+
+def _use_one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def _references(models: Sequence[str]) -> dict[str, list[str]]:

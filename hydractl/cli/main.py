@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from hydractl.cli import benchmark, console, evaluate, finetune, fuse, inspect, predict, prune, recipes
+from hydractl.cli import benchmark, console, evaluate, export, finetune, fuse, inspect, predict, prune, recipes
 from hydractl.errors import HydractlError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -34,6 +34,7 @@ for command in (
     inspect.inspect,
     predict.predict,
     benchmark.benchmark,
+    export.export,
 ):
     app.command(no_args_is_help=False)(command)
 app.add_typer(recipes.app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +75,7 @@ class Row:
 
 
 def time_systems(
-    runs: Mapping[str, Run], weights: Mapping[str, Weight], seconds: float, cuda: bool
+    runs: Mapping[str, Run], weights: Mapping[str, Weight], seconds: float, cuda: bool, processor_time: bool = False
 ) -> dict[str, Timing]:
     """The timing of each system, all taking turns.
 
@@ -82,12 +83,14 @@ def time_systems(
         runs: one call is one batch.
         seconds: to spend on all of them together, after warm-up.
         cuda: time by the device's events instead of the clock.
+        processor_time: count this thread's time on the processor instead, which other programs do not lengthen; for
+            one thread.
     """
     for run in runs.values():
         for _ in range(WARM_UP):
             run()
     peaks = {name: weights[name].size + _activation_peak(run, cuda) for name, run in runs.items()}
-    clock = _milliseconds_on_device if cuda else _milliseconds
+    clock = _milliseconds_on_device if cuda else _processor_milliseconds if processor_time else _milliseconds
     taken: dict[str, list[float]] = {name: [] for name in runs}
     end = time.perf_counter() + seconds
     rounds = 0
@@ -134,6 +137,12 @@ def _milliseconds(run: Run) -> float:
     return 1000 * (time.perf_counter() - start)
 
 
+def _processor_milliseconds(run: Run) -> float:
+    start = time.thread_time()
+    run()
+    return 1000 * (time.thread_time() - start)
+
+
 def _milliseconds_on_device(run: Run) -> float:
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
@@ -151,6 +160,7 @@ def _activation_peak(run: Run, cuda: bool) -> int:
         torch.cuda.reset_peak_memory_stats()
         run()
         return torch.cuda.max_memory_allocated() - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler greets on stderr otherwise
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]

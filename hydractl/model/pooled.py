@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -27,7 +29,7 @@ def pooled_mix(attention: FusedAttention, x: Tensor, token: Tensor, allowed: Ten
         groups = 1 if len(x) == 1 or members == 1 else members
         z = _mix(attention, slice(None), groups, x, token, allowed)
     else:
-        ends = torch.tensor(attention.rows).cumsum(0).tolist()
+        ends = accumulate(attention.rows)
         pieces = [slice(end - rows, end) for end, rows in zip(ends, attention.rows, strict=True)]
         z = torch.cat(
             [_mix(attention, rows, 1, x[m : m + 1], token[m : m + 1], allowed) for m, rows in enumerate(pieces)], -1

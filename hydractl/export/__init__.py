@@ -1,0 +1,1 @@
+"""A model in the formats of other runtimes, one file per format."""
