@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+import typer.core
 
 from hydractl.cli import console
 from hydractl.cli.device import choose_device
@@ -28,11 +29,27 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.training.baselines import Baseline
     from hydractl.training.loop import Progress
     from hydractl.training.recipe import Recipe
     from hydractl.training.run import Result
 
 MEMBER = "{member}"
+EACH = "each"  # what --members stands for without a number
+DEFAULT_RANK = 4
+
+
+class MembersCommand(typer.core.TyperCommand):
+    """A command whose --members may stand alone, or before a number."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for at, argument in enumerate(args):
+            if argument == "--members" and not (
+                at + 1 < len(args) and (args[at + 1].isdecimal() or args[at + 1] == EACH)
+            ):
+                args = [*args[: at + 1], EACH, *args[at + 1 :]]
+                break
+        return super().parse_args(ctx, args)
 
 
 def finetune(
@@ -68,6 +85,21 @@ def finetune(
         Literal["no", "zeros", "normal"] | None,
         typer.Option(help="Replace the classifier by an untrained one over the data's labels."),
     ] = None,
+    members: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[N]", help="Train each member of a Hydra on its own; with --method, how many members to make."
+        ),
+    ] = None,
+    joint: Annotated[
+        bool, typer.Option("--joint", help="Train a Hydra as it is fused, on the mean of its members' losses.")
+    ] = False,
+    method: Annotated[
+        Literal["lora-ensemble", "batch-ensemble"] | None,
+        typer.Option(help="Make an ensemble of one dense network, as a baseline, and fold it into one file."),
+    ] = None,
+    rank: Annotated[int | None, typer.Option(min=1, help="Rank of each member's deltas in a LoRA ensemble.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="LoRA's deltas count alpha / rank, once unless given.")] = None,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
     batch_size: Annotated[
@@ -106,9 +138,10 @@ def finetune(
 
     settings = _settings(set_, lr_grid, epochs, steps, train_only, freeze_below, new_classifier)
     chosen = _recipe(recipe, settings)
-    paths = output_paths(output, models)
+    baseline = _baseline(method, members, rank, alpha, joint)
+    names, checkpoints = _networks([(model, read_checkpoint(model)) for model in models], members, joint, baseline)
+    paths = output_paths(output, names)
     unfinished = [number for number, path in enumerate(paths) if not is_done(path, resume, force)]
-    checkpoints = [read_checkpoint(model) for model in models]
     columns = Columns(image_column, text_column, label_column)
     training_data = open_training_data(_modality(checkpoints), data, val_data, val_split, columns, limit)
     accelerator = start_accelerator(choose_device(device), precision)
@@ -129,7 +162,8 @@ def finetune(
                 machine,
                 accelerator,
                 match_labels,
-                on_step=on_step,
+                baseline,
+                on_step,
             )
         if is_main:
             write_checkpoint(result.outcome.checkpoint, path, force=force or resume)
@@ -167,6 +201,53 @@ def _recipe(name: str | None, settings: dict[str, Any]) -> Recipe:
     from hydractl.training.recipe import Recipe, changed
 
     return changed(find_recipe(name) if name else Recipe(), settings, "the command line")
+
+
+def _baseline(
+    method: Literal["lora-ensemble", "batch-ensemble"] | None,
+    members: str | None,
+    rank: int | None,
+    alpha: float | None,
+    joint: bool,
+) -> Baseline | None:
+    from hydractl.training.baselines import Baseline
+
+    if method != "lora-ensemble" and (rank is not None or alpha is not None):
+        raise OptionError("--rank and --alpha are for --method lora-ensemble: leave them out")
+    if joint and (method or members):
+        raise OptionError("--joint trains the members of a Hydra together: leave --method and --members out")
+    if method is None:
+        return None
+    if members is None or not members.isdecimal():
+        raise OptionError(f"--method {method}: say how many members to make, e.g. --members 3")
+    return Baseline(method, int(members), rank or DEFAULT_RANK, alpha)
+
+
+def _networks(
+    opened: list[tuple[str, Checkpoint]], members: str | None, joint: bool, baseline: Baseline | None
+) -> tuple[list[str], list[Checkpoint]]:
+    """What is trained on its own, and what each is called: models as they are, or the members of a Hydra."""
+    from hydractl.surgery.members import split_members
+
+    if members is None or baseline is not None:
+        for name, checkpoint in opened:
+            if checkpoint.members > 1 and not joint and baseline is None:
+                raise OptionError(
+                    f"{name}: has {checkpoint.members} members: train each with --members, or all with --joint"
+                )
+            if checkpoint.members == 1 and joint:
+                raise OptionError(f"--joint: {name} has one member: leave --joint out")
+        return [name for name, _ in opened], [checkpoint for _, checkpoint in opened]
+    if members != EACH:
+        raise OptionError(
+            f"--members {members}: a number is for --method; --members alone trains each member of a Hydra"
+        )
+    parts = [
+        (f"{name.removesuffix('.safetensors')}-member{number}", part)
+        for name, checkpoint in opened
+        for number, part in enumerate(split_members(checkpoint))
+    ]
+    return [name for name, _ in parts], [part for _, part in parts]
 
 
 def output_paths(output: str, models: list[str]) -> list[Path]:

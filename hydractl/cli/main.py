@@ -28,7 +28,6 @@ app = typer.Typer(
 )
 for command in (
     prune.prune,
-    finetune.finetune,
     fuse.fuse,
     evaluate.evaluate,
     inspect.inspect,
@@ -37,6 +36,7 @@ for command in (
     export.export,
 ):
     app.command(no_args_is_help=False)(command)
+app.command(cls=finetune.MembersCommand)(finetune.finetune)
 app.add_typer(recipes.app)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
@@ -24,7 +25,7 @@ from hydractl.training.network import network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule
 from hydractl.training.recipe import Recipe, to_json
 from hydractl.training.state import load_state, save_state
-from hydractl.training.stream import DROPOUT, Stream, derived_seed
+from hydractl.training.stream import DROPOUT, MEMBERS, Stream, derived_seed
 from hydractl.training.validate import Validation, validate
 
 LOG_LINES = 2000  # a longer run logs every n-th step
@@ -48,6 +49,7 @@ class Plan:
     keep: int = 2
     resume: bool = False
     run: Mapping[str, Any] = field(default_factory=dict)
+    bootstrap: bool = False  # whether members weight samples each in their own way
 
 
 class Progress(NamedTuple):
@@ -168,8 +170,11 @@ def _take_step(run: Run, batches: Iterator[Batch], stream: Stream, plan: Plan, a
         batch = next(batches)
         # Dropout follows from seed, step and place too: nothing about it has to be remembered for a resume.
         torch.manual_seed(derived_seed(plan.seed, DROPOUT, run.step, forward, stream.rank))
+        places = stream.division.places(run.step, forward, stream.rank)
+        weights = bootstrap_weights(plan.seed, places, run.network.members) if plan.bootstrap else None
         with accelerator.accumulate(run.model):
-            loss = cross_entropy(run.model, batch, accelerator.device, plan.recipe.label_smoothing) / plan.recipe.batch
+            loss = cross_entropy(run.model, batch, accelerator.device, plan.recipe.label_smoothing, weights)
+            loss = loss / plan.recipe.batch
             # Processes and passes are averaged by those who add them up; the loss is a sum over samples already.
             accelerator.backward(loss * passes * world_size)
             if accelerator.sync_gradients and plan.recipe.clip:
@@ -183,17 +188,31 @@ def _take_step(run: Run, batches: Iterator[Batch], stream: Stream, plan: Plan, a
     return summed.item()
 
 
-def cross_entropy(model: Any, batch: Batch, device: torch.device, label_smoothing: float) -> Tensor:
-    """The mean over members of the cross-entropy, summed over samples."""
+def cross_entropy(
+    model: Any, batch: Batch, device: torch.device, label_smoothing: float, weights: Tensor | None = None
+) -> Tensor:
+    """The mean over members of the cross-entropy, summed over samples, each `weights` `[M,B]` times if given."""
     assert batch.labels is not None
     inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
     logits = model(**inputs).member_logits  # [M,B,C]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = batch.labels.to(device).expand(len(logits), -1)
-    loss: Tensor = F.cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=label_smoothing
+    losses: Tensor = F.cross_entropy(
+        logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=label_smoothing
     )
-    return loss / len(logits)
+    if weights is not None:
+        losses = losses * weights.flatten().to(losses)
+    return losses.sum() / len(logits)
+
+
+def bootstrap_weights(seed: int, places: Sequence[int], members: int) -> Tensor:
+    """`[M,B]` draws of mean one: how much each member makes of each sample.
+
+    Members that start out equal and see the same samples stay equal; the Bayesian bootstrap (Rubin 1981) tells them
+    apart without costing any of them samples.
+    """
+    draws = [np.random.default_rng([seed, MEMBERS, place]).exponential(size=members) for place in places]
+    return torch.from_numpy(np.stack(draws, 1))
 
 
 def _validate(run: Run, batches: Batches, plan: Plan, log: Log) -> None:

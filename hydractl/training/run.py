@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hydractl.data.sources import Samples
 from hydractl.errors import OptionError, OutputError, TrainingError
 from hydractl.surgery.provenance import with_provenance
 from hydractl.training.augment import build_augmentation
+from hydractl.training.baselines import Baseline, build_baseline, spread
 from hydractl.training.data import Match, TrainingData, digest, fit_labels, remembered
 from hydractl.training.log import plot_curve, read_log
 from hydractl.training.loop import Outcome, Plan, Progress, fine_tune
@@ -29,8 +30,6 @@ from hydractl.training.state import saved_states
 from hydractl.training.stream import Division, Stream
 
 VALIDATION_BATCH = 64
-
-Build = Callable[[Checkpoint, Recipe], Any]
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def fine_tune_checkpoint(
     machine: Machine,
     accelerator: Accelerator,
     match: Match = "name",
-    build: Build = build_network,
+    baseline: Baseline | None = None,
     on_step: Callable[[float, Progress], None] | None = None,
 ) -> Result:
     """The checkpoint fine-tuned by the recipe; of several rates the one with the best validation.
@@ -72,7 +71,7 @@ def fine_tune_checkpoint(
     Args:
         data: with labels by the model's names (or by index, as `match` says), or any if the recipe asks for a new
             classifier.
-        build: makes the network that trains of the checkpoint.
+        baseline: makes an ensemble of the one network, instead of training it as it is.
         on_step: told the rate on trial and every step.
 
     Raises:
@@ -81,6 +80,8 @@ def fine_tune_checkpoint(
         TrainingError: the loss or a weight is not finite, with every rate.
     """
     fitted, data = fit_labels(checkpoint, data, recipe, match, seed)
+    if baseline is not None:
+        fitted = spread(fitted, baseline)
     if len(recipe.lr) > 1 and data.validation is None:
         raise OptionError(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
@@ -92,7 +93,7 @@ def fine_tune_checkpoint(
         folder = machine.folder / f"lr-{lr:g}" if len(recipe.lr) > 1 else machine.folder
         place = replace(machine, folder=folder)
         try:
-            outcome = _one_rate(fitted, data, recipe, lr, seed, place, accelerator, build, on_step)
+            outcome = _one_rate(fitted, data, recipe, lr, seed, place, accelerator, baseline, on_step)
         except TrainingError as error:
             failed = error
             continue
@@ -104,7 +105,9 @@ def fine_tune_checkpoint(
     for result in results[1:]:
         if result.outcome.validation and result.outcome.validation.better_than(best.outcome.validation):
             best = result
-    told = with_provenance(best.outcome.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed))
+    told = with_provenance(
+        best.outcome.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed, baseline)
+    )
     return replace(best, outcome=best.outcome._replace(checkpoint=told))
 
 
@@ -154,22 +157,32 @@ def _one_rate(
     seed: int,
     machine: Machine,
     accelerator: Accelerator,
-    build: Build,
+    baseline: Baseline | None,
     on_step: Callable[[float, Progress], None] | None,
 ) -> Outcome:
     machine.folder.mkdir(parents=True, exist_ok=True)
     steps = step_count(recipe, len(data.train))
     every = validation_interval(recipe, len(data.train), steps)
-    run = {"model": identity(checkpoint), "train": digest(data.train)}
+    run = {"model": identity(checkpoint), "train": digest(data.train), "method": asdict(baseline) if baseline else None}
     plan = Plan(
-        recipe, lr, seed, steps, every, machine.save_every or every, machine.folder, machine.keep, machine.resume, run
+        recipe,
+        lr,
+        seed,
+        steps,
+        every,
+        machine.save_every or every,
+        machine.folder,
+        machine.keep,
+        machine.resume,
+        run,
+        bootstrap=baseline is not None and baseline.kind == "batch-ensemble",
     )
     preprocessor = _preprocessor(checkpoint, recipe)
     stream = _stream(checkpoint, data.train, preprocessor, recipe, seed, machine, accelerator)
     accelerator.gradient_accumulation_steps = stream.division.passes
     told = None if on_step is None else lambda progress: on_step(lr, progress)
     try:
-        network = build(checkpoint, recipe)
+        network = build_baseline(checkpoint, recipe, baseline, seed) if baseline else build_network(checkpoint, recipe)
         return fine_tune(
             network, checkpoint, stream, _validation(data, preprocessor, machine, accelerator), plan, accelerator, told
         )
@@ -229,12 +242,15 @@ def _preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:
     )
 
 
-def _options(result: Result, data: TrainingData, recipe: Recipe, seed: int) -> dict[str, Any]:
+def _options(
+    result: Result, data: TrainingData, recipe: Recipe, seed: int, baseline: Baseline | None
+) -> dict[str, Any]:
     # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
     chosen_by = {} if data.validation is None else {"validation data": remembered(data.validation)}
     return {
         "recipe": {**to_json(recipe), "lr": result.lr},
         "seed": seed,
+        "method": asdict(baseline) if baseline else None,
         "best_step": result.outcome.step,
         "steps": result.outcome.steps,
         "training_data": remembered(data.train),

@@ -167,3 +167,39 @@ def test_recipes_are_listed_and_shown(hydractl: Command) -> None:
     shown = tomllib.loads(hydractl("recipes", "show", "sst2").out)
     assert (shown["lr"], shown["clip"], shown["patience"]) == ([1e-5], 1.0, 2)
     assert hydractl("recipes", "show", "x").err.startswith("error: --recipe x: unknown")
+
+
+def test_a_hydra_trains_member_by_member_or_jointly(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
+    for seed in (0, 1):
+        hydractl("prune", vit, "--method", "random", "--budget", 2, "--seed", seed, "-o", f"p{seed}")
+    hydractl("fuse", "p0", "p1", "-o", "hydra")
+    train = ("finetune", "hydra", "--data", images, *FAST)
+    assert "hydra: has 2 members: train each with --members, or all with --joint" in hydractl(*train, "-o", "x").err
+    assert hydractl(*train, "--members", "-o", "apart/").out == (
+        "apart/hydra-member0.safetensors\napart/hydra-member1.safetensors\n"
+    )
+    hydractl("finetune", "p1", "--data", images, *FAST, "--seed", 1, "-o", "alone")
+    apart = read_checkpoint("apart/hydra-member1.safetensors")
+    assert identity(apart) == identity(read_checkpoint("alone"))
+    assert hydractl(*train, "--joint", "-o", "joint").code == 0
+    joint = read_checkpoint("joint")
+    assert joint.members == 2 and joint.shared == read_checkpoint("hydra").shared
+    assert identity(joint) != identity(read_checkpoint("hydra"))
+
+
+def test_baselines_are_files_like_any_other(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
+    train = ("finetune", vit, "--data", images, *FAST)
+    lora = hydractl(*train, "--method", "lora-ensemble", "--members", 3, "--rank", 2, "-o", "lora")
+    assert (lora.code, lora.out) == (0, "lora\n")
+    assert hydractl(*train, "--method", "batch-ensemble", "--members", 3, "-o", "batch").code == 0
+    assert read_checkpoint("lora").members == read_checkpoint("batch").members == 3
+    assert read_checkpoint("lora").provenance["options"]["method"]["rank"] == 2
+    for options, message in (
+        (["--method", "lora-ensemble"], "--method lora-ensemble: say how many members to make"),
+        (["--rank", "2"], "--rank and --alpha are for --method lora-ensemble"),
+        (["--joint", "--members"], "--joint trains the members of a Hydra together"),
+        (["--joint"], "--joint: "),
+        (["--members", "3"], "--members 3: a number is for --method"),
+    ):
+        result = hydractl(*train, *options, "-o", "x")
+        assert result.code == 2 and result.err.startswith(f"error: {message}")
