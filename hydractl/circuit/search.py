@@ -57,8 +57,8 @@ def extract_circuits(
     data: SearchData,
     plan: Plan,
     rankings: Sequence[Ranking],
-    on_round: Callable[[Hydra, Sequence[Head]], Progress] = lambda network, left: lambda group, samples: None,
-    on_step: Callable[[Sequence[Ranking]], None] = lambda rankings: None,
+    on_round: Callable[[Hydra, Sequence[Ranking]], Progress] = lambda network, grow: lambda group, samples: None,
+    on_step: Callable[[Sequence[Ranking], Ranking], None] = lambda rankings, grown: None,
 ) -> list[Ranking]:
     """The rankings grown to the plan's budget, the same whatever they are grown together with.
 
@@ -67,8 +67,9 @@ def extract_circuits(
     Args:
         model: of one member.
         rankings: one for each objective, empty or from an earlier run.
-        on_round: told of each network whose candidates are to be measured; returns who is told of progress.
-        on_step: told of all rankings whenever one of them has grown.
+        on_round: told of each network whose candidates are measured, and which rankings grow by it; returns who is
+            told of progress.
+        on_step: told of all rankings whenever one of them has grown, and which.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
@@ -78,11 +79,12 @@ def extract_circuits(
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
         left = [head for head in plan.candidates if head not in dropped]
         network = without_heads(model, dropped)
-        measures = run_round(network, data, left, on_round(network, left))
-        for place, ranking in enumerate(found):
-            if ranking.dropped == dropped:
-                found[place] = _grown(ranking, measures, plan)
-                on_step(found)
+        growing = [ranking for ranking in found if ranking.dropped == dropped]
+        measures = run_round(network, data, left, on_round(network, growing))
+        for ranking in growing:
+            grown = _grown(ranking, measures, plan)
+            found[found.index(ranking)] = grown
+            on_step(found, grown)
     return found
 
 

@@ -64,8 +64,8 @@ def note(message: str, quiet: bool) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A function to tell how many samples are done; draws a bar on stderr if a person is watching."""
+def progress(what: str, total: float, quiet: bool) -> Iterator[Callable[[float], None]]:
+    """A function to tell how much more is done, in samples or in work; draws a bar on stderr if a person watches."""
     if quiet or not sys.stderr.isatty():
         yield lambda done: None
         return

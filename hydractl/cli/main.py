@@ -11,7 +11,19 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from hydractl.cli import benchmark, console, evaluate, export, finetune, fuse, inspect, predict, prune, recipes
+from hydractl.cli import (
+    benchmark,
+    console,
+    evaluate,
+    export,
+    extract_circuit,
+    finetune,
+    fuse,
+    inspect,
+    predict,
+    prune,
+    recipes,
+)
 from hydractl.errors import HydractlError
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -27,6 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    extract_circuit.extract_circuit,
     prune.prune,
     fuse.fuse,
     evaluate.evaluate,

@@ -1,0 +1,170 @@
+"""`hydractl extract-circuit`: its files, what interrupts it, several processes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import Command, save_images, save_vit
+
+HYDRACTL = [sys.executable, "-m", "hydractl"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def search(vit: Path, images: Path, noise: Path) -> list[str]:
+    """The arguments of a small search."""
+    return ["extract-circuit", str(vit), f"--id-data={images}", f"--ood-data={noise}", "--batch-size=4"]
+
+
+def test_writes_a_circuit_for_each_objective(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    result = hydractl(*search, "--objective=acc,ood,avg", "--budget=3", "-o", "c-{objective}.json")
+    assert (result.code, result.out) == (0, "c-acc.json\nc-ood.json\nc-avg.json\n")
+    assert len(result.err.splitlines()) == 9
+    assert result.err.startswith("acc    1  vision layer ")
+    for objective in ("acc", "ood", "avg"):
+        circuit = json.loads((here / f"c-{objective}.json").read_text())
+        assert circuit["objective"] == objective
+        assert len(circuit["steps"]) == 3
+        for step in circuit["steps"]:
+            mean = (step["accuracy"] + step["auroc"]) / 2
+            assert step["score"] == {"acc": step["accuracy"], "ood": step["auroc"], "avg": mean}[objective]
+        assert circuit["search_data"].keys() == {"id", "ood"}
+    assert sorted(path.name for path in here.iterdir()) == ["c-acc.json", "c-avg.json", "c-ood.json"]
+
+
+def test_objectives_are_the_same_alone_and_together(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    hydractl(*search, "--objective=acc,avg", "--budget=4", "-o", "{objective}.json")
+    for objective in ("acc", "avg"):
+        assert hydractl(*search, f"--objective={objective}", "--budget=4", "-o", "alone.json", "--force").code == 0
+        assert (here / "alone.json").read_bytes() == (here / f"{objective}.json").read_bytes()
+
+
+def test_a_pipeline_prunes_and_the_search_data_are_refused_later(
+    hydractl: Command, here: Path, search: Sequence[str], images: Path, noise: Path
+) -> None:
+    circuit = hydractl(*search, "--budget=2", "--quiet", "-o", "-")
+    assert circuit.err == ""
+    pruned = hydractl("prune", "--method=circuit", "--circuit=-", "--budget=2", "-o", "m1", stdin=circuit.out.encode())
+    assert pruned.code == 0
+    assert sum(len(layer[0]) for layer in read_checkpoint("m1").heads["vision"]) == 6
+    leak = hydractl("evaluate", "m1", "--id-data", images)
+    assert leak.code == 1
+    assert "12 of 12 samples were used to make m1" in leak.err
+
+
+def test_all_heads_of_some_layers(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    assert hydractl(*search, "--layers=1", "--towers=vision", "--budget=all", "--tie-break=nll").code == 0
+    steps = json.loads((here / "circuit.json").read_text())["steps"]
+    assert sorted((step["layer"], step["head"]) for step in steps) == [(1, head) for head in range(4)]
+
+
+def test_several_heads_a_step(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    assert hydractl(*search, "--heads-per-step=3", "--budget=5").code == 0
+    assert len({(s["layer"], s["head"]) for s in json.loads((here / "circuit.json").read_text())["steps"]}) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--budget=9"], "--budget 9: expected 1 to 8, the heads there are to choose from, or all"),
+        (["--budget=some"], "--budget some: expected 1 to 8"),
+        (["--budget=1", "--objective=best"], "--objective best: expected acc, ood, avg or several of them"),
+        (["--budget=1", "--objective=acc,ood"], "--objective acc,ood makes 2 files: put {objective} into the name"),
+        (["--budget=1", "--towers=text"], "--towers text: the model has no text tower, only vision"),
+        (["--budget=1", "--layers=a-b"], "--layers a-b: expected two layers as in 0-5"),
+        (["--budget=1", "--layers=5-9"], "--layers 5-9: the model has no head there"),
+        (["--budget=1", "-o", "-", "--resume"], "--resume has nothing to go on from with -o -"),
+    ],
+)
+def test_wrong_options(
+    hydractl: Command, here: Path, search: Sequence[str], arguments: Sequence[str], message: str
+) -> None:
+    result = hydractl(*search, *arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert result.err.count("\n") == 1
+    assert list(here.iterdir()) == []
+
+
+def test_an_existing_circuit_is_kept_unless_forced(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    (here / "circuit.json").write_text("precious")
+    assert hydractl(*search, "--budget=1").code == 1
+    assert (here / "circuit.json").read_text() == "precious"
+    assert hydractl(*search, "--budget=1", "--force").code == 0
+
+
+@pytest.fixture(scope="session")
+def slow_search(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A search long enough to be interrupted."""
+    folder = tmp_path_factory.mktemp("slow")
+    model = save_vit(folder / "vit", num_hidden_layers=4, hidden_size=64, intermediate_size=256)
+    data, noise = save_images(folder / "id", 16), save_images(folder / "ood", 16, seed=1)
+    options = ["--objective=acc,avg", "--budget=6", "--batch-size=8", "-o", "{objective}.json"]
+    return ["extract-circuit", str(model), f"--id-data={data}", f"--ood-data={noise}", *options]
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(slow_search: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run([*HYDRACTL, *slow_search], cwd=folder, check=True, capture_output=True)
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def interrupt(arguments: Sequence[str], folder: Path, number: signal.Signals) -> tuple[int, str]:
+    """Sends a signal once the first step stands in the state file; exit code and stderr."""
+    state = folder / "acc-avg.json.state"
+    process = subprocess.Popen([*HYDRACTL, *arguments], cwd=folder, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (state.exists() and '"steps": [[' in state.read_text()):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_search_resumes_to_the_same_bytes(
+    slow_search: Sequence[str], uninterrupted: dict[str, bytes], here: Path, number: signal.Signals
+) -> None:
+    code, err = interrupt(slow_search, here, number)
+    assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    assert "Traceback" not in err
+    if number == signal.SIGINT:
+        assert "acc-avg.json.state" in err and "--resume" in err
+    assert "acc.json" not in contents(here)
+    again = subprocess.run([*HYDRACTL, *slow_search], cwd=here, capture_output=True, text=True)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "an interrupted search: go on with --resume" in again.stderr
+    other = subprocess.run([*HYDRACTL, *slow_search, "--resume", "--limit=9"], cwd=here, capture_output=True, text=True)
+    assert other.returncode == 1 and "is of a search with another ID data" in other.stderr
+    resumed = subprocess.run([*HYDRACTL, *slow_search, "--resume"], cwd=here, capture_output=True, text=True)
+    assert resumed.returncode == 0
+    assert len(resumed.stderr.splitlines()) < 12
+    assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted
+
+
+def test_two_processes_write_the_same_bytes(
+    slow_search: Sequence[str], uninterrupted: dict[str, bytes], here: Path
+) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "hydractl"]
+    done = subprocess.run([*torchrun, *slow_search], cwd=here, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "acc.json\navg.json\n"
+    assert contents(here) == uninterrupted
