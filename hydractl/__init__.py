@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hydractl.export.registration import register_when_needed
+
 if TYPE_CHECKING:
     from hydractl.inference import load, save
 
@@ -23,3 +25,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(inference, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+# AutoModel and pipelines find exported folders once this package has been imported.
+register_when_needed()

@@ -117,11 +117,12 @@ class ModelSpec:
 
 
 def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
-    """The spec that `dataclasses.asdict` wrote, of image towers."""
+    """The spec that `dataclasses.asdict` wrote, also when it has been JSON in between."""
 
     def tower(fields: Mapping[str, Any]) -> TowerSpec:
-        embeddings = dict(fields["embeddings"])
-        sizes = {name: tuple(embeddings[name]) for name in ("image_size", "patch_size")}
-        return TowerSpec(**{**fields, "embeddings": ImageEmbeddings(**{**embeddings, **sizes})})
+        kind: Any = ImageEmbeddings if fields["name"] == "vision" else TextEmbeddings
+        # JSON has no tuples, and all lists here were some.
+        embeddings = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["embeddings"].items()}
+        return TowerSpec(**{**fields, "embeddings": kind(**embeddings)})
 
     return ModelSpec(**{**value, "towers": tuple(map(tower, value["towers"]))})

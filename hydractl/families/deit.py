@@ -24,7 +24,7 @@ def read_distilled_spec(config: Mapping[str, Any]) -> ModelSpec:
     return replace(spec, towers=(replace(spec.towers[0], pool="first+second"),), distilled=True)
 
 
-TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token"}
+TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token:3"}
 CLASSIFIERS = {"classifier": "cls_classifier", "distillation_classifier": "distillation_classifier"}
 INERT = (r"deit\.pooler\.dense\.(weight|bias)", r"deit\.embeddings\.mask_token")
 

@@ -62,9 +62,9 @@ def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
     common = {
         "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
-        "vision.embeddings.class_token": f"{model}.embeddings.cls_token",
-        "vision.embeddings.registers": f"{model}.embeddings.register_tokens",
-        "vision.embeddings.position": f"{model}.embeddings.position_embeddings",
+        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
+        "vision.embeddings.registers": f"{model}.embeddings.register_tokens:3",
+        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
         ours + "attention_norm": theirs + "norm1",
         ours + "attention_scale": theirs + "layer_scale1.lambda1",
         ours + "mlp.fc1": theirs + "mlp.fc1",

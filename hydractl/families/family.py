@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,11 @@ class Family:
     legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
     refused: Mapping[str, str] = field(default_factory=dict)  # architectures not read, and why
     modality: str = "image"
+    #: For the way back: which of the spellings its own library writes, and the config as that library wants it.
+    saved_as: Callable[[Mapping[str, Any]], int] = lambda config: 0
+    to_source: Callable[[Mapping[str, Any], Sequence[str] | None], dict[str, Any]] | None = None
+    config_file: str = "config.json"
+    weights_file: str = "model.safetensors"
 
     def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The config with transformers' defaults for what it leaves out."""

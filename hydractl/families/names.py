@@ -1,7 +1,8 @@
 """Where each of our tensors lies in a checkpoint of theirs, as a family's spelling says it.
 
 A spelling maps our module or tensor names to theirs, `{i}` standing for the layer. `name[1/3]` is the second of three
-equal parts of the rows of a fused tensor, `name^T` a tensor stored the other way round.
+equal parts of the rows of a fused tensor, `name^T` a tensor stored the other way round, and `name:3` one that is
+stored with three axes, those in front of length one.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from hydractl.checkpoint.tensors import LazyTensor, StoredTensor
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor of theirs, one part of its rows, or its transpose."""
+    """A tensor of theirs, one part of its rows, or its transpose; `axes` where it has more of them than ours."""
 
     name: str
     part: int = 0
     parts: int = 1
     transposed: bool = False
+    axes: int = 0
 
 
 def locate(spelling: Mapping[str, str], ours: str) -> Source:
@@ -29,9 +31,11 @@ def locate(spelling: Mapping[str, str], ours: str) -> Source:
     layer = re.search(r"\.layers\.(\d+)\.", ours)
     module, _, ending = template.rpartition(".")
     theirs, suffix = (spelling[template], "") if template in spelling else (spelling[module], f".{ending}")
-    name, part, parts, transposed = re.fullmatch(r"(.*?)(?:\[(\d)/(\d)\])?(\^T)?", theirs).groups()  # type: ignore[union-attr]
+    match = re.fullmatch(r"(.*?)(?:\[(\d)/(\d)\])?(\^T)?(?::(\d))?", theirs)
+    assert match is not None
+    name, part, parts, transposed, axes = match.groups()
     name = (name + suffix).replace("{i}", layer[1] if layer else "")
-    return Source(name, int(part or 0), int(parts or 1), transposed is not None)
+    return Source(name, int(part or 0), int(parts or 1), transposed is not None, int(axes or 0))
 
 
 def read_from(source: Source, tensor: LazyTensor) -> LazyTensor:

@@ -211,4 +211,8 @@ FAMILY = Family(
     spellings=(_spelling(""), _spelling("text.")),  # with `custom_text` the text tower is a module of its own
     defaults={},
     inert=(r"(text\.)?attn_mask",),
+    saved_as=lambda config: int(bool(config["model_cfg"].get("custom_text"))),
+    to_source=lambda config, _labels: {name: value for name, value in config.items() if name != "model_type"},
+    config_file="open_clip_config.json",
+    weights_file="open_clip_model.safetensors",
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Pool, TowerSpec, spec_from_json
 from hydractl.errors import CheckpointError
+from hydractl.families import config as read
 from hydractl.families.family import Family
 
 ACTIVATIONS = {
@@ -66,7 +67,8 @@ def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     names = wrapped.from_dict(dict(config)).id2label
     id2label: dict[str, str] = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
     structure = asdict(_spec(module))
-    return {**config, "model_type": FAMILY.model_type, "id2label": id2label, "structure": structure}
+    added = {"id2label": id2label, "structure": structure, "norm_name": _norm_name(module)}
+    return {**config, "model_type": FAMILY.model_type, **added}
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,19 +179,36 @@ def _spec(model: Any) -> ModelSpec:
     )
 
 
+def _norm_name(model: Any) -> str:
+    from torch import nn
+
+    return "norm" if isinstance(model.fc_norm, nn.Identity) else "fc_norm"
+
+
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network that `describe` found."""
-    return spec_from_json(config["structure"])
+    """The network that `describe` found, with the classes it has by now."""
+    return replace(spec_from_json(config["structure"]), classes=len(read.labels(config)))
+
+
+def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
+    """timm's own config.json again, for the classes there are by now."""
+    theirs = {k: v for k, v in config.items() if k not in ("structure", "norm_name", "id2label", "label2id")}
+    count = len(labels or ())
+    theirs["num_classes"] = count
+    theirs["model_args"] = {**theirs.get("model_args", {}), "num_classes": count}
+    if labels and any(label != f"LABEL_{i}" for i, label in enumerate(labels)):
+        theirs["label_names"] = list(labels)
+    return {name: value for name, value in theirs.items() if name not in ("model_type", "num_labels")}
 
 
 def _spelling(norm: str, prefix: str) -> dict[str, str]:
     ours, theirs = "vision.layers.{i}.", prefix + "blocks.{i}."
     return {
         "vision.embeddings.patch": prefix + "patch_embed.proj",
-        "vision.embeddings.class_token": prefix + "cls_token",
-        "vision.embeddings.distillation_token": prefix + "dist_token",
-        "vision.embeddings.registers": prefix + "reg_token",
-        "vision.embeddings.position": prefix + "pos_embed",
+        "vision.embeddings.class_token": prefix + "cls_token:3",
+        "vision.embeddings.distillation_token": prefix + "dist_token:3",
+        "vision.embeddings.registers": prefix + "reg_token:3",
+        "vision.embeddings.position": prefix + "pos_embed:3",
         "vision.embeddings.norm": prefix + "norm_pre",
         ours + "attention.q": theirs + "attn.qkv[0/3]",
         ours + "attention.k": theirs + "attn.qkv[1/3]",
@@ -216,4 +235,6 @@ FAMILY = Family(
     # timm norms before pooling or after it, under two names; transformers' wrapper puts a prefix before all.
     spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
     defaults={},
+    saved_as=lambda config: ("norm", "fc_norm").index(config["norm_name"]),
+    to_source=to_source,
 )

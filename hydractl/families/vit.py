@@ -60,8 +60,8 @@ def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """What save_pretrained calls the tensors of the model inside, and what they are called in memory."""
     outside = {
         "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
-        "vision.embeddings.class_token": f"{model}.embeddings.cls_token",
-        "vision.embeddings.position": f"{model}.embeddings.position_embeddings",
+        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
+        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
         "vision.norm": f"{model}.layernorm",
         "classifier": "classifier",
     }

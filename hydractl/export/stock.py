@@ -1,0 +1,116 @@
+"""A member as a folder of the library it came from: every head in its place, those dropped as zeros."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import log
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import Slot
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.writer import write_safetensors
+from hydractl.errors import OptionError
+from hydractl.families import FAMILIES, Family
+from hydractl.families.names import Source, locate
+
+
+def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> None:
+    """Writes a checkpoint of one member as transformers (timm, OpenCLIP) would, to be loaded by it as any other.
+
+    A head that was dropped contributes nothing there because its columns of the output projection are zero. A
+    calibrated temperature is divided out of the classifier, as no such folder can name one.
+
+    Raises:
+        OptionError: the checkpoint has several members.
+        OutputError: a file exists and `force` is not set, or the disk refuses it.
+    """
+    if checkpoint.members > 1:
+        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members, no other library has a model of it")
+    family = next(family for family in FAMILIES if family.name == checkpoint.family)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / family.config_file, to_json(source_config(family, checkpoint)), force)
+    for name, content in _preprocessing(family, checkpoint).items():
+        write_bytes(folder / name, content.encode() if isinstance(content, str) else to_json(content), force)
+    write_safetensors(folder / family.weights_file, their_tensors(family, checkpoint), {"format": "pt"}, force)
+
+
+def to_json(value: object) -> bytes:
+    """The bytes of a JSON file that a person can read."""
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The config of the library a checkpoint came from, with the labels it has by now."""
+    if family.to_source is not None:
+        return family.to_source(checkpoint.config, checkpoint.labels)
+    dtype = str(next(iter(checkpoint.tensors.values())).dtype).removeprefix("torch.")
+    config = {**checkpoint.config, "architectures": list(family.architectures[:1]), "dtype": dtype}
+    return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
+
+
+def label_fields(labels: Sequence[str]) -> dict[str, Any]:
+    """How a config.json names its classes."""
+    id2label = {str(i): label for i, label in enumerate(labels)}
+    return {"id2label": id2label, "label2id": {label: i for i, label in enumerate(labels)}}
+
+
+def _preprocessing(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
+    # timm and OpenCLIP keep what their image transforms need in the config.
+    kept_elsewhere = {"preprocessor_config.json"} if family.to_source is not None else set()
+    return {name: content for name, content in checkpoint.preprocessing.items() if name not in kept_elsewhere}
+
+
+def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
+    """The tensors of a dense network under the names of the library it came from, nothing read yet."""
+    spelling = family.spellings[family.saved_as(checkpoint.config)]
+    pieces: dict[str, dict[int, tuple[Source, LazyTensor]]] = {}
+    for name, slot in checkpoint.slots().items():
+        source = locate(spelling, name)
+        tensor = _calibrated(checkpoint, name, _dense(checkpoint, slot, checkpoint.tensors[name]))
+        pieces.setdefault(source.name, {})[source.part] = (source, tensor)
+    return {name: _joined([parts[i] for i in sorted(parts)]) for name, parts in pieces.items()}
+
+
+def _dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
+    """A slot's tensor with every head in its place."""
+    if slot.head_axis is None or slot.tower is None or slot.layer is None:
+        return LazyTensor(slot.shape, tensor.dtype, lambda: tensor.load().reshape(slot.shape))
+    width = checkpoint.spec.tower(slot.tower).head_width
+    rows = [head * width + i for head in checkpoint.heads[slot.tower][slot.layer][0] for i in range(width)]
+    axis = slot.head_axis
+
+    def load() -> Tensor:
+        dense = torch.zeros(slot.shape, dtype=tensor.dtype)
+        return dense.index_copy_(axis, torch.tensor(rows, dtype=torch.long), tensor.load())
+
+    return LazyTensor(slot.shape, tensor.dtype, load)
+
+
+def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTensor:
+    temperature = checkpoint.temperature
+    if temperature is None or temperature == 1.0:
+        return tensor
+    if name == "logit_scale":  # of which the exponential multiplies
+        return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() - log(temperature))
+    if "classifier." in name:
+        return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() / temperature)
+    return tensor
+
+
+def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:
+    """One tensor of theirs from the parts of it that are ours."""
+    source, first = parts[0]
+    if source.parts > 1:
+        shape = (sum(tensor.shape[0] for _, tensor in parts), *first.shape[1:])
+        return LazyTensor(shape, first.dtype, lambda: torch.cat([tensor.load() for _, tensor in parts]))
+    if source.transposed:
+        return LazyTensor(first.shape[::-1], first.dtype, lambda: first.load().T.contiguous())
+    shape = (1,) * (source.axes - len(first.shape)) + first.shape
+    return LazyTensor(shape, first.dtype, lambda: first.load().reshape(shape))
