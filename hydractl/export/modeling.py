@@ -76,7 +76,7 @@ class HydraPreTrainedModel(PreTrainedModel):
             else:
                 parameter.normal_(std=0.02)
 
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """As in transformers, with the code beside the weights so that the folder loads where this project is not."""
         super().save_pretrained(save_directory, *args, **kwargs)
         try:

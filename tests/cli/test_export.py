@@ -7,6 +7,7 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
+from transformers import AutoModelForImageClassification, pipeline
 
 from tests.cli.conftest import Command
 
@@ -44,3 +45,40 @@ def test_classes_of_a_classifier_cannot_be_set(hydractl: Command, vit: Path, tmp
     options = ["--format", "onnx", "-o", tmp_path / "m", "--classes", tmp_path / "classes"]
     result = hydractl("export", vit, *options)
     assert result.code == 2 and "cannot be set" in result.err
+
+
+def test_hf_of_one_member_is_a_stock_folder(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    assert hydractl("prune", vit, "--method=random", "--budget=3", "-o", tmp_path / "m1").code == 0
+    result = hydractl("export", tmp_path / "m1", "--format", "hf", "-o", tmp_path / "stock")
+    assert (result.code, result.out.strip(), result.err) == (0, str(tmp_path / "stock"), "")
+    model = AutoModelForImageClassification.from_pretrained(tmp_path / "stock")
+    assert type(model).__name__ == "ViTForImageClassification"
+    # It goes in again as any other checkpoint does.
+    assert hydractl("inspect", tmp_path / "stock").code == 0
+
+
+def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        hydractl("prune", bert, "--method=random", "--budget=3", f"--seed={seed}", "-o", tmp_path / f"m{seed}")
+    hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
+    (tmp_path / "report.json").write_text('{"models": {"it": {"id": {"accuracy": 0.5}}}}')
+    options = ["--format", "hf", "-o", tmp_path / "folder", "--report", tmp_path / "report.json"]
+    result = hydractl("export", tmp_path / "hydra", *options)
+    assert (result.code, result.err) == (0, "")
+    assert "| id accuracy | 0.5 |" in (tmp_path / "folder" / "README.md").read_text()
+    pipe = pipeline("text-classification", str(tmp_path / "folder"))
+    said = hydractl("predict", tmp_path / "hydra", "-", stdin=b"a good film\n").out.split("\t")
+    [answer] = pipe("a good film")
+    assert answer["label"] == said[1] and answer["score"] == pytest.approx(float(said[2]), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "hf", "--check"], "--check has no effect with --format hf"),
+        (["--format", "onnx", "--report", "r.json"], "--report belongs to --format hf"),
+    ],
+)
+def test_options_of_another_format(arguments: list[str], message: str, hydractl: Command, vit: Path) -> None:
+    result = hydractl("export", vit, "-o", "out", *arguments)
+    assert result.code == 2 and message in result.err
