@@ -138,12 +138,16 @@ def finetune(
 
     settings = _settings(set_, lr_grid, epochs, steps, train_only, freeze_below, new_classifier)
     chosen = _recipe(recipe, settings)
+    fresh = chosen.new_classifier != "no"
     baseline = _baseline(method, members, rank, alpha, joint)
-    names, checkpoints = _networks([(model, read_checkpoint(model)) for model in models], members, joint, baseline)
+    names, checkpoints = _networks(
+        [(model, read_checkpoint(model, fresh)) for model in models], members, joint, baseline
+    )
     paths = output_paths(output, names)
     unfinished = [number for number, path in enumerate(paths) if not is_done(path, resume, force)]
     columns = Columns(image_column, text_column, label_column)
-    training_data = open_training_data(_modality(checkpoints), data, val_data, val_split, columns, limit)
+    kind = "pair" if chosen.loss == "contrastive" else _modality(checkpoints)
+    training_data = open_training_data(kind, data, val_data, val_split, columns, limit)
     accelerator = start_accelerator(choose_device(device), precision)
     is_main = accelerator.is_main_process
     accelerator.wait_for_everyone()

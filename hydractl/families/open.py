@@ -15,17 +15,19 @@ from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, Family, open_clip, timm_vit
+from hydractl.families.base import complete_base
 from hydractl.families.convert import from_transformers, model_spec
 from hydractl.families.refused import REFUSED
 
 
-def read_checkpoint(reference: str | Path) -> Checkpoint:
+def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
     """The checkpoint a reference names; its tensors stay on disk until asked for.
 
     Args:
         reference: a folder with config.json and model.safetensors (or shards and their index), as transformers or
             timm writes it; a .safetensors file beside such a config.json; a file this project wrote, whatever its
             name; or, where nothing of that name is here, `owner/name[@revision]` on the hub or `timm:NAME`.
+        without_classifier: read a base network as well; its classifier is zeros, for whoever trains a new one.
 
     Raises:
         CheckpointError: nothing is there, it is a pickle, damaged, of a family that is not supported, or its
@@ -35,13 +37,13 @@ def read_checkpoint(reference: str | Path) -> Checkpoint:
     if not path.exists():
         path = _fetched(str(reference))
     if path.is_dir():
-        return _read_folder(str(reference), path)
+        return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
     if KEY in metadata:
         return _read_own(str(reference), tensors, metadata)
     if not any((path.parent / name).is_file() for name in ("config.json", OPEN_CLIP_CONFIG)):
         raise CheckpointError(f"{reference}: was not written by hydractl: put the model's config.json beside it")
-    return _from_parts(str(reference), path.parent, tensors)
+    return _from_parts(str(reference), path.parent, tensors, without_classifier)
 
 
 def _fetched(reference: str) -> Path:
@@ -61,11 +63,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = Fal
     write_safetensors(Path(path), checkpoint.tensors, to_metadata(checkpoint), force)
 
 
-def _read_folder(name: str, path: Path) -> Checkpoint:
-    return _from_parts(name, path, open_weights(path)[0])
-
-
-def _from_parts(name: str, folder: Path, tensors: TensorMap) -> Checkpoint:
+def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier: bool) -> Checkpoint:
     preprocessing = read_preprocessing(folder)
     if (folder / OPEN_CLIP_CONFIG).is_file() and not _claims_model_type(folder):
         config = {**read_json(folder / OPEN_CLIP_CONFIG), "model_type": open_clip.FAMILY.model_type}
@@ -75,7 +73,9 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap) -> Checkpoint:
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
         config = timm_vit.describe(folder, config)
-    family = find_family(name, config)
+    family = find_family(name, config, without_classifier)
+    if without_classifier:
+        tensors = complete_base(name, family, config, tensors)
     checkpoint = from_transformers(name, family, config, tensors, preprocessing)
     checkpoint.verify()
     return checkpoint
@@ -112,8 +112,8 @@ def _read_own(name: str, tensors: TensorMap, metadata: Mapping[str, str]) -> Che
     return checkpoint
 
 
-def find_family(name: str, config: Mapping[str, Any]) -> Family:
-    """The family a config.json belongs to.
+def find_family(name: str, config: Mapping[str, Any], without_classifier: bool = False) -> Family:
+    """The family a config.json belongs to, of a base network too where that is asked for.
 
     Raises:
         CheckpointError: the model type is not supported, or the architecture is not one that classifies.
@@ -133,8 +133,10 @@ def find_family(name: str, config: Mapping[str, Any]) -> Family:
         for architecture in architectures:
             if reason := family.refused.get(architecture):
                 raise CheckpointError(f"{name}: a {architecture} {reason}: use {family.architectures[0]}")
+    if without_classifier:
+        return families[0]
     wanted = " or ".join(a for family in families for a in family.architectures)
     raise CheckpointError(
         f"{name}: is a {', '.join(architectures)}, not a classifier this project reads: "
-        f"fine-tune or save it as {wanted}"
+        f"fine-tune it with --new-classifier, or save it as {wanted}"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +10,6 @@ from PIL import Image
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
 from hydractl.data.images import with_channels
 from hydractl.training.recipe import Recipe
-
-Augmentation = Callable[[Image.Image], Image.Image]
 
 
 @dataclass(frozen=True)

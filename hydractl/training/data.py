@@ -18,6 +18,7 @@ from hydractl.data.sources import Samples, open_data
 from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError, OptionError
 from hydractl.training.classifier import with_new_classifier
+from hydractl.training.pairs import open_pairs
 from hydractl.training.recipe import Recipe
 
 REMEMBERED = 20_000  # samples whose hashes a file carries at most
@@ -56,7 +57,7 @@ class Picked(Sequence[Any]):
 
 
 def open_training_data(
-    modality: Modality,
+    modality: Modality | Literal["pair"],
     train: str,
     validation: str | None,
     val_split: int | None,
@@ -65,18 +66,25 @@ def open_training_data(
 ) -> TrainingData:
     """The training data a user names, and validation data: a source of its own, or samples held out of training.
 
+    With `modality` "pair", samples are pairs of an image and a text.
+
     Raises:
         DataError: see `open_data`.
         OptionError: both kinds of validation data, or nothing left to train on.
     """
     if validation is not None and val_split is not None:
         raise OptionError("--val-data and --val-split both name validation data: leave one out")
-    samples = open_data(parse_data_spec(train), modality, columns, limit)
+    samples = _open(train, modality, columns, limit)
     if val_split is not None:
         return TrainingData(*split_off(samples, val_split))
     if validation is None:
         return TrainingData(samples)
-    return TrainingData(samples, open_data(parse_data_spec(validation), modality, columns, limit))
+    return TrainingData(samples, _open(validation, modality, columns, limit))
+
+
+def _open(text: str, modality: Modality | Literal["pair"], columns: Columns | None, limit: int | None) -> Samples:
+    spec = parse_data_spec(text)
+    return open_pairs(spec, columns, limit) if modality == "pair" else open_data(spec, modality, columns, limit)
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
@@ -111,6 +119,10 @@ def fit_labels(
     Raises:
         DataError: labels are missing or do not match; says how a new classifier is asked for.
     """
+    if recipe.loss == "contrastive":
+        if checkpoint.spec.task != "zero-shot":
+            raise OptionError(f"{checkpoint.name}: is no zero-shot model: a contrastive loss needs two towers")
+        return checkpoint, data
     if recipe.new_classifier != "no":
         labels = _label_names(data.train)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, seed)

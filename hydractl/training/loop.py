@@ -20,13 +20,14 @@ from hydractl.data.batches import Batch, Batches
 from hydractl.errors import NotFiniteError, TrainingError
 from hydractl.families.open import write_checkpoint
 from hydractl.model.hydra import Hydra
+from hydractl.training.contrastive import Embedder, contrastive_backward
 from hydractl.training.log import Log
 from hydractl.training.network import network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule
 from hydractl.training.recipe import Recipe, to_json
 from hydractl.training.state import load_state, save_state
 from hydractl.training.stream import DROPOUT, MEMBERS, Stream, derived_seed
-from hydractl.training.validate import Validation, validate
+from hydractl.training.validate import Validation, validate, validate_pairs
 
 LOG_LINES = 2000  # a longer run logs every n-th step
 LAST_GOOD = "last-good.safetensors"
@@ -145,7 +146,8 @@ def _start(network: Hydra, checkpoint: Checkpoint, plan: Plan, accelerator: Acce
     parameters = list(trained_parameters(network))
     optimizer = build_optimizer(plan.recipe, plan.lr, parameters)
     schedule = build_schedule(plan.recipe, optimizer, plan.steps)
-    model, wrapped = accelerator.prepare(network.train(), optimizer)
+    contrastive = plan.recipe.loss == "contrastive"
+    model, wrapped = accelerator.prepare(Embedder(network).train() if contrastive else network.train(), optimizer)
     run = Run(model, network, wrapped, schedule)
     state = load_state(plan.folder, _identity(plan)) if plan.resume else None
     if state is not None:
@@ -163,29 +165,43 @@ def _start(network: Hydra, checkpoint: Checkpoint, plan: Plan, accelerator: Acce
 
 def _take_step(run: Run, batches: Iterator[Batch], stream: Stream, plan: Plan, accelerator: Accelerator) -> float:
     """One optimiser step over `recipe.batch` samples; its mean loss."""
-    passes, world_size = stream.division.passes, stream.division.world_size
-    total = torch.zeros((), device=accelerator.device)
     run.network.train()
-    for forward in range(passes):
-        batch = next(batches)
+    made = [next(batches) for _ in range(stream.division.passes)]
+
+    def seed(forward: int) -> None:
         # Dropout follows from seed, step and place too: nothing about it has to be remembered for a resume.
         torch.manual_seed(derived_seed(plan.seed, DROPOUT, run.step, forward, stream.rank))
+
+    if plan.recipe.loss == "contrastive":
+        loss = contrastive_backward(run.model, run.network, made, accelerator, seed)
+    else:
+        loss = _backward(run, made, stream, plan, accelerator, seed)
+    if plan.recipe.clip:
+        accelerator.clip_grad_norm_(run.network.parameters(), plan.recipe.clip)
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    if not run.optimizer.step_was_skipped:
+        run.schedule.step()
+    return loss.item()
+
+
+def _backward(
+    run: Run, made: Sequence[Batch], stream: Stream, plan: Plan, accelerator: Accelerator, seed: Callable[[int], None]
+) -> Tensor:
+    """Puts the gradient of a step's loss into the parameters; returns that loss, a mean over samples and members."""
+    total = torch.zeros((), device=accelerator.device)
+    for forward, batch in enumerate(made):
         places = stream.division.places(run.step, forward, stream.rank)
         weights = bootstrap_weights(plan.seed, places, run.network.members) if plan.bootstrap else None
         with accelerator.accumulate(run.model):
+            seed(forward)
             loss = cross_entropy(run.model, batch, accelerator.device, plan.recipe.label_smoothing, weights)
             loss = loss / plan.recipe.batch
             # Processes and passes are averaged by those who add them up; the loss is a sum over samples already.
-            accelerator.backward(loss * passes * world_size)
-            if accelerator.sync_gradients and plan.recipe.clip:
-                accelerator.clip_grad_norm_(run.network.parameters(), plan.recipe.clip)
-            run.optimizer.step()
-            run.optimizer.zero_grad()
+            accelerator.backward(loss * len(made) * stream.division.world_size)
         total += loss.detach()
-    if not run.optimizer.step_was_skipped:
-        run.schedule.step()
     summed: Tensor = accelerator.reduce(total, "sum")
-    return summed.item()
+    return summed
 
 
 def cross_entropy(
@@ -216,7 +232,8 @@ def bootstrap_weights(seed: int, places: Sequence[int], members: int) -> Tensor:
 
 
 def _validate(run: Run, batches: Batches, plan: Plan, log: Log) -> None:
-    result = validate(run.network, batches)
+    check = validate_pairs if plan.recipe.loss == "contrastive" else validate
+    result = check(run.network, batches)
     log.write({"step": run.step, **result.to_json()})
     if result.better_than(run.best):
         run.best, run.best_step = result, run.step

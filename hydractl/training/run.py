@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from accelerate import Accelerator
 
@@ -25,6 +25,7 @@ from hydractl.training.log import plot_curve, read_log
 from hydractl.training.loop import Outcome, Plan, Progress, fine_tune
 from hydractl.training.network import build_network
 from hydractl.training.optimizer import step_count, validation_interval
+from hydractl.training.pairs import PairAugmentation, PairPreprocessor
 from hydractl.training.recipe import Recipe, to_json
 from hydractl.training.state import saved_states
 from hydractl.training.stream import Division, Stream
@@ -206,10 +207,17 @@ def _stream(
         raise OptionError(f"a step of {recipe.batch} samples cannot be divided among {world_size} processes")
     share = ceil(recipe.batch / world_size)
     passes = ceil(share / min(machine.batch_size or share, share))
+    if recipe.loss == "contrastive" and recipe.batch % (world_size * passes):
+        raise OptionError(
+            f"{recipe.batch} pairs a step cannot be dealt out evenly to {world_size} processes, {passes} passes each: "
+            "choose another --batch-size, or --set batch=..."
+        )
+    augmentation = build_augmentation(recipe, checkpoint.spec)
+    pairs = recipe.loss == "contrastive" and augmentation is not None
     return Stream(
         train,
         preprocessor,
-        build_augmentation(recipe, checkpoint.spec),
+        PairAugmentation(augmentation) if pairs and augmentation else augmentation,
         seed,
         Division(recipe.batch, world_size, passes),
         accelerator.process_index,
@@ -234,6 +242,9 @@ def _validation(
 
 def _preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
+    if recipe.loss == "contrastive":
+        # All that batching asks of a preprocessor is what this one has.
+        return cast("Preprocessor", PairPreprocessor(preprocessor))
     text = preprocessor.text
     if text is None or not recipe.max_length:
         return preprocessor

@@ -7,7 +7,7 @@ and the step's number, so a run can stop anywhere and go on, on any number of de
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,7 +21,6 @@ from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.sources import Samples
 from hydractl.errors import DataError
-from hydractl.training.augment import Augmentation
 
 # Independent draws from one seed: the numbers only have to differ.
 ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, MEMBERS = range(5)
@@ -65,7 +64,7 @@ class Stream(Dataset[Batch | DataError]):
 
     samples: Samples
     preprocessor: Preprocessor
-    augmentation: Augmentation | None
+    augmentation: Callable[[Any], Any] | None
     seed: int
     division: Division
     rank: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import torch
 from accelerate.utils import gather_object
 
@@ -11,6 +12,7 @@ from hydractl.data.batches import Batches
 from hydractl.errors import DataError
 from hydractl.inference import collect_logits
 from hydractl.model.hydra import Hydra
+from hydractl.training.contrastive import model_embeddings, pair_logits
 from hydractl.uncertainty.calibration import classification_metrics
 from hydractl.uncertainty.table import tabulate
 
@@ -48,4 +50,22 @@ def validate(model: Hydra, batches: Batches) -> Validation:
     if not labels:
         raise DataError(f"{batches.samples.name}: holds no labels to validate with")
     metrics = classification_metrics(tabulate(logits.numpy(), torch.cat(labels).numpy(), model.temperature))
+    return Validation(metrics.accuracy, metrics.nll, metrics.ece)
+
+
+def validate_pairs(model: Hydra, batches: Batches) -> Validation:
+    """How well each image's own text is told from those of all other validation pairs."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    parts = []
+    with torch.inference_mode():
+        for batch in batches:
+            images, texts = model_embeddings(model, {name: t.to(device) for name, t in batch.inputs.items()})
+            parts.append((images.cpu(), texts.cpu()))
+        parts = gather_object(parts)
+        images, texts = (torch.cat([part[side] for part in parts], 1) for side in (0, 1))
+        logits = pair_logits(images, texts, model.logit_scale.cpu()).expand(model.members, -1, -1).float()
+    model.train(was_training)
+    metrics = classification_metrics(tabulate(logits.numpy(), np.arange(logits.shape[1])))
     return Validation(metrics.accuracy, metrics.nll, metrics.ece)

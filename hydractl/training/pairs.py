@@ -1,0 +1,75 @@
+"""Pairs of an image and a text, from any source that holds both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from hydractl.data.columns import Columns
+from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.sources import Samples, open_data
+from hydractl.data.spec import DataSpec
+from hydractl.training.augment import ImageAugmentation
+
+Pair = tuple[Image.Image, Any]
+
+
+@dataclass(frozen=True)
+class Pairs(Sequence[Pair]):
+    """Images, decoded when asked for, each with its text."""
+
+    images: Sequence[Any]
+    texts: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(zip(self.images[index], self.texts[index], strict=True))
+        return self.images[index], self.texts[index]
+
+
+def open_pairs(spec: DataSpec, columns: Columns | None = None, limit: int | None = None) -> Samples:
+    """The image-text pairs of a source: an image folder with captions in its metadata, a table, webdataset shards.
+
+    Raises:
+        DataError: no column of images or of texts, or one that is empty somewhere.
+    """
+    images = open_data(spec, "image", columns, limit)
+    texts = open_data(spec, "text", columns, limit)
+    pairs = Pairs(images.inputs, texts.inputs)
+    # Both halves decide whether two pairs are the same.
+    hashes = images.content_hashes() ^ texts.content_hashes() if len(pairs) else np.array([], dtype=np.uint64)
+    return replace(images, inputs=pairs, labels=None, label_names=None, hashes=hashes)
+
+
+@dataclass(frozen=True)
+class PairPreprocessor:
+    """A zero-shot model's preprocessing, for pairs."""
+
+    both: Preprocessor
+
+    @property
+    def text(self) -> None:
+        """None: pairs are not batched by the length of their texts."""
+        return None
+
+    def __call__(self, pairs: Sequence[Pair]) -> dict[str, Tensor]:
+        """The tensors of the images and of the texts."""
+        return {**self.both([image for image, _ in pairs]), **self.both([text for _, text in pairs])}
+
+
+@dataclass(frozen=True)
+class PairAugmentation:
+    """Augments the image of a pair."""
+
+    of_images: ImageAugmentation
+
+    def __call__(self, pair: Pair) -> Pair:
+        return self.of_images(pair[0]), pair[1]
