@@ -97,8 +97,11 @@ def evaluate(
         preprocessor = preprocessor_from_json(
             checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config
         )
+        notes: list[str] = []
         with console.progress(name, data.size, quiet) as advance:
-            results[name] = evaluate_model(model, preprocessor, data, batch_size, advance)
+            results[name] = evaluate_model(model, preprocessor, data, batch_size, advance, notes.append)
+        for note in notes:
+            console.note(f"note: {name}: {note}", quiet)
     report = report_json(results, checkpoints, data, {"batch_size": batch_size, "limit": limit, "dtype": dtype})
     if json is not None:
         console.write_json(json, report, force)

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.options import Force, Json, Token
+from hydractl.cli.device import choose_dtype
+from hydractl.cli.options import Dtype, Force, Json, Token
 
 
 def fuse(
@@ -21,6 +22,7 @@ def fuse(
             help="What stays with its member instead of being averaged; TOWER.PART for one tower only.",
         ),
     ] = "",
+    dtype: Dtype = None,
     json: Json = False,
     force: Force = False,
     token: Token = None,
@@ -36,6 +38,7 @@ def fuse(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.families.open import read_checkpoint, write_checkpoint
+    from hydractl.surgery.dtype import with_dtype
     from hydractl.surgery.fuse import fuse as fuse_members
     from hydractl.surgery.fuse import parse_separate
     from hydractl.surgery.provenance import with_provenance
@@ -43,7 +46,8 @@ def fuse(
     parts = parse_separate(part.strip() for part in separate.split(",") if part.strip())
     refuse_existing(output, force)
     members = [read_checkpoint(model) for model in models]
-    fused = with_provenance(fuse_members(members, parts), "fuse", members, {"separate": sorted(parts)})
+    fused = with_dtype(fuse_members(members, parts), choose_dtype(dtype))
+    fused = with_provenance(fused, "fuse", members, {"separate": sorted(parts), "dtype": dtype})
     write_checkpoint(fused, output, force)
     if json:
         console.print_json({"output": str(output), "members": fused.members})

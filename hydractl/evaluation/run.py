@@ -52,6 +52,7 @@ def evaluate_model(
     data: EvaluationData,
     batch_size: int,
     on_batch: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> ModelResult:
     """Every metric of one model on the data.
 
@@ -60,6 +61,7 @@ def evaluate_model(
         preprocessor: the model's own.
         batch_size: fixes the batches, and so the result to the last bit.
         on_batch: told the size of each finished batch.
+        on_note: told what a reader of the numbers should know.
 
     Raises:
         DataError: the ID labels are not the model's, or a sample cannot be read.
@@ -67,11 +69,12 @@ def evaluate_model(
     if model.labels is None:
         raise DataError(f"{data.id.name}: the model's classes have no names to match its labels with")
     labelled = match_labels(data.id, model.labels, data.match)
-    id_table = predict_table(model, preprocessor, labelled, batch_size, on_batch)
+    id_table = predict_table(model, preprocessor, labelled, batch_size, on_batch, on_note)
     ood_tables = {
         # Whatever labels an OOD set has, they are not of the model's classes.
         name: OodTable(
-            predict_table(model, preprocessor, replace(entry.samples, labels=None), batch_size, on_batch), entry.group
+            predict_table(model, preprocessor, replace(entry.samples, labels=None), batch_size, on_batch, on_note),
+            entry.group,
         )
         for name, entry in data.ood.items()
     }
@@ -84,9 +87,14 @@ def predict_table(
     samples: Samples,
     batch_size: int,
     on_batch: Callable[[int], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> PredictionTable:
     """The per-sample quantities of a model's predictions, at the model's own temperature."""
     batches = make_batches(samples, preprocessor, batch_size)
+    if batches.truncated and on_note is not None:
+        on_note(
+            f"{samples.name}: {batches.truncated} of {len(samples)} texts are too long for the model and lost their end"
+        )
     logits = collect_logits(model, batches, on_batch)
     labels = None if logits.labels is None else logits.labels.numpy()
     return tabulate(logits.member_logits.numpy(), labels, model.temperature)

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.data.sources import Samples
 from hydractl.evaluation.results import ModelResult
 from hydractl.evaluation.run import EvaluationData
 
@@ -37,7 +38,15 @@ def report_json(
             }
             for name, result in results.items()
         },
-        "data": {"id": data.id.name, "ood": list(data.ood)},
+        "data": {
+            "id": _data_json(data.id),
+            "ood": {name: _data_json(entry.samples) for name, entry in data.ood.items()},
+        },
         "options": {name: value for name, value in options.items() if value is not None},
         "hydractl": version("hydractl"),
     }
+
+
+def _data_json(samples: Samples) -> dict[str, Any]:
+    columns = samples.chosen_columns
+    return {"name": samples.name, "samples": len(samples), "columns": list(columns.inputs) if columns else None}

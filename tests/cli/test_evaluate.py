@@ -71,6 +71,14 @@ def test_texts_too(hydractl: Command, bert: Path, tmp_path: Path) -> None:
     assert entry["ood"]["ood"]["samples"] == 2
 
 
+def test_texts_that_lose_their_end_are_counted(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    rows = ["a " * 30, "a", "good " * 15]  # the model takes 16 tokens, two of them its own
+    (tmp_path / "id.jsonl").write_text("\n".join(json.dumps({"text": text, "label": "cat"}) for text in rows))
+    arguments = ("evaluate", bert, "--id-data", tmp_path / "id.jsonl")
+    assert hydractl(*arguments).err == ("note: bert: id: 2 of 3 texts are too long for the model and lost their end\n")
+    assert hydractl(*arguments, "--quiet").err == ""
+
+
 def test_one_table_of_models_of_any_kind(
     hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

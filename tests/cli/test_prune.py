@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
@@ -236,3 +237,23 @@ def test_a_full_disk_leaves_nothing_behind(
     assert result.code == 1
     assert result.err.startswith("error: m1: cannot write: No space left on device")
     assert list(here.iterdir()) == []
+
+
+def test_taylor_scores_come_with_a_word_of_caution(hydractl: Command, here: Path, vit: Path) -> None:
+    (here / "scores.json").write_text(json.dumps(scores(method="taylor")))
+    loud = hydractl("prune", vit, "--method=scores", "--budget=1", "-o", "m1")
+    assert (loud.code, loud.err.count("\n")) == (0, 1)
+    assert loud.err.startswith("note: ")
+    assert hydractl("prune", vit, "--method=scores", "--budget=1", "-o", "m2", "--quiet").err == ""
+
+
+def test_numbers_keep_their_precision_unless_another_is_asked_for(hydractl: Command, here: Path, vit: Path) -> None:
+    for name, options in (("same", ()), ("half", ("--dtype=bfloat16",))):
+        hydractl("prune", vit, "--method=random", "--budget=1", "-o", name, *options)
+    same, half = read_checkpoint("same"), read_checkpoint("half")
+    assert {tensor.dtype for tensor in same.tensors.values()} == {torch.float32}
+    for name, tensor in half.tensors.items():
+        assert torch.equal(tensor.load(), same.tensors[name].load().bfloat16())
+    assert half.provenance["options"]["dtype"] == "bfloat16"
+    hydractl("fuse", "same", vit, "-o", "hydra", "--dtype=float16")
+    assert {tensor.dtype for tensor in read_checkpoint("hydra").tensors.values()} == {torch.float16}

@@ -1,0 +1,37 @@
+"""Changes the precision in which a checkpoint stores its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import CheckpointError
+
+
+def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
+    """The checkpoint with every floating-point tensor in `dtype`, converted when it is read; as it is where None.
+
+    Raises:
+        CheckpointError: when read, a number is too large for `dtype`.
+    """
+    if dtype is None:
+        return checkpoint
+    tensors = {
+        name: _converted(checkpoint.name, name, tensor, dtype) if tensor.dtype.is_floating_point else tensor
+        for name, tensor in checkpoint.tensors.items()
+    }
+    return replace(checkpoint, tensors=tensors)
+
+
+def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) -> LazyTensor:
+    def load() -> Tensor:
+        converted = tensor.load().to(dtype)
+        if not torch.isfinite(converted).all():
+            raise CheckpointError(f"{where}: {name} holds numbers too large for {dtype}: choose bfloat16 or float32")
+        return converted
+
+    return LazyTensor(tensor.shape, dtype, load)
