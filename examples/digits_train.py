@@ -55,9 +55,10 @@ def build() -> ViTForImageClassification:
 
 def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor, steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
-    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=WARM_UP)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps - WARM_UP)
-    schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, cosine], [WARM_UP])
+    rising = min(WARM_UP, steps // 2)
+    warm_up = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, total_iters=rising)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps - rising)
+    schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, cosine], [rising])
     model.train()
     for _ in range(steps):
         chosen = torch.randint(len(images), (BATCH,))
