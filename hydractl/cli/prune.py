@@ -34,6 +34,7 @@ class Choice(NamedTuple):
     scope: Scope | None
     pool: int | None
     seed: int | None
+    share_below: int | None
 
 
 def prune(
@@ -56,6 +57,13 @@ def prune(
     pool: Annotated[
         int | None, typer.Option(min=1, help="Draw the heads at random from the first P of the circuit.")
     ] = None,
+    share_below: Annotated[
+        int | None,
+        typer.Option(metavar="L", min=1, help="Below layer L, drop what --common-circuit drops: a common trunk."),
+    ] = None,
+    common_circuit: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="The circuit that members share below --share-below.")
+    ] = None,
     seed: Seed = 0,
     dtype: Dtype = None,
     output: Output = None,
@@ -72,6 +80,8 @@ def prune(
 
     Writes one safetensors file and prints its path. Without --output its name says how it was made.
     """
+    if (share_below is None) != (common_circuit is None):
+        raise OptionError("--share-below and --common-circuit belong together: give both or neither")
     _refuse_unused(method, {"--circuit": circuit, "--scores": scores, "--scope": scope, "--pool": pool})
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.families.open import read_checkpoint, write_checkpoint
@@ -81,14 +91,16 @@ def prune(
     from hydractl.surgery.prune import drop_heads
 
     artifact = _read_artifact(method, circuit, scores)
+    common = _read_artifact("circuit", common_circuit, None) if common_circuit else None
     reference = model or _model_of(artifact)
     drawn = method == "random" or pool is not None
-    choice = Choice(method, budget, scope, pool, seed if drawn else None)
+    choice = Choice(method, budget, scope, pool, seed if drawn else None, share_below)
     path = output or Path(_default_name(reference, artifact, choice))
     refuse_existing(path, force)
     checkpoint = read_checkpoint(reference)
-    dropped = _choose(checkpoint, artifact, choice)
-    options = choice._asdict() | _artifact_options(artifact) | {"dtype": dtype}
+    shared = _below(checkpoint, common, choice)
+    dropped = shared + _choose(checkpoint, artifact, choice._replace(budget=budget - len(shared)))
+    options = choice._asdict() | _artifact_options(artifact) | _search_data(artifact, common) | {"dtype": dtype}
     pruned = with_dtype(drop_heads(checkpoint, dropped), choose_dtype(dtype))
     pruned = with_provenance(pruned, "prune", [checkpoint], options)
     write_checkpoint(pruned, path, force)
@@ -129,6 +141,17 @@ def _model_of(artifact: Circuit | Scores | None) -> str:
     return artifact.model.reference
 
 
+def _below(checkpoint: Checkpoint, common: Circuit | Scores | None, choice: Choice) -> list[Head]:
+    """What every member drops below `--share-below`: of the common circuit's first `--budget` heads, those there."""
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.surgery.choose import by_ranking
+
+    if not isinstance(common, Circuit) or choice.share_below is None:
+        return []
+    _require_same_model(checkpoint, common)
+    return [head for head in by_ranking(common.ranking, choice.budget) if head.layer < choice.share_below]
+
+
 def _choose(checkpoint: Checkpoint, artifact: Circuit | Scores | None, choice: Choice) -> list[Head]:
     from hydractl.checkpoint.heads import member_heads
     from hydractl.circuit.artifact import Circuit
@@ -139,14 +162,15 @@ def _choose(checkpoint: Checkpoint, artifact: Circuit | Scores | None, choice: C
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
     if artifact is not None:
         _require_same_model(checkpoint, artifact)
-    scope = choice.scope or "global"
+    scope, start = choice.scope or "global", choice.share_below or 0
     if isinstance(artifact, Circuit):
-        return by_ranking(artifact.ranking, choice.budget, choice.pool, choice.seed or 0)
-    if artifact is not None:
-        return by_scores(artifact.of_heads(checkpoint.heads, checkpoint.spec), choice.budget, scope)
-    if choice.method == "magnitude":
-        return by_scores(magnitude_scores(checkpoint), choice.budget, scope)
-    return at_random(member_heads(checkpoint.heads, 0), choice.budget, choice.seed or 0, scope)
+        ranking = [head for head in artifact.ranking if head.layer >= start]
+        return by_ranking(ranking, choice.budget, choice.pool, choice.seed or 0)
+    if artifact is None and choice.method == "random":
+        heads = [head for head in member_heads(checkpoint.heads, 0) if head.layer >= start]
+        return at_random(heads, choice.budget, choice.seed or 0, scope)
+    every = artifact.of_heads(checkpoint.heads, checkpoint.spec) if artifact else magnitude_scores(checkpoint)
+    return by_scores({head: score for head, score in every.items() if head.layer >= start}, choice.budget, scope)
 
 
 def _require_same_model(checkpoint: Checkpoint, artifact: Circuit | Scores) -> None:
@@ -168,6 +192,14 @@ def _artifact_options(artifact: Circuit | Scores | None) -> dict[str, object]:
     return {**kind, "search_data": artifact.search_data}
 
 
+def _search_data(artifact: Circuit | Scores | None, common: Circuit | Scores | None) -> dict[str, object]:
+    """What both circuits were chosen on: an evaluation must refuse all of it."""
+    own = (artifact.search_data if artifact else None) or {}
+    shared = (common.search_data if common else None) or {}
+    added = {name if name not in own else f"{name} (common)": entry for name, entry in shared.items()}
+    return {"search_data": {**added, **own} or None}
+
+
 def _default_name(reference: str, artifact: Circuit | Scores | None, choice: Choice) -> str:
     """E.g. `vit-circuit-avg-48-pool100-seed0.safetensors`: model, method, objective, budget, pool and seed."""
     parts = [Path(reference).resolve().name.removesuffix(".safetensors"), choice.method]
@@ -176,4 +208,5 @@ def _default_name(reference: str, artifact: Circuit | Scores | None, choice: Cho
     parts.append(str(choice.budget))
     parts += [f"pool{choice.pool}"] if choice.pool is not None else []
     parts += [f"seed{choice.seed}"] if choice.seed is not None else []
+    parts += [f"share{choice.share_below}"] if choice.share_below is not None else []
     return "-".join(parts) + ".safetensors"

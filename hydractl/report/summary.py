@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
-from hydractl.checkpoint.slots import parameter_count
+from hydractl.checkpoint.slots import all_heads, parameter_count
 from hydractl.checkpoint.spec import TowerSpec
+from hydractl.evaluation.cost import multiply_adds
 
 KEPT, DROPPED = "■", "·"
 
@@ -22,6 +23,8 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": spec.task,
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
+        "multiply_adds": multiply_adds(spec, checkpoint.heads, checkpoint.shared),
+        "dense_multiply_adds": multiply_adds(spec, all_heads(spec), frozenset(checkpoint.slots())),
         "dtypes": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
@@ -51,6 +54,8 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"  family      {summary['family']}, {summary['task']}"
     yield f"  members     {summary['members']}"
     yield f"  parameters  {summary['parameters']:,} ({', '.join(summary['dtypes'])})"
+    ratio = summary["multiply_adds"] / summary["dense_multiply_adds"]
+    yield f"  mult-adds   {summary['multiply_adds']:,} a sample ({ratio:.2f} x one network with every head)"
     yield f"  labels      {'none' if labels is None else _shortened(labels)}"
     if summary["separate"]:
         yield f"  per member  {', '.join(summary['separate'])}"

@@ -257,3 +257,38 @@ def test_numbers_keep_their_precision_unless_another_is_asked_for(hydractl: Comm
     assert half.provenance["options"]["dtype"] == "bfloat16"
     hydractl("fuse", "same", vit, "-o", "hydra", "--dtype=float16")
     assert {tensor.dtype for tensor in read_checkpoint("hydra").tensors.values()} == {torch.float16}
+
+
+def test_members_share_what_a_common_circuit_drops_below_a_layer(
+    hydractl: Command, here: Path, vit: Path, everything: set[Head]
+) -> None:
+    (here / "common.json").write_text(json.dumps(circuit(search_data={"seen": {"kept": 1}})))
+    own = [Head("vision", 0, 1), Head("vision", 1, 2), Head("vision", 0, 3), Head("vision", 1, 1)]
+    steps = [{"tower": head.tower, "layer": head.layer, "head": head.head} for head in own]
+    (here / "own.json").write_text(json.dumps(circuit(steps=steps, search_data={"seen": {"kept": 2}})))
+    options = ["--budget=3", "--share-below=1", "--common-circuit=common.json"]
+    result = hydractl("prune", vit, "--method=circuit", "--circuit=own.json", *options)
+    assert (result.code, result.out) == (0, "vit-circuit-3-share1.safetensors\n"), result.err
+    # The common circuit's first three hold one head of layer 0; two of the member's own of layer 1 make up the budget.
+    dropped = {Head("vision", 0, 0), Head("vision", 1, 2), Head("vision", 1, 1)}
+    assert kept("vit-circuit-3-share1.safetensors") == everything - dropped
+    remembered = read_checkpoint("vit-circuit-3-share1.safetensors").provenance["options"]["search_data"]
+    assert remembered == {"seen": {"kept": 2}, "seen (common)": {"kept": 1}}
+
+
+@pytest.mark.parametrize("method", ["random", "magnitude"])
+def test_members_pruned_above_a_common_circuit_have_a_trunk(
+    hydractl: Command, here: Path, vit: Path, method: str
+) -> None:
+    (here / "common.json").write_text(json.dumps(circuit()))
+    for seed in (0, 1):
+        options = ["--budget=3", "--share-below=1", "--common-circuit=common.json", "-o", f"m{seed}"]
+        seeded = ["--seed", seed] if method == "random" else []
+        assert hydractl("prune", vit, "--method", method, *options, *seeded).code == 0
+        assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in (1, 2, 3)}
+        assert len(kept(f"m{seed}")) == 5
+
+
+def test_share_below_needs_a_common_circuit(hydractl: Command, here: Path, vit: Path) -> None:
+    result = hydractl("prune", vit, "--method=random", "--budget=1", "--share-below=1")
+    assert result.code == 2 and "belong together" in result.err

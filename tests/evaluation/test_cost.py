@@ -108,3 +108,10 @@ def test_last_layer_of_the_pooled_token_by_hand(tmp_path: Path) -> None:
     outside = 9 * width * 3 * 4 * 4 + width * 5
     assert found.multiply_adds == 3 * layer + outside
     assert found.performed == 2 * layer + pooled + outside
+
+
+def test_a_zero_shot_model_is_counted_before_it_has_classes(tmp_path: Path) -> None:
+    model = load(build_reference("clip").save(tmp_path))
+    without = cost(model)
+    model.class_embeddings = model.embed_texts(build_reference("clip").inputs["input_ids"])
+    assert 0 < without.multiply_adds <= cost(model).multiply_adds
