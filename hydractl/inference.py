@@ -78,6 +78,23 @@ class _Preprocessing:
         return self.built(samples)
 
 
+def member_logits(model: Hydra, batch: Batch) -> Tensor:
+    """The logits `[M,B,C]` of one batch on the CPU: float32, or float64 from a float64 model.
+
+    Raises:
+        DataError: they are not finite.
+    """
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
+        logits: Tensor = model(**inputs).member_logits
+        # Half precision ends here: metrics and decisions are made of float32.
+        logits = logits.to("cpu", torch.promote_types(logits.dtype, torch.float32))
+    if not torch.isfinite(logits).all():
+        raise NotFiniteError("the model's logits are not finite on this data: try --dtype float32")
+    return logits
+
+
 def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[int], None] | None = None) -> Logits:
     """Runs a model over batches and puts the logits back into sample order.
 
@@ -88,24 +105,15 @@ def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[i
     Raises:
         DataError: there are no samples, or the model's logits are not finite.
     """
-    device = next(model.parameters()).device
     logits, labels, positions = [], [], []
-    with torch.inference_mode():
-        for batch in batches:
-            inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
-            member_logits = model(**inputs).member_logits
-            # Half precision ends here: metrics and decisions are made of float32.
-            wide = torch.promote_types(member_logits.dtype, torch.float32)
-            logits.append(member_logits.to("cpu", wide))
-            positions.append(batch.positions)
-            if batch.labels is not None:
-                labels.append(batch.labels)
-            if on_batch is not None:
-                on_batch(len(batch.positions))
+    for batch in batches:
+        logits.append(member_logits(model, batch))
+        positions.append(batch.positions)
+        if batch.labels is not None:
+            labels.append(batch.labels)
+        if on_batch is not None:
+            on_batch(len(batch.positions))
     if not logits:
         raise DataError("there are no samples to run the model on")
     order = torch.cat(positions).argsort()
-    member_logits = torch.cat(logits, 1)[:, order]
-    if not torch.isfinite(member_logits).all():
-        raise NotFiniteError("the model's logits are not finite on this data: try --dtype float32")
-    return Logits(member_logits, torch.cat(labels)[order] if labels else None)
+    return Logits(torch.cat(logits, 1)[:, order], torch.cat(labels)[order] if labels else None)

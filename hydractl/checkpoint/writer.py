@@ -6,6 +6,7 @@ The library's own writer wants all tensors in memory at once and writes the head
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
@@ -24,11 +25,10 @@ def write_safetensors(path: Path, tensors: TensorMap, metadata: dict[str, str], 
     Raises:
         OutputError: see `write_atomically`.
     """
-    # The format wants each tensor aligned to its item size: wide items first keeps that true without gaps.
-    names = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
+    header, starts = layout({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}, metadata)
     with write_atomically(path, force) as file:
-        file.write(_header(tensors, names, metadata))
-        for name in names:
+        file.write(header)
+        for name in starts:
             file.write(tensor_bytes(tensors[name].load()))
 
 
@@ -43,18 +43,23 @@ def dtype_name(dtype: torch.dtype) -> str:
     return _NAMES[dtype]
 
 
-def _header(tensors: TensorMap, names: list[str], metadata: dict[str, str]) -> bytes:
+def layout(
+    tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: dict[str, str]
+) -> tuple[bytes, dict[str, int]]:
+    """The header of a file of these tensors, and the byte of the file where each starts, in the file's order.
+
+    Args:
+        tensors: dtype and shape by name.
+    """
     header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
-    start = 0
-    for name in names:
-        tensor = tensors[name]
-        end = start + prod(tensor.shape) * tensor.dtype.itemsize
-        header[name] = {
-            "dtype": dtype_name(tensor.dtype),
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
-        start = end
+    starts: dict[str, int] = {}
+    end = 0
+    # The format wants each tensor aligned to its item size: wide items first keeps that true without gaps.
+    for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, name)):
+        dtype, shape = tensors[name]
+        starts[name], end = end, end + prod(shape) * dtype.itemsize
+        header[name] = {"dtype": dtype_name(dtype), "shape": list(shape), "data_offsets": [starts[name], end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+    prefix = len(text).to_bytes(8, "little") + text
+    return prefix, {name: len(prefix) + start for name, start in starts.items()}

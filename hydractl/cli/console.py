@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STDOUT = "-"
+PIPE_WIDTH = 120
 
 
 def silence_libraries() -> None:
@@ -78,7 +79,7 @@ def progress(what: str, total: float, quiet: bool) -> Iterator[Callable[[float],
 
 
 def stdout_console() -> Console:
-    """A console on stdout that folds nothing when its reader is a pipe, which has no width."""
+    """A console on stdout, as wide as its window; a pipe has none, so what most people read logs in."""
     from rich.console import Console
 
-    return Console() if sys.stdout.isatty() else Console(width=10_000)
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.classes import set_classes
 from hydractl.cli.device import choose_device, choose_dtype
+from hydractl.cli.evaluation_data import DataOptions, open_evaluation_data
+from hydractl.cli.evaluation_systems import OpenSystem, Running, check_same_samples, modality_of, open_systems
 from hydractl.cli.options import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -25,29 +26,58 @@ from hydractl.cli.options import (
     Limit,
     MatchLabels,
     Quiet,
+    Seed,
+    SkipBad,
     Template,
     TextColumn,
     Token,
+    Workers,
 )
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.data.columns import Columns, Modality
-    from hydractl.evaluation.run import EvaluationData
+    from hydractl.evaluation.predictor import Predictor
+    from hydractl.evaluation.results import Settings
+    from hydractl.evaluation.sets import EvaluationData, SetKey
+
+Score = Literal["msp", "entropy", "mutual-information", "max-logit", "energy"]
+StyleName = Literal["hydractl", "openood", "torch-uncertainty", "torch-uncertainty-legacy"]
 
 
 def evaluate(
-    models: Annotated[
-        list[str], typer.Argument(metavar="[NAME=]MODEL...", help="Hugging Face folders or files of ours.")
+    systems: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]SYSTEM...",
+            help="MODEL; MODEL+MODEL+... (a Deep Ensemble); MODEL,mc-dropout=10,p=0.1; or predictions:FOLDER.",
+        ),
     ],
-    id_data: Annotated[str, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Labelled in-distribution data.")],
+    id_data: Annotated[
+        str | None, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Labelled in-distribution data.")
+    ] = None,
     ood_data: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[near/|far/][NAME=]SOURCE[:SPLIT]", help="Out-of-distribution data; repeat it for several sets."
         ),
     ] = None,
+    calib_data: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE[:SPLIT]", help="Labelled data to fit on, none of it evaluated on."),
+    ] = None,
+    shift_data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME/SEVERITY=SOURCE[:SPLIT]", help="Labelled shifted data; repeat it."),
+    ] = None,
+    ood_score: Annotated[Score, typer.Option(help="What tells OOD from ID.")] = "msp",
+    style: Annotated[StyleName, typer.Option(help="Whose definitions to compute by.")] = "hydractl",
+    temperature: Annotated[
+        str | None, typer.Option(metavar="fit|T", help="One for all, or fitted per system on --calib-data.")
+    ] = None,
+    conformal: Annotated[
+        Literal["lac", "aps"] | None, typer.Option(help="Measure prediction sets fitted on --calib-data.")
+    ] = None,
+    coverage: Annotated[float, typer.Option(help="Share of prediction sets that shall hold the right class.")] = 0.9,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -55,102 +85,172 @@ def evaluate(
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     match_labels: MatchLabels = "name",
+    skip_bad: SkipBad = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE|-", help="Write the report as JSON as well.")] = None,
+    save_logits: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Save FOLDER/NAME for predictions:FOLDER/NAME.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Take what --save-logits has saved before instead of computing it.")
+    ] = False,
     device: Device = "auto",
     dtype: Dtype = None,
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    workers: Workers = 0,
+    seed: Seed = 0,
+    token: Token = None,
     quiet: Quiet = False,
     force: Force = False,
-    token: Token = None,
 ) -> None:
     """Measure accuracy, calibration and OOD detection.
 
     Example: hydractl evaluate vit hydra=hydra.safetensors --id-data cifar10:test --ood-data far/textures=dtd:test
 
-    Prints a table with a row per model, the best of each column in bold; --json - prints the report instead. The ID
+    Prints a table with a row per system, the best of each column in bold; --json - prints the report instead. The ID
     and OOD sets must not have been used to choose heads: what the models remember of that is refused.
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.columns import Columns
-    from hydractl.data.preprocessing import preprocessor_from_json
-    from hydractl.evaluation.leakage import refuse_used
-    from hydractl.evaluation.run import evaluate_model
-    from hydractl.families.open import read_checkpoint
-    from hydractl.inference import load_checkpoint
+    from hydractl.evaluation.results import Settings
+    from hydractl.evaluation.run import Conformal
     from hydractl.report.artifact import report_json
-    from hydractl.report.table import print_results
 
     if json is not None and str(json) != console.STDOUT:
         refuse_existing(json, force)
-    checkpoints = {name: read_checkpoint(reference) for name, reference in _named(models).items()}
-    data = _open_data(
-        _modality(checkpoints), id_data, ood_data or [], Columns(image_column, text_column, label_column), limit
+    if resume and save_logits is None:
+        raise OptionError("--resume takes up what --save-logits FOLDER has saved: pass both")
+    settings = Settings(
+        ood_score, style, _temperature(temperature), None if conformal is None else Conformal(conformal, coverage)
     )
-    data = replace(data, match=match_labels)
-    for name, checkpoint in checkpoints.items():
-        for samples in data.every:
-            refuse_used(name, checkpoint.provenance, samples)
-    results = {}
-    for name, checkpoint in checkpoints.items():
-        model = load_checkpoint(checkpoint, choose_device(device), choose_dtype(dtype)).optimize_for_inference()
-        set_classes(model, classes, template, data.id)
-        preprocessor = preprocessor_from_json(
-            checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config
+    running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, seed, classes, template)
+    asked = None
+    if id_data is not None:
+        columns = Columns(image_column, text_column, label_column)
+        asked = DataOptions(
+            id_data, ood_data or [], calib_data, shift_data or [], columns, limit, skip_bad, match_labels
         )
-        notes: list[str] = []
-        with console.progress(name, data.size, quiet) as advance:
-            results[name] = evaluate_model(model, preprocessor, data, batch_size, advance, notes.append)
-        for note in notes:
-            console.note(f"note: {name}: {note}", quiet)
-    report = report_json(results, checkpoints, data, {"batch_size": batch_size, "limit": limit, "dtype": dtype})
+    opened = open_systems(systems, seeds=False)
+    data = _open_data(opened, asked, quiet)
+    saving = Saving(save_logits, resume, force)
+    entries: dict[str, dict[str, Any]] = {}
+    try:
+        for system in opened:
+            entries[system.spec.name] = _evaluate(system, data, running, saving, settings, quiet)
+    finally:
+        # An interruption keeps what was finished before it.
+        if entries:
+            options = {"batch_size": batch_size, "limit": limit, "dtype": dtype, **settings.to_json()}
+            report = report_json(entries, _data_json(opened, data), options, len(entries) == len(opened))
+            _output(report, json, force)
+
+
+class Saving(NamedTuple):
+    """Where logits are saved, and whether those saved before count."""
+
+    folder: Path | None
+    resume: bool
+    force: bool
+
+
+def _evaluate(
+    system: OpenSystem,
+    data: EvaluationData | None,
+    running: Running,
+    saving: Saving,
+    settings: Settings,
+    quiet: bool,
+) -> dict[str, Any]:
+    """The entry of one system in the report; its weights are let go on return."""
+    from hydractl.evaluation.results import measure
+    from hydractl.evaluation.run import predict_sets
+
+    description = system.describe()
+    predictor = _predictor(system, data, running, saving, description)
+    keys = list(system.saved.files if data is None and system.saved else data.sets if data else ())
+
+    def watch(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
+        return console.progress(f"{system.spec.name}: {key.path}", predictor.samples(key), quiet)
+
+    predictions = predict_sets(predictor, keys, settings.temperature, settings.conformal, watch)
+    return {**description, **measure(predictions, predictor.cost, settings).to_json()}
+
+
+def _predictor(
+    system: OpenSystem, data: EvaluationData | None, running: Running, saving: Saving, description: Mapping[str, Any]
+) -> Predictor:
+    from hydractl.evaluation.predictions import SavingSystem, about_json
+
+    if system.saved is not None:
+        return system.saved
+    assert data is not None
+    networks = system.load(data, running)
+    if saving.folder is None:
+        return networks
+    about = about_json(
+        data.id.name, networks.models[0].labels, networks.temperature, networks.cost, description["networks"]
+    )
+    saved = SavingSystem(networks, saving.folder / system.spec.name, about, saving.resume, saving.force)
+    saved.start()
+    return saved
+
+
+def _open_data(opened: Sequence[OpenSystem], asked: DataOptions | None, quiet: bool) -> EvaluationData | None:
+    """The data, checked against what the systems remember; None where all bring their predictions along."""
+    from hydractl.evaluation.leakage import refuse_overlap, refuse_used
+
+    modality = modality_of(opened)
+    if asked is None or modality is None:
+        if modality is not None:
+            raise OptionError("--id-data SOURCE is missing: only saved predictions need no data")
+        if asked is not None:
+            raise OptionError("saved predictions bring their sets along: leave --id-data and other data out")
+        return None
+    data = open_evaluation_data(asked, modality, quiet)
+    for samples in data.evaluated.values():
+        for system in opened:
+            for checkpoint in system.checkpoints:
+                refuse_used(system.spec.name, checkpoint.provenance, samples)
+        if (calibration := data.calibration) is not None:
+            refuse_overlap(calibration, samples)
+    for system in opened:
+        check_same_samples(system, data)
+    return data
+
+
+def _temperature(text: str | None) -> float | Literal["fit"] | None:
+    if text is None:
+        return None
+    if text == "fit":
+        return "fit"
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise OptionError(f"--temperature {text}: expected fit or a positive number") from error
+    if not 0 < value < float("inf"):
+        raise OptionError(f"--temperature {text}: expected fit or a positive number")
+    return value
+
+
+def _data_json(opened: Sequence[OpenSystem], data: EvaluationData | None) -> dict[str, Any]:
+    if data is None:
+        saved = next(system.saved for system in opened if system.saved is not None)
+        sizes = {key: saved.samples(key) for key in saved.files}
+    else:
+        sizes = {key: len(samples) for key, samples in data.sets.items()}
+    listed: dict[str, dict[str, int]] = {"ood": {}, "shift": {}}
+    single: dict[str, Any] = {}
+    for key, samples in sizes.items():
+        if key.role in listed:
+            listed[key.role]["/".join(str(part) for part in (key.name, key.severity) if part is not None)] = samples
+        else:
+            single[key.role] = {"name": key.name, "samples": samples}
+    return {**single, **listed}
+
+
+def _output(report: Mapping[str, Any], json: Path | None, force: bool) -> None:
+    from hydractl.report.table import print_results
+
     if json is not None:
         console.write_json(json, report, force)
     if str(json) != console.STDOUT:
-        print_results(results, console.stdout_console())
-
-
-def _named(models: list[str]) -> dict[str, str]:
-    """Model references by the names they have in the table."""
-    pairs = [_name_and_reference(text) for text in models]
-    for name, count in Counter(name for name, _ in pairs).items():
-        if count > 1:
-            raise OptionError(f"{count} models are called {name}: give them names, as in first={pairs[0][1]}")
-    return dict(pairs)
-
-
-def _name_and_reference(text: str) -> tuple[str, str]:
-    name, equals, reference = text.partition("=")
-    if equals and name and reference and not Path(text).exists():
-        return name, reference
-    return Path(text).resolve().name.removesuffix(".safetensors"), text
-
-
-def _modality(checkpoints: dict[str, Checkpoint]) -> Modality:
-    """What all of the models take."""
-    modalities: dict[str, Modality] = {
-        name: "text" if checkpoint.spec.task == "text-classification" else "image"
-        for name, checkpoint in checkpoints.items()
-    }
-    if len(set(modalities.values())) > 1:
-        listed = ", ".join(f"{name} takes {modality}s" for name, modality in modalities.items())
-        raise OptionError(f"one evaluation is of images or of texts: {listed}")
-    return next(iter(modalities.values()))
-
-
-def _open_data(
-    modality: Modality, id_data: str, ood_data: list[str], columns: Columns, limit: int | None
-) -> EvaluationData:
-    from hydractl.data.sources import open_data
-    from hydractl.data.spec import parse_data_spec
-    from hydractl.evaluation.run import EvaluationData, OodSamples
-
-    id_samples = open_data(parse_data_spec(id_data), modality, columns, limit)
-    # A column named for the ID data need not be there in every OOD set.
-    lenient = replace(columns, strict=False)
-    ood: dict[str, OodSamples] = {}
-    for text in ood_data:
-        spec = parse_data_spec(text, grouped=True)
-        if spec.name in ood:
-            raise OptionError(f"--ood-data {text}: a set called {spec.name} is there already: give it another name")
-        ood[spec.name] = OodSamples(open_data(spec, modality, lenient, limit), spec.group)
-    return EvaluationData(id_samples, ood)
+        print_results(report, console.stdout_console())

@@ -13,6 +13,7 @@ import typer
 
 from hydractl.cli import (
     benchmark,
+    calibrate,
     console,
     evaluate,
     export,
@@ -23,6 +24,7 @@ from hydractl.cli import (
     predict,
     prune,
     recipes,
+    report,
 )
 from hydractl.errors import HydractlError
 
@@ -43,6 +45,8 @@ for command in (
     prune.prune,
     fuse.fuse,
     evaluate.evaluate,
+    calibrate.calibrate,
+    report.report,
     inspect.inspect,
     predict.predict,
     benchmark.benchmark,

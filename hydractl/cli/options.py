@@ -43,6 +43,10 @@ LabelColumn = Annotated[str | None, typer.Option(help="Column that holds the lab
 MatchLabels = Annotated[
     Literal["name", "index"], typer.Option(help="Match the data's labels to the model's by name, or by index.")
 ]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave unreadable images and empty texts out, and say which.")
+]
+Workers = Annotated[int, typer.Option(min=0, help="Processes that decode images; the result is the same for any.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N samples of each data set.")]
 Classes = Annotated[
     Path | None, typer.Option(help="File with one class name a line, for a zero-shot model without labels of its own.")

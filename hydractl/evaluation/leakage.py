@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from hydractl.data.seen import overlap
 from hydractl.data.sources import Samples
 from hydractl.errors import DataError
@@ -24,6 +26,20 @@ def refuse_used(model: str, provenance: Mapping[str, Any], samples: Samples) -> 
                 f"{samples.name}: {count} of {len(samples)} samples were used to make {model} (as {name}): "
                 "an evaluation on them would flatter it: name other data"
             )
+
+
+def refuse_overlap(calibration: Samples, samples: Samples) -> None:
+    """Raises DataError when samples of an evaluation are among those something is fitted on.
+
+    Args:
+        calibration: what temperature or prediction sets are fitted on.
+        samples: to be evaluated on.
+    """
+    if count := int(np.isin(samples.content_hashes(), calibration.content_hashes()).sum()):
+        raise DataError(
+            f"{samples.name}: {count} of {len(samples)} samples are in --calib-data {calibration.name} too: "
+            "an evaluation on them would flatter every system: calibrate on other data"
+        )
 
 
 def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:

@@ -1,21 +1,52 @@
-"""The result of evaluating one model, and its form in a report."""
+"""The result of evaluating one system, and its form in a report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
+from hydractl.errors import DataError
 from hydractl.evaluation.cost import Cost
-from hydractl.uncertainty.calibration import ClassificationMetrics, classification_metrics
+from hydractl.evaluation.run import Conformal, Predictions
+from hydractl.evaluation.sets import SetKey
+from hydractl.uncertainty.calibration import ClassificationMetrics
+from hydractl.uncertainty.conformal import ConformalMetrics, conformal_metrics
 from hydractl.uncertainty.diversity import DiversityMetrics, diversity_metrics
-from hydractl.uncertainty.ood_detection import OodMetrics, ood_metrics
-from hydractl.uncertainty.ood_scores import OodScore, ood_scores
+from hydractl.uncertainty.ood_detection import OodMetrics
+from hydractl.uncertainty.ood_scores import OodScore
+from hydractl.uncertainty.selective import SelectiveMetrics, selective_metrics
+from hydractl.uncertainty.styles import (
+    Style,
+    styled_aurc,
+    styled_classification_metrics,
+    styled_ood_metrics,
+    styled_ood_scores,
+)
 from hydractl.uncertainty.table import PredictionTable
 
 #: The set names that stand for means; `all` is the mean over every set, grouped or not.
 GROUPS = ("near", "far", "all")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the numbers mean: the OOD score, whose definitions, the temperature, and how prediction sets are made."""
+
+    score: OodScore = "msp"
+    style: Style = "hydractl"
+    temperature: float | Literal["fit"] | None = None  # None: each system's own
+    conformal: Conformal | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its part of a report's options."""
+        return {
+            "ood_score": self.score,
+            "style": self.style,
+            "temperature": self.temperature,
+            "conformal": None if self.conformal is None else asdict(self.conformal),
+        }
 
 
 @dataclass(frozen=True)
@@ -27,74 +58,133 @@ class OodResult:
     diversity: DiversityMetrics
     group: str | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        group = {} if self.group is None else {"group": self.group}
+        return {**group, "samples": self.samples, **asdict(self.detection), **asdict(self.diversity)}
+
 
 @dataclass(frozen=True)
-class ModelResult:
-    """What METHOD-defined metrics say of one model; `means` are flat means over the sets of a group."""
+class LabelledResult:
+    """How well labelled samples are classified, and how much the members differ on them."""
 
     samples: int
     classification: ClassificationMetrics
     diversity: DiversityMetrics
-    ood: Mapping[str, OodResult]
-    means: Mapping[str, OodResult]
-    cost: Cost
 
     def to_json(self) -> dict[str, Any]:
-        """The model's entry in a report."""
-        return {
-            "id": {"samples": self.samples, **asdict(self.classification), **asdict(self.diversity)},
-            "ood": {name: _ood_json(result) for name, result in self.ood.items()},
-            "ood_means": {name: _ood_json(result) for name, result in self.means.items()},
-            "cost": asdict(self.cost),
-        }
+        return {"samples": self.samples, **asdict(self.classification), **asdict(self.diversity)}
 
 
 @dataclass(frozen=True)
-class OodTable:
-    """The predictions on one OOD set, and the group (near, far) it counts to."""
+class SystemResult:
+    """What METHOD-defined metrics say of one system; `means` are flat means over the sets of a group."""
 
-    table: PredictionTable
-    group: str | None
+    id: LabelledResult
+    selective: SelectiveMetrics
+    ood: Mapping[str, OodResult]
+    means: Mapping[str, OodResult]
+    cost: Cost | None
+    temperature: Mapping[str, Any]
+    shift: Mapping[str, Mapping[int, LabelledResult]] = field(default_factory=dict)
+    conformal: ConformalMetrics | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The system's entry in a report."""
+        shift = {name: {str(n): r.to_json() for n, r in by.items()} for name, by in self.shift.items()}
+        return {
+            "id": self.id.to_json(),
+            "selective": {
+                "aurc": self.selective.aurc,
+                "accuracy_at_coverage": {f"{share:g}": value for share, value in self.selective.accuracy_at_coverage},
+                "misclassification_auroc": self.selective.misclassification_auroc,
+            },
+            "ood": {name: result.to_json() for name, result in self.ood.items()},
+            "ood_means": {name: result.to_json() for name, result in self.means.items()},
+            **({"shift": shift} if shift else {}),
+            **({"conformal": asdict(self.conformal)} if self.conformal else {}),
+            "temperature": dict(self.temperature),
+            "cost": None if self.cost is None else asdict(self.cost),
+        }
 
 
-def measure(
-    id_table: PredictionTable, ood_tables: Mapping[str, OodTable], cost: Cost, score: OodScore = "msp"
-) -> ModelResult:
-    """Every metric of one model.
+def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> SystemResult:
+    """Every metric of one system.
 
     Args:
-        id_table: predictions on labelled in-distribution samples.
-        ood_tables: by set name.
-        cost: of the model, passed through.
-        score: what tells OOD from ID.
+        predictions: on the in-distribution set and any others.
+        cost: of the system, passed through.
 
     Raises:
-        DataError: the ID samples have no labels.
+        DataError: the ID samples have no labels, or the style has no such score.
     """
-    id_scores = ood_scores(id_table, score)
+    id_table = id_predictions(predictions)
     ood = {
-        name: OodResult(
-            samples=len(entry.table.msp),
-            detection=ood_metrics(id_scores, ood_scores(entry.table, score)),
-            diversity=diversity_metrics(entry.table),
-            group=entry.group,
-        )
-        for name, entry in ood_tables.items()
+        key.name: _ood_result(key, id_table, table, settings)
+        for key, table in predictions.tables.items()
+        if key.role == "ood"
     }
-    return ModelResult(
-        samples=len(id_table.msp),
-        classification=classification_metrics(id_table),
-        diversity=diversity_metrics(id_table),
+    shift: dict[str, dict[int, LabelledResult]] = {}
+    for key, table in predictions.tables.items():
+        if key.role == "shift" and key.severity is not None:
+            shift.setdefault(key.name, {})[key.severity] = _labelled(table, settings)
+    selective = selective_metrics(id_table)
+    return SystemResult(
+        id=_labelled(id_table, settings),
+        selective=SelectiveMetrics(
+            styled_aurc(id_table, settings.style), selective.accuracy_at_coverage, selective.misclassification_auroc
+        ),
         ood=ood,
         means=group_means(ood),
         cost=cost,
+        temperature=_temperature_json(predictions),
+        shift=shift,
+        conformal=None if predictions.sets is None else conformal_metrics(predictions.sets),
     )
+
+
+def id_predictions(predictions: Predictions) -> PredictionTable:
+    """The predictions on the in-distribution set.
+
+    Raises:
+        DataError: there are none.
+    """
+    for key, table in predictions.tables.items():
+        if key.role == "id":
+            return table
+    raise DataError("an evaluation needs in-distribution data")
 
 
 def group_means(ood: Mapping[str, OodResult]) -> dict[str, OodResult]:
     """Flat means over the near, the far and all sets; a group without sets is left out."""
     members = {group: [r for r in ood.values() if group in (r.group, "all")] for group in GROUPS}
     return {group: _mean(results) for group, results in members.items() if results}
+
+
+def _labelled(table: PredictionTable, settings: Settings) -> LabelledResult:
+    return LabelledResult(
+        len(table.msp), styled_classification_metrics(table, settings.style), diversity_metrics(table)
+    )
+
+
+def _ood_result(key: SetKey, id_table: PredictionTable, table: PredictionTable, settings: Settings) -> OodResult:
+    return OodResult(
+        samples=len(table.msp),
+        detection=styled_ood_metrics(
+            styled_ood_scores(id_table, settings.score, settings.style),
+            styled_ood_scores(table, settings.score, settings.style),
+            settings.style,
+        ),
+        diversity=diversity_metrics(table),
+        group=key.group,
+    )
+
+
+def _temperature_json(predictions: Predictions) -> dict[str, Any]:
+    fitted = predictions.calibration.fitted
+    return {
+        "value": predictions.calibration.temperature,
+        **({} if fitted is None else {"nll_before": fitted.nll_before, "nll_after": fitted.nll_after}),
+    }
 
 
 def _mean(results: list[OodResult]) -> OodResult:
@@ -108,8 +198,3 @@ def _mean(results: list[OodResult]) -> OodResult:
 def _field_means(rows: Iterable[dict[str, float]]) -> dict[str, float]:
     table = list(rows)
     return {name: fmean(row[name] for row in table) for name in table[0]}
-
-
-def _ood_json(result: OodResult) -> dict[str, Any]:
-    group = {} if result.group is None else {"group": result.group}
-    return {**group, "samples": result.samples, **asdict(result.detection), **asdict(result.diversity)}

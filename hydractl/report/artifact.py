@@ -6,47 +6,46 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
-from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.data.sources import Samples
-from hydractl.evaluation.results import ModelResult
-from hydractl.evaluation.run import EvaluationData
+from hydractl.artifacts import read_artifact
+from hydractl.errors import ArtifactError
 
 FORMAT = "hydractl-report"
 VERSION = 1
 
 
 def report_json(
-    results: Mapping[str, ModelResult],
-    checkpoints: Mapping[str, Checkpoint],
-    data: EvaluationData,
-    options: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]], data: Mapping[str, Any], options: Mapping[str, Any], complete: bool = True
 ) -> dict[str, Any]:
-    """The report as plain JSON: every number of every model, and what it was measured on.
+    """The report as plain JSON: every number of every system, and what it was measured on.
 
     Args:
-        results: by the models' names in the report.
-        checkpoints: likewise.
-        options: those that determine the numbers.
+        models: the systems' entries by their names in the report.
+        data: names and sizes of the sets.
+        options: those that determine the numbers; None stands for one that was not used and is left out.
+        complete: False where the evaluation was interrupted.
     """
     return {
         "format": FORMAT,
         "version": VERSION,
-        "models": {
-            name: {
-                "model": {"reference": checkpoints[name].name, "sha256": identity(checkpoints[name])},
-                **result.to_json(),
-            }
-            for name, result in results.items()
-        },
-        "data": {
-            "id": _data_json(data.id),
-            "ood": {name: _data_json(entry.samples) for name, entry in data.ood.items()},
-        },
+        "complete": complete,
+        "models": {name: dict(entry) for name, entry in models.items()},
+        "data": dict(data),
         "options": {name: value for name, value in options.items() if value is not None},
         "hydractl": version("hydractl"),
     }
 
 
-def _data_json(samples: Samples) -> dict[str, Any]:
-    columns = samples.chosen_columns
-    return {"name": samples.name, "samples": len(samples), "columns": list(columns.inputs) if columns else None}
+def read_report(source: str) -> dict[str, Any]:
+    """The report in a file, or on standard input where that is `-`.
+
+    Raises:
+        ArtifactError: not a report, or one without the numbers of a system.
+    """
+    content = dict(read_artifact(source, FORMAT, VERSION).content)
+    models = content.get("models")
+    if not isinstance(models, dict) or not models:
+        raise ArtifactError(f"{source}: holds no models: write the report again")
+    for name, entry in models.items():
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), dict) for key in ("id", "ood")):
+            raise ArtifactError(f"{source}: {name} has no numbers under 'id' and 'ood': write the report again")
+    return content

@@ -111,6 +111,20 @@ def concatenate(tables: Sequence[PredictionTable]) -> PredictionTable:
     return PredictionTable(**joined, outcomes=_join_outcomes(outcomes) if outcomes else None)
 
 
+def in_order(table: PredictionTable, positions: NDArray[np.integer]) -> PredictionTable:
+    """The table with its samples back in the order of their data set.
+
+    Args:
+        positions: [N] where each sample stands in the set, each place once.
+    """
+    order = np.argsort(positions)
+    outcomes = table.outcomes
+    moved = {f.name: getattr(table, f.name)[order] for f in fields(PredictionTable) if f.name != "outcomes"}
+    if outcomes is not None:
+        outcomes = Outcomes(*(getattr(outcomes, field.name)[order] for field in fields(Outcomes)))
+    return PredictionTable(**moved, outcomes=outcomes)
+
+
 def _join_outcomes(outcomes: Sequence[Outcomes]) -> Outcomes:
     names = [field.name for field in fields(Outcomes)]
     return Outcomes(*(np.concatenate([getattr(part, name) for part in outcomes]) for name in names))

@@ -1,0 +1,81 @@
+"""Opens the data sets that `hydractl evaluate` is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from hydractl.cli import console
+from hydractl.errors import OptionError
+
+if TYPE_CHECKING:
+    from hydractl.data.columns import Columns, Modality
+    from hydractl.data.sources import Samples
+    from hydractl.evaluation.sets import EvaluationData, SetKey
+
+SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d+)=(?P<source>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The data options of the command line."""
+
+    id_data: str
+    ood_data: Sequence[str]
+    calib_data: str | None
+    shift_data: Sequence[str]
+    columns: Columns
+    limit: int | None
+    skip_bad: bool
+    match: Literal["name", "index"]
+
+
+def open_evaluation_data(options: DataOptions, modality: Modality, quiet: bool) -> EvaluationData:
+    """The sets of an evaluation, opened; what was left out or looks odd is said on stderr.
+
+    Raises:
+        DataError: a source cannot be read.
+        OptionError: two sets of one name, or a shifted set without severity.
+    """
+    from hydractl.data.sources import open_data
+    from hydractl.data.spec import parse_data_spec
+    from hydractl.evaluation.sets import EvaluationData, SetKey
+
+    def opened(text: str, columns: Columns, grouped: bool = False) -> tuple[Samples, SetKey]:
+        spec = parse_data_spec(text, grouped)
+        samples = open_data(spec, modality, columns, options.limit, options.skip_bad)
+        _tell(samples, quiet)
+        return samples, SetKey("ood", samples.name, spec.group)
+
+    sets: dict[SetKey, Samples] = {}
+    if options.calib_data is not None:
+        samples, key = opened(options.calib_data, options.columns)
+        sets[replace(key, role="calibration")] = samples
+    samples, key = opened(options.id_data, options.columns)
+    sets[replace(key, role="id")] = samples
+    # A column named for the ID data need not be there in every OOD set.
+    lenient = replace(options.columns, strict=False)
+    for text in options.ood_data:
+        samples, key = opened(text, lenient, grouped=True)
+        if any(other.role == "ood" and other.name == key.name for other in sets):
+            raise OptionError(f"--ood-data {text}: a set called {key.name} is there already: give it another name")
+        sets[key] = samples
+    for text in options.shift_data:
+        if (found := SHIFT.fullmatch(text)) is None:
+            raise OptionError(f"--shift-data {text}: write NAME/SEVERITY=SOURCE[:SPLIT], as in fog/3=fog-3.parquet")
+        shifted = SetKey("shift", found["name"], severity=int(found["severity"]))
+        if shifted in sets:
+            raise OptionError(f"--shift-data {text}: {shifted.path} is there already")
+        sets[shifted] = opened(found["source"], options.columns)[0]
+    return EvaluationData(sets, options.match)
+
+
+def _tell(samples: Samples, quiet: bool) -> None:
+    for text in samples.notes:
+        console.note(f"note: {text}", quiet)
+    if samples.skipped:
+        console.note(f"note: {samples.name}: {len(samples.skipped)} samples left out: {samples.skipped[0]}", quiet)
+        for text in samples.skipped[1:]:
+            console.note(f"      {text}", quiet)

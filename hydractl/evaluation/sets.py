@@ -1,0 +1,66 @@
+"""The data sets of an evaluation, and the names they go by in reports and in folders of saved predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hydractl.data.sources import Samples
+from hydractl.data.spec import Group
+
+Role = Literal["calibration", "id", "ood", "shift"]
+
+
+@dataclass(frozen=True)
+class SetKey:
+    """One data set: what it is for, its name, the group of an OOD set, the severity of a shifted one."""
+
+    role: Role
+    name: str
+    group: Group | None = None
+    severity: int | None = None
+
+    @property
+    def path(self) -> str:
+        """Where its predictions lie in a folder, without ending: `id`, `ood/far/textures`, `shift/blur/3`."""
+        match self.role:
+            case "ood":
+                return "/".join(part for part in ("ood", self.group, self.name) if part)
+            case "shift":
+                return f"shift/{self.name}/{self.severity}"
+            case _:
+                return self.role
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether its labels are the model's; those of OOD data are other classes."""
+        return self.role != "ood"
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationData:
+    """What models are evaluated on, in order; exactly one set has the role `id`, at most one `calibration`."""
+
+    sets: Mapping[SetKey, Samples]
+    match: Literal["name", "index"] = "name"
+
+    @property
+    def size(self) -> int:
+        """How many samples a model sees."""
+        return sum(len(samples) for samples in self.sets.values())
+
+    @property
+    def id(self) -> Samples:
+        """The in-distribution set."""
+        return next(samples for key, samples in self.sets.items() if key.role == "id")
+
+    @property
+    def calibration(self) -> Samples | None:
+        """What temperature and prediction sets are fitted on."""
+        return next((samples for key, samples in self.sets.items() if key.role == "calibration"), None)
+
+    @property
+    def evaluated(self) -> Mapping[SetKey, Samples]:
+        """All sets but the one for calibration."""
+        return {key: samples for key, samples in self.sets.items() if key.role != "calibration"}

@@ -1,0 +1,168 @@
+"""The columns of a table of results, whoever draws it: what each shows, where a report has it, what is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Entry = Mapping[str, Any]
+GROUP_MEANS = ("all", "near", "far")
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric: its header, its place in a system's entry, how to show it, and which direction is better, if any."""
+
+    name: str
+    path: tuple[str, ...]
+    kind: Literal["percent", "plain", "count"]
+    better: Literal["higher", "lower"] | None = None
+
+    def value(self, entry: Entry) -> float | None:
+        """The number in a system's entry; None where it has none."""
+        found: Any = entry
+        for key in self.path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found if isinstance(found, int | float) else None
+
+    def text(self, entry: Entry) -> str:
+        """The number as people read it, with the standard deviation over seeds where there are several."""
+        value = self.value(entry)
+        if value is None:
+            return "-"
+        deviation = self.value(entry.get("std") or {})
+        return self.show(value) if deviation is None else f"{self.show(value)} ± {self.show(deviation)}"
+
+    def show(self, value: float) -> str:
+        """A number of this column as text."""
+        if self.kind == "count":
+            unit, name = next(((u, n) for u, n in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= u), (1, ""))
+            return f"{value / unit:.2f} {name}".rstrip() if unit > 1 else f"{value:g}"
+        return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
+
+    def best(self, entries: Sequence[Entry]) -> float | None:
+        """The value that wins, as far as the digits shown tell; None where nothing competes."""
+        values = [value for value in map(self.value, entries) if value is not None]
+        if self.better is None or len(values) < 2:
+            return None
+        return max(values) if self.better == "higher" else min(values)
+
+    def is_best(self, entry: Entry, best: float | None) -> bool:
+        """Whether this entry shows the winning value."""
+        value = self.value(entry)
+        return value is not None and best is not None and self.show(value) == self.show(best)
+
+
+@dataclass(frozen=True)
+class ColumnGroup:
+    """Columns that stand together under one title, such as those of an OOD set."""
+
+    title: str
+    columns: Sequence[Column]
+
+
+def column_groups(entries: Sequence[Entry], full: bool) -> list[ColumnGroup]:
+    """The columns for these systems.
+
+    Args:
+        entries: of a report, at least one.
+        full: every metric, rather than the few that fit a terminal.
+    """
+    groups = [
+        ColumnGroup("ID", _id_columns(full, any((entry.get("cost") or {}).get("members", 1) > 1 for entry in entries))),
+        *_ood_groups(entries, full),
+        *(_shift_groups(entries) if full else []),
+        ColumnGroup("cost", _cost_columns(full)),
+    ]
+    present = (
+        ColumnGroup(group.title, [c for c in group.columns if any(c.value(entry) is not None for entry in entries)])
+        for group in groups
+    )
+    return [group for group in present if group.columns]
+
+
+def _id_columns(full: bool, ensembles: bool) -> list[Column]:
+    columns = [
+        Column("acc %", ("id", "accuracy"), "percent", "higher"),
+        Column("Brier", ("id", "brier"), "plain", "lower"),
+        Column("NLL", ("id", "nll"), "plain", "lower"),
+        Column("ECE %", ("id", "ece"), "percent", "lower"),
+        Column("aECE %", ("id", "adaptive_ece"), "percent", "lower"),
+    ]
+    if full:
+        columns += [
+            Column("AURC %", ("selective", "aurc"), "percent", "lower"),
+            Column("acc % at 80 %", ("selective", "accuracy_at_coverage", "0.8"), "percent", "higher"),
+            Column("err. AUROC %", ("selective", "misclassification_auroc"), "percent", "higher"),
+            Column("T", ("temperature", "value"), "plain"),
+        ]
+    return [
+        *columns,
+        *(_diversity(("id",)) if full or ensembles else []),
+        Column("coverage %", ("conformal", "coverage"), "percent"),
+        Column("set size", ("conformal", "mean_size"), "plain", "lower"),
+    ]
+
+
+def _ood_groups(entries: Sequence[Entry], full: bool) -> Iterator[ColumnGroup]:
+    sets: dict[str, Entry] = {}
+    for entry in entries:
+        for name, result in entry["ood"].items():
+            sets.setdefault(name, result)
+    for group in GROUP_MEANS:
+        # The mean over a single set repeats it.
+        if sum(group in (result.get("group"), "all") for result in sets.values()) > 1:
+            yield ColumnGroup(f"mean of {group}", _detection(("ood_means", group), full))
+    for name, result in sets.items():
+        title = f"{result['group']}/{name}" if result.get("group") else name
+        # Average precision means nothing without the share of OOD samples, which a blind detector would score.
+        share = f" ({100 * result['ood_share']:.0f} % OOD)" if full else ""
+        yield ColumnGroup(title + share, _detection(("ood", name), full))
+
+
+def _detection(path: tuple[str, ...], full: bool) -> list[Column]:
+    columns = [
+        Column("AUROC %", (*path, "auroc"), "percent", "higher"),
+        Column("FPR95 %", (*path, "fpr95"), "percent", "lower"),
+    ]
+    if full:
+        columns += [
+            Column("AUPR-out %", (*path, "aupr_out"), "percent", "higher"),
+            Column("AUPR-in %", (*path, "aupr_in"), "percent", "higher"),
+            *_diversity(path),
+        ]
+    return columns
+
+
+def _diversity(path: tuple[str, ...]) -> list[Column]:
+    return [
+        Column("MI", (*path, "mutual_information"), "plain"),
+        Column("disagr.", (*path, "disagreement"), "plain"),
+    ]
+
+
+def _shift_groups(entries: Sequence[Entry]) -> Iterator[ColumnGroup]:
+    severities: dict[tuple[str, str], None] = {}
+    for entry in entries:
+        for name, by_severity in (entry.get("shift") or {}).items():
+            severities.update(((name, severity), None) for severity in by_severity)
+    for name, severity in severities:
+        path = ("shift", name, severity)
+        yield ColumnGroup(
+            f"{name} {severity}",
+            [
+                Column("acc %", (*path, "accuracy"), "percent", "higher"),
+                Column("Brier", (*path, "brier"), "plain", "lower"),
+                Column("ECE %", (*path, "ece"), "percent", "lower"),
+            ],
+        )
+
+
+def _cost_columns(full: bool) -> list[Column]:
+    members = [Column("members", ("cost", "members"), "count")] if full else []
+    return [
+        *members,
+        Column("parameters", ("cost", "parameters"), "count", "lower"),
+        Column("multiply-adds", ("cost", "multiply_adds"), "count", "lower"),
+    ]

@@ -1,0 +1,65 @@
+"""What the numbers of a report mean, in words that stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SCORES = {
+    "msp": "minus the maximum softmax probability of the members' mean",
+    "entropy": "entropy of the members' mean probability, nats",
+    "mutual-information": "entropy of the mean less mean entropy of the members, nats; 0 for one member",
+    "max-logit": "minus the largest logit of the members' mean logits, before the temperature",
+    "energy": "free energy -T logsumexp(z / T) of the members' mean logits",
+}
+
+STYLES = {
+    "hydractl": "the definitions below",
+    "openood": "as OpenOOD 1.5: ensembles average logits, AUPR is a trapezoid, FPR95 is read off a thinned ROC curve",
+    "torch-uncertainty": (
+        "as torch-uncertainty 0.13: entropy is the members' mean, calibration bins are closed on the left, equal-mass "
+        "bins split ties, AURC is a trapezoid"
+    ),
+    "torch-uncertainty-legacy": "as older torch-uncertainty: FPR95 at the recall nearest to 95 %",
+}
+
+DEFINITIONS = {
+    "prediction": "argmax of the mean over members of their softmax probabilities, in float64 from float32 logits.",
+    "accuracy (acc)": "share of ID samples whose prediction is their label.",
+    "Brier": "mean over samples of the sum over classes of (p - y)², 0 to 2; lower is better.",
+    "NLL": "mean of -log of the mean member probability of the label, nats; lower is better.",
+    "ECE": (
+        "expected calibration error of the top label: 15 equal-width bins on (0,1], closed on the right, L1; "
+        "lower is better."
+    ),
+    "aECE": "the same over 15 bins of equal mass, ties kept together; lower is better.",
+    "AURC": "area under the risk-coverage curve: mean error of the k most confident samples over k; lower is better.",
+    "acc at coverage": "accuracy of the most confident share of the samples.",
+    "err. AUROC": "the chance that an error is less confident than a right prediction, ties one half.",
+    "AUROC": "the chance that an OOD sample scores higher than an ID sample, ties one half; OOD is positive.",
+    "FPR95": "share of ID samples flagged at the highest threshold that flags at least 95 % of OOD; lower is better.",
+    "AUPR-out": "average precision, step-wise, OOD positive; a blind detector scores the share of OOD.",
+    "AUPR-in": "average precision with ID positive.",
+    "mean of near, far, all": "flat means over the sets of a group, each set with the same weight.",
+    "MI": "mutual information: entropy of the mean less mean entropy of members, nats; how much members disagree.",
+    "disagr.": "share of pairs of members with different argmax.",
+    "T": "temperature: divides the logits of every member before the softmax.",
+    "coverage, set size": "conformal prediction sets: share that holds the label, and mean number of classes.",
+    "parameters, multiply-adds": "numbers stored; multiply-adds of matrix products to classify one sample.",
+    "interval": "95 % percentile bootstrap over samples, the same draws for every system, so differences are paired.",
+    "±": "standard deviation over the files (seeds) of a system, N - 1 in the denominator.",
+}
+
+
+def caption(report: Mapping[str, Any]) -> Iterator[str]:
+    """The lines under a table: what tells OOD from ID, and how it was averaged."""
+    options = report.get("options", {})
+    style = options.get("style", "hydractl")
+    score = options.get("ood_score", "msp")
+    if any(entry["ood"] for entry in report["models"].values()):
+        yield f"OOD is positive. Score: {score}, {SCORES.get(score, 'as given')}."
+        yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
+    if style != "hydractl":
+        yield f"Style: {STYLES.get(style, style)}."
+    if not report.get("complete", True):
+        yield "Interrupted: systems are missing."

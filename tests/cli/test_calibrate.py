@@ -1,0 +1,62 @@
+"""`hydractl calibrate`: the temperature of least loss, kept in the file, and used by whatever reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import hydractl as library
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import Command, save_images
+
+
+@pytest.fixture(scope="session")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_images(tmp_path_factory.mktemp("data") / "held-out", count=6, seed=5)
+
+
+def test_a_calibrated_file_predicts_with_its_temperature(
+    hydractl: Command, vit: Path, images: Path, held_out: Path, tmp_path: Path
+) -> None:
+    result = hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "warm", "--json")
+    assert result.code == 0
+    found = json.loads(result.out)
+    assert found["nll_after"] < found["nll_before"]
+    assert found["argmax_changed"] == 0
+    assert read_checkpoint(tmp_path / "warm").temperature == found["temperature"]
+    cold, warm = library.load(vit), library.load(tmp_path / "warm")
+    pixels = torch.randn(2, 3, 8, 8)
+    expected = (cold(pixel_values=pixels).member_logits[0] / found["temperature"]).softmax(-1)
+    torch.testing.assert_close(warm(pixel_values=pixels).probabilities, expected)
+    args = ("--id-data", images, "--json", "-")
+    fitted = json.loads(hydractl("evaluate", f"a={vit}", *args, "--calib-data", held_out, "--temperature", "fit").out)[
+        "models"
+    ]["a"]
+    kept = json.loads(hydractl("evaluate", f"a={tmp_path / 'warm'}", *args).out)["models"]["a"]
+    assert kept["id"] == fitted["id"]
+    assert kept["temperature"]["value"] == fitted["temperature"]["value"]
+
+
+def test_it_says_what_changed_and_writes_the_same_bytes_again(
+    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
+) -> None:
+    result = hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "a")
+    assert result.out == f"{tmp_path / 'a'}\n"
+    assert "on 18 samples, 0.00 % of predictions changed" in result.err
+    hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert "exists already" in hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "a").err
+
+
+def test_an_evaluation_refuses_the_data_it_was_fitted_on(
+    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
+) -> None:
+    hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "warm")
+    hydractl("fuse", tmp_path / "warm", vit, "-o", tmp_path / "hydra")
+    for model in ("warm", "hydra"):
+        result = hydractl("evaluate", tmp_path / model, "--id-data", held_out)
+        assert result.code == 1
+        assert f"18 of 18 samples were used to make {model} (as calibration data)" in result.err

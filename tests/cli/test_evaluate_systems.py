@@ -1,0 +1,232 @@
+"""`hydractl evaluate` on Deep Ensembles, dropout, saved predictions, with temperature and interruptions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hydractl.evaluation import run
+from tests.cli.conftest import Command, save_images, save_vit
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
+
+
+@pytest.fixture(scope="session")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_images(tmp_path_factory.mktemp("data") / "held-out", count=6, seed=5)
+
+
+def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
+    result = hydractl("evaluate", *arguments, "--json", "-")
+    assert (result.code, result.err) == (0, "")
+    content: dict[str, Any] = json.loads(result.out)["models"]
+    return content
+
+
+def numbers(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: entry[key] for key in ("id", "ood", "ood_means", "selective")}
+
+
+def test_members_in_turn_equal_the_fused_file(
+    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, tmp_path: Path
+) -> None:
+    hydra = tmp_path / "hydra"
+    hydractl("fuse", vit, other, "--separate", "all", "-o", hydra)
+    data = ("--id-data", images, "--ood-data", f"far/n={noise}")
+    found = models(hydractl, f"DE={vit}+{other}", f"fused={hydra}", *data)
+    for key, value in found["DE"]["id"].items():
+        assert found["fused"]["id"][key] == pytest.approx(value, abs=1e-6), key
+    assert found["DE"]["ood"]["n"]["auroc"] == pytest.approx(found["fused"]["ood"]["n"]["auroc"], abs=1e-6)
+    assert found["DE"]["cost"]["members"] == 2
+    assert found["DE"]["cost"]["multiply_adds"] == found["fused"]["cost"]["multiply_adds"]
+    assert [network["reference"] for network in found["DE"]["networks"]] == [str(vit), str(other)]
+
+
+def test_an_ensemble_of_one_network_twice_is_that_network(
+    hydractl: Command, vit: Path, images: Path, noise: Path
+) -> None:
+    data = ("--id-data", images, "--ood-data", f"n={noise}")
+    found = models(hydractl, f"twice={vit}+{vit}", f"once={vit}", *data)
+    assert numbers(found["twice"]) == numbers(found["once"])
+
+
+def test_dropout_depends_on_the_seed_alone(hydractl: Command, vit: Path, images: Path) -> None:
+    system = f"mc={vit},mc-dropout=4,p=0.2"
+    first, second, other_seed = (
+        numbers(models(hydractl, system, "--id-data", images, "--batch-size", 5, "--seed", seed)["mc"])
+        for seed in (0, 0, 1)
+    )
+    assert first == second
+    assert first != other_seed
+    assert first["id"]["mutual_information"] > 0
+
+
+def test_dropout_needs_a_rate_from_somewhere(hydractl: Command, vit: Path, images: Path) -> None:
+    result = hydractl("evaluate", f"mc={vit},mc-dropout=4", "--id-data", images)
+    assert (result.code, "was trained without dropout" in result.err) == (2, True)
+
+
+def test_networks_of_other_classes_are_no_ensemble(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    labels = dict(enumerate(("cat", "dog", "yak")))
+    yak = save_vit(tmp_path / "yak", id2label=labels, label2id={label: i for i, label in labels.items()})
+    result = hydractl("evaluate", f"DE={vit}+{yak}", "--id-data", images)
+    assert result.code == 2
+    assert f"{vit} and {yak} have different classes" in result.err
+
+
+def test_saved_logits_score_as_the_model_did(
+    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, held_out: Path, tmp_path: Path
+) -> None:
+    data = ("--id-data", f"pets={images}", "--ood-data", f"far/n={noise}", "--calib-data", held_out)
+    fit = ("--temperature", "fit", "--conformal", "aps")
+    found = models(hydractl, f"DE={vit}+{other}", *data, *fit, "--save-logits", tmp_path / "saved", "--batch-size", 5)
+    again = models(hydractl, f"predictions:{tmp_path / 'saved' / 'DE'}", *fit)
+    joined = models(hydractl, vit, f"p=predictions:{tmp_path / 'saved' / 'DE'}", *data, *fit)
+    for entry in (again["DE"], joined["p"]):
+        assert numbers(entry) == numbers(found["DE"])
+        assert entry["temperature"] == found["DE"]["temperature"]
+        assert entry["conformal"] == found["DE"]["conformal"]
+        assert entry["cost"] == found["DE"]["cost"]
+    assert found["DE"]["temperature"]["nll_after"] < found["DE"]["temperature"]["nll_before"]
+
+
+def test_predictions_of_other_data_are_refused(
+    hydractl: Command, vit: Path, images: Path, held_out: Path, tmp_path: Path
+) -> None:
+    hydractl("evaluate", vit, "--id-data", images, "--save-logits", tmp_path)
+    result = hydractl("evaluate", vit, f"p=predictions:{tmp_path / 'vit'}", "--id-data", held_out)
+    assert result.code == 1
+    assert "has predictions for 12 samples of id, the data has 18" in result.err
+    result = hydractl("evaluate", f"p=predictions:{tmp_path / 'vit'}", "--id-data", images)
+    assert (result.code, "bring their sets along" in result.err) == (2, True)
+    assert "--id-data SOURCE is missing" in hydractl("evaluate", vit).err
+
+
+def test_a_temperature_leaves_the_argmax_of_one_network_and_sets_t(hydractl: Command, vit: Path, images: Path) -> None:
+    plain = models(hydractl, vit, "--id-data", images)["vit"]
+    soft = models(hydractl, vit, "--id-data", images, "--temperature", 3)["vit"]
+    assert soft["id"]["accuracy"] == plain["id"]["accuracy"]
+    assert soft["id"]["nll"] != plain["id"]["nll"]
+    assert soft["temperature"] == {"value": 3.0}
+
+
+def test_what_was_fitted_on_is_refused(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
+    result = hydractl("evaluate", vit, "--id-data", images, "--calib-data", images, "--temperature", "fit")
+    assert result.code == 1
+    assert "12 of 12 samples are in --calib-data" in result.err
+    for option in (("--temperature", "fit"), ("--conformal", "lac")):
+        result = hydractl("evaluate", vit, "--id-data", images, *option)
+        assert (result.code, "pass --calib-data" in result.err) == (2, True)
+    for bad in ("warm", "0", "-1", "nan"):
+        assert (
+            "expected fit or a positive number"
+            in hydractl("evaluate", vit, "--id-data", images, "--temperature", bad).err
+        )
+
+
+def test_prediction_sets_cover(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
+    arguments = (vit, "--id-data", images, "--calib-data", held_out, "--conformal", "lac")
+    found = models(hydractl, *arguments, "--coverage", "0.99")["vit"]["conformal"]
+    assert found == {"coverage": 1.0, "mean_size": 3.0}  # 18 samples promise 99 % only with every class
+    assert "acc %" in hydractl("evaluate", *arguments).out
+
+
+def test_an_interruption_keeps_what_was_finished(
+    hydractl: Command,
+    vit: Path,
+    other: Path,
+    images: Path,
+    noise: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = ("evaluate", vit, other, "--id-data", images, "--ood-data", f"n={noise}")
+    whole = json.loads(hydractl(*arguments, "--json", "-").out)
+    reduce, calls = run._reduce, []
+
+    def interrupted(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 4:  # the second system's second set
+            raise KeyboardInterrupt
+        return reduce(*args)
+
+    monkeypatch.setattr(run, "_reduce", interrupted)
+    saving = ("--save-logits", tmp_path / "logits")
+    result = hydractl(*arguments, *saving, "--json", tmp_path / "part.json")
+    assert (result.code, result.err) == (130, "interrupted\n")
+    part = json.loads((tmp_path / "part.json").read_text())
+    assert part["complete"] is False
+    assert part["models"] == {"vit": whole["models"]["vit"]}
+    assert "Interrupted: systems are missing." in result.out
+    monkeypatch.undo()
+    assert "exists already" in hydractl(*arguments, *saving).err
+    resumed = hydractl(*arguments, *saving, "--resume", "--json", "-")
+    assert json.loads(resumed.out) == whole
+
+
+def test_resuming_another_evaluation_is_refused(
+    hydractl: Command, vit: Path, other: Path, images: Path, tmp_path: Path
+) -> None:
+    saving = ("--save-logits", tmp_path, "--id-data", images)
+    hydractl("evaluate", f"m={vit}", *saving)
+    assert "is of another system" in hydractl("evaluate", f"m={other}", *saving, "--resume").err
+    assert "holds 12 samples, the data has 2" in hydractl("evaluate", f"m={vit}", *saving, "--resume", "--limit=2").err
+    assert "pass both" in hydractl("evaluate", f"m={vit}", "--id-data", images, "--resume").err
+
+
+def test_any_number_of_workers_and_batch_size(hydractl: Command, vit: Path, images: Path) -> None:
+    arguments = (vit, "--id-data", images, "--batch-size", 5)
+    none, two = (numbers(models(hydractl, *arguments, "--workers", workers)["vit"]) for workers in (0, 2))
+    assert none == two
+    other_size = models(hydractl, vit, "--id-data", images, "--batch-size", 4)["vit"]["id"]
+    assert other_size["nll"] == pytest.approx(none["id"]["nll"], abs=1e-6)
+
+
+def test_unreadable_images_fail_or_are_named_and_left_out(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    folder = save_images(tmp_path / "pets")
+    (folder / "dog" / "1.png").write_bytes(b"\x89PNG broken")
+    assert "1.png': repair or remove it" in hydractl("evaluate", vit, "--id-data", folder).err
+    result = hydractl("evaluate", vit, "--id-data", folder, "--skip-bad", "--json", "-")
+    assert json.loads(result.out)["models"]["vit"]["id"]["samples"] == 11
+    assert "1 samples left out" in result.err
+    assert "1.png" in result.err
+
+
+def test_styles_and_scores(hydractl: Command, vit: Path, other: Path, images: Path, noise: Path) -> None:
+    arguments = (f"DE={vit}+{other}", "--id-data", images, "--ood-data", f"n={noise}")
+    ours, energy, theirs = (
+        models(hydractl, *arguments, *options)["DE"]["ood"]["n"]["auroc"]
+        for options in ((), ("--ood-score", "energy"), ("--style", "openood"))
+    )
+    assert len({ours, energy, theirs}) > 1
+    result = hydractl("evaluate", *arguments, "--style", "openood", "--ood-score", "entropy")
+    assert (result.code, "OpenOOD has no score entropy" in result.err) == (1, True)
+
+
+def test_shifted_data_by_severity(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
+    shift = [f"--shift-data=fog/{severity}={source}" for severity, source in ((1, images), (5, held_out))]
+    found = models(hydractl, vit, "--id-data", images, *shift)["vit"]
+    assert found["shift"]["fog"].keys() == {"1", "5"}
+    for key, value in found["id"].items():
+        assert found["shift"]["fog"]["1"][key] == value
+    assert found["shift"]["fog"]["5"]["samples"] == 18
+    result = hydractl("evaluate", vit, "--id-data", images, "--shift-data", f"fog={images}")
+    assert (result.code, "NAME/SEVERITY=" in result.err) == (2, True)
+
+
+def test_saved_predictions_alone_are_measured_by_hand_values(hydractl: Command, tmp_path: Path) -> None:
+    (tmp_path / "ood").mkdir()
+    sure, unsure = np.log([0.9, 0.1]), np.log([0.6, 0.4])
+    np.savez(tmp_path / "id.npz", logits=np.array([sure, sure, sure, unsure]), labels=np.array([0, 0, 1, 0]))
+    np.savez(tmp_path / "ood" / "x.npz", logits=np.array([unsure, np.log([0.5, 0.5])]))
+    entry = models(hydractl, f"p=predictions:{tmp_path}")["p"]
+    assert entry["id"]["accuracy"] == 0.75
+    assert entry["ood"]["x"]["auroc"] == pytest.approx((3 + 4 + 0.5) / 8)
+    assert entry["cost"] is None

@@ -1,0 +1,144 @@
+"""Saved predictions: what is written comes back, whatever the order of batches; outside methods join as npz."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from hydractl.errors import ArtifactError, DataError, OutputError
+from hydractl.evaluation.predictions import read_predictions, saving
+from hydractl.evaluation.predictor import LogitBatch
+from hydractl.evaluation.run import predict_sets
+from hydractl.evaluation.sets import SetKey
+from hydractl.uncertainty.table import tabulate
+
+ID = SetKey("id", "id")
+
+
+def shuffled_batches(logits: torch.Tensor, labels: torch.Tensor) -> Iterator[LogitBatch]:
+    order = torch.randperm(logits.shape[1], generator=torch.Generator().manual_seed(0))
+    for positions in order.split(4):
+        yield LogitBatch(logits[:, positions], labels[positions], positions)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_batches_in_any_order_are_written_in_the_order_of_the_set(tmp_path: Path, dtype: torch.dtype) -> None:
+    logits, labels = torch.randn(3, 11, 5, dtype=dtype), torch.randint(5, (11,))
+    path = tmp_path / "a" / "id.safetensors"
+    with saving(path, 11, shuffled_batches(logits, labels), force=False) as batches:
+        assert sum(len(batch.positions) for batch in batches) == 11
+        assert not path.exists()  # until it is whole
+    written = load_file(path)
+    assert torch.equal(written["logits"], logits)
+    assert torch.equal(written["labels"], labels)
+    saved = read_predictions(tmp_path / "a")
+    (batch,) = saved.logits(ID)
+    assert torch.equal(batch.member_logits, logits)
+    with pytest.raises(OutputError, match="exists already"), saving(path, 11, iter(()), force=False):
+        pass
+
+
+def test_nothing_is_left_of_a_set_that_was_interrupted(tmp_path: Path) -> None:
+    logits, labels = torch.randn(2, 11, 5), torch.randint(5, (11,))
+    with (
+        pytest.raises(KeyboardInterrupt),
+        saving(tmp_path / "id.safetensors", 11, shuffled_batches(logits, labels), force=False) as batches,
+    ):
+        next(batches)
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_streamed_numbers_are_those_of_the_whole_set_to_the_bit(tmp_path: Path) -> None:
+    logits, labels = torch.randn(3, 300, 7), torch.randint(7, (300,))
+    with saving(tmp_path / "id.safetensors", 300, shuffled_batches(logits, labels), force=False) as batches:
+        for _ in batches:
+            pass
+    whole = tabulate(logits.numpy(), labels.numpy())
+    table = predict_sets(read_predictions(tmp_path), [ID]).tables[ID]
+    for name in ("msp", "entropy", "expected_entropy", "disagreement", "energy"):
+        assert np.array_equal(getattr(table, name), getattr(whole, name))
+    assert np.array_equal(table.labelled().nll, whole.labelled().nll)
+
+
+def test_an_outside_method_joins_with_npz_of_logits_or_probabilities(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    logits, labels = generator.normal(size=(2, 9, 4)).astype(np.float32), generator.integers(4, size=9)
+    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    for name, arrays in (("a", {"logits": logits}), ("b", {"probabilities": probabilities})):
+        (tmp_path / name / "ood" / "far").mkdir(parents=True)
+        np.savez(tmp_path / name / "id.npz", labels=labels, **arrays)
+        np.savez(tmp_path / name / "ood" / "far" / "noise.npz", **{key: array[0] for key, array in arrays.items()})
+    tables = []
+    for name in ("a", "b"):
+        saved = read_predictions(tmp_path / name)
+        assert list(saved.files) == [ID, SetKey("ood", "noise", "far")]
+        tables.append(predict_sets(saved, list(saved.files)).tables)
+    for key in tables[0]:
+        assert np.allclose(tables[0][key].msp, tables[1][key].msp, atol=1e-6)
+    assert np.allclose(tables[0][ID].msp, probabilities.mean(0).max(-1), atol=1e-6)
+
+
+def test_a_probability_of_zero_is_finite(tmp_path: Path) -> None:
+    np.savez(tmp_path / "id.npz", probabilities=np.eye(3), labels=np.array([0, 1, 0]))
+    table = predict_sets(read_predictions(tmp_path), [ID]).tables[ID]
+    assert np.isfinite(table.labelled().nll).all()
+    assert table.labelled().correct.tolist() == [True, True, False]
+
+
+def write(folder: Path, **arrays: np.ndarray) -> Path:
+    np.savez(folder / "id.npz", **arrays)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"labels": np.zeros(3, int)}, "expected `logits` or `probabilities`"),
+        ({"logits": np.zeros(3)}, "expected .members, samples, classes"),
+        ({"logits": np.zeros((3, 2))}, "holds no labels"),
+        ({"logits": np.zeros((3, 2)), "labels": np.zeros(2, int)}, "labels of shape"),
+        ({"logits": np.zeros((3, 2)), "labels": np.full(3, 7)}, "sample 0 has label 7"),
+        ({"logits": np.full((3, 2), np.inf), "labels": np.zeros(3, int)}, "expected finite numbers"),
+        ({"logits": np.zeros((3, 2), np.float16), "labels": np.zeros(3, int)}, "half precision"),
+        ({"logits": np.array([None, 1])}, "cannot be read as predictions"),
+    ],
+)
+def test_bad_files(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        predict_sets(read_predictions(write(tmp_path, **arrays)), [ID])
+
+
+def test_bf16_is_refused_too(tmp_path: Path) -> None:
+    save_file(
+        {"logits": torch.zeros(3, 2, dtype=torch.bfloat16), "labels": torch.zeros(3, dtype=torch.long)},
+        tmp_path / "id.safetensors",
+    )
+    with pytest.raises(DataError, match="float32 or float64"):
+        predict_sets(read_predictions(tmp_path), [ID])
+
+
+def test_bad_folders(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is no folder"):
+        read_predictions(tmp_path / "x")
+    with pytest.raises(DataError, match=r"holds no id\.safetensors"):
+        read_predictions(tmp_path)
+    write(tmp_path, logits=np.zeros((3, 2)))
+    (tmp_path / "predictions.json").write_text("{}")
+    with pytest.raises(ArtifactError, match="hydractl-predictions"):
+        read_predictions(tmp_path)
+    (tmp_path / "predictions.json").unlink()
+    (tmp_path / "id.safetensors").write_bytes(b"junk")
+    with pytest.raises(DataError, match="the same set"):
+        read_predictions(tmp_path)
+    (tmp_path / "id.npz").unlink()
+    with pytest.raises(DataError, match="cannot be read as predictions"):
+        predict_sets(read_predictions(tmp_path), [ID])
+    (tmp_path / "stray.npz").write_bytes(b"")
+    with pytest.raises(DataError, match="in no place"):
+        read_predictions(tmp_path)
