@@ -12,6 +12,7 @@ import typer
 from hydractl.cli import console
 from hydractl.cli.device import choose_device, choose_dtype
 from hydractl.cli.evaluation_data import DataOptions, open_evaluation_data
+from hydractl.cli.evaluation_output import ReportFolder, output_report
 from hydractl.cli.evaluation_systems import OpenSystem, Running, check_same_samples, modality_of, open_systems
 from hydractl.cli.options import (
     DEFAULT_BATCH_SIZE,
@@ -87,6 +88,7 @@ def evaluate(
     match_labels: MatchLabels = "name",
     skip_bad: SkipBad = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE|-", help="Write the report as JSON as well.")] = None,
+    report: ReportFolder = None,
     save_logits: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Save FOLDER/NAME for predictions:FOLDER/NAME.")
     ] = None,
@@ -114,9 +116,14 @@ def evaluate(
     from hydractl.evaluation.results import Settings
     from hydractl.evaluation.run import Conformal
     from hydractl.report.artifact import report_json
+    from hydractl.report.figures import check_plots
+    from hydractl.report.folder import refuse_existing_report
 
     if json is not None and str(json) != console.STDOUT:
         refuse_existing(json, force)
+    if report is not None:
+        refuse_existing_report(report, force)
+        check_plots()
     if resume and save_logits is None:
         raise OptionError("--resume takes up what --save-logits FOLDER has saved: pass both")
     settings = Settings(
@@ -135,13 +142,13 @@ def evaluate(
     entries: dict[str, dict[str, Any]] = {}
     try:
         for system in opened:
-            entries[system.spec.name] = _evaluate(system, data, running, saving, settings, quiet)
+            entries[system.spec.name] = _evaluate(system, data, running, saving, settings, report is not None, quiet)
     finally:
         # An interruption keeps what was finished before it.
         if entries:
             options = {"batch_size": batch_size, "limit": limit, "dtype": dtype, **settings.to_json()}
-            report = report_json(entries, _data_json(opened, data), options, len(entries) == len(opened))
-            _output(report, json, force)
+            content = report_json(entries, _data_json(opened, data), options, len(entries) == len(opened))
+            output_report(content, json, report, force, quiet)
 
 
 class Saving(NamedTuple):
@@ -158,9 +165,11 @@ def _evaluate(
     running: Running,
     saving: Saving,
     settings: Settings,
+    curves: bool,
     quiet: bool,
 ) -> dict[str, Any]:
     """The entry of one system in the report; its weights are let go on return."""
+    from hydractl.evaluation.curves import curves_json
     from hydractl.evaluation.results import measure
     from hydractl.evaluation.run import predict_sets
 
@@ -172,7 +181,8 @@ def _evaluate(
         return console.progress(f"{system.spec.name}: {key.path}", predictor.samples(key), quiet)
 
     predictions = predict_sets(predictor, keys, settings.temperature, settings.conformal, watch)
-    return {**description, **measure(predictions, predictor.cost, settings).to_json()}
+    entry = {**description, **measure(predictions, predictor.cost, settings).to_json()}
+    return {**entry, "curves": curves_json(predictions, settings)} if curves else entry
 
 
 def _predictor(
@@ -245,12 +255,3 @@ def _data_json(opened: Sequence[OpenSystem], data: EvaluationData | None) -> dic
         else:
             single[key.role] = {"name": key.name, "samples": samples}
     return {**single, **listed}
-
-
-def _output(report: Mapping[str, Any], json: Path | None, force: bool) -> None:
-    from hydractl.report.table import print_results
-
-    if json is not None:
-        console.write_json(json, report, force)
-    if str(json) != console.STDOUT:
-        print_results(report, console.stdout_console())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from hydractl.artifacts import read_artifact
@@ -11,6 +12,7 @@ from hydractl.errors import ArtifactError
 
 FORMAT = "hydractl-report"
 VERSION = 1
+DEFINING = ("ood_score", "style")
 
 
 def report_json(
@@ -49,3 +51,37 @@ def read_report(source: str) -> dict[str, Any]:
         if not isinstance(entry, dict) or not all(isinstance(entry.get(key), dict) for key in ("id", "ood")):
             raise ArtifactError(f"{source}: {name} has no numbers under 'id' and 'ood': write the report again")
     return content
+
+
+def join_reports(reports: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
+    """One report with the systems of all, and what a reader should know of how they differ.
+
+    Args:
+        reports: by what messages call them, at least one.
+
+    Raises:
+        ArtifactError: two reports define their numbers differently.
+    """
+    (first_name, first), *others = reports.items()
+    models: dict[str, Any] = {}
+    notes: list[str] = []
+    for name, report in reports.items():
+        for system, entry in report["models"].items():
+            taken = system in models and models[system] != entry
+            models[f"{system} ({_stem(name)})" if taken else system] = entry
+    for name, report in others:
+        for key in DEFINING:
+            ours, theirs = (one.get("options", {}).get(key) for one in (first, report))
+            if ours != theirs:
+                raise ArtifactError(f"{name}: {key} is {theirs}, in {first_name} {ours}: evaluate again by one of them")
+        if report.get("data") != first.get("data"):
+            notes.append(f"{name} and {first_name} are not of the same data: compare with care")
+    complete = all(report.get("complete", True) for report in reports.values())
+    joined = {**first, "models": models, "complete": complete}
+    joined.pop("command", None)
+    return joined, notes
+
+
+def _stem(name: str) -> str:
+    path = Path(name)
+    return path.parent.name if path.name == "report.json" and path.parent.name else path.stem

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Entry = Mapping[str, Any]
-GROUP_MEANS = ("all", "near", "far")
+GROUP_MEANS = ("near", "far", "all")
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,21 @@ class Column:
 
     def value(self, entry: Entry) -> float | None:
         """The number in a system's entry; None where it has none."""
-        found: Any = entry
-        for key in self.path:
-            found = found.get(key) if isinstance(found, Mapping) else None
+        found = _at(entry, self.path)
         return found if isinstance(found, int | float) else None
+
+    def interval(self, entry: Entry) -> str | None:
+        """The interval of the number as people read it; None where none was computed."""
+        found = _at(entry.get("intervals"), self.path)
+        return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
+
+    def difference(self, entry: Entry) -> str | None:
+        """The difference to the first system with its interval; None where none was computed."""
+        found = _at(entry.get("difference"), self.path)
+        if found is None:
+            return None
+        value, low, high = (self.show(number) for number in (found["value"], *found["interval"]))
+        return f"{value if value.startswith('-') else '+' + value} ({low} to {high})"
 
     def text(self, entry: Entry) -> str:
         """The number as people read it, with the standard deviation over seeds where there are several."""
@@ -52,6 +63,12 @@ class Column:
         """Whether this entry shows the winning value."""
         value = self.value(entry)
         return value is not None and best is not None and self.show(value) == self.show(best)
+
+
+def _at(entry: Any, path: Sequence[str]) -> Any:
+    for key in path:
+        entry = entry.get(key) if isinstance(entry, Mapping) else None
+    return entry
 
 
 @dataclass(frozen=True)
@@ -110,15 +127,27 @@ def _ood_groups(entries: Sequence[Entry], full: bool) -> Iterator[ColumnGroup]:
     for entry in entries:
         for name, result in entry["ood"].items():
             sets.setdefault(name, result)
-    for group in GROUP_MEANS:
-        # The mean over a single set repeats it.
-        if sum(group in (result.get("group"), "all") for result in sets.values()) > 1:
-            yield ColumnGroup(f"mean of {group}", _detection(("ood_means", group), full))
+    for group in telling_means(sets):
+        yield ColumnGroup(f"mean of {group}", _detection(("ood_means", group), full))
     for name, result in sets.items():
         title = f"{result['group']}/{name}" if result.get("group") else name
         # Average precision means nothing without the share of OOD samples, which a blind detector would score.
         share = f" ({100 * result['ood_share']:.0f} % OOD)" if full else ""
         yield ColumnGroup(title + share, _detection(("ood", name), full))
+
+
+def telling_means(sets: Mapping[str, Entry]) -> list[str]:
+    """The means that repeat neither a single set nor one another.
+
+    Args:
+        sets: the entries of OOD sets by name.
+    """
+    by_sets: dict[tuple[str, ...], str] = {}
+    for group in GROUP_MEANS:
+        members = tuple(name for name, entry in sets.items() if group in (entry.get("group"), "all"))
+        if len(members) > 1:
+            by_sets.setdefault(members, group)
+    return list(by_sets.values())
 
 
 def _detection(path: tuple[str, ...], full: bool) -> list[Column]:

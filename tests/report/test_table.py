@@ -73,3 +73,10 @@ def test_counts_are_read_easily() -> None:
 def test_diversity_is_shown_where_there_are_members_to_differ() -> None:
     assert "disagr." not in printed({"a": result(0.5)}, 1000)
     assert printed({"a": result(0.5), "b": result(0.5, members=2)}, 1000).count("disagr.") == 1
+
+
+def test_a_mean_is_shown_where_it_says_something_new() -> None:
+    text = printed({"a": result(0.5)}, 1000)  # two sets, both far
+    assert "mean of far" in text
+    assert "mean of all" not in text
+    assert "mean of near" not in text

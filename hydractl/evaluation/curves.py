@@ -1,0 +1,79 @@
+"""The curves behind the numbers of one system, thin enough to draw and to keep in a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hydractl.evaluation.results import Settings, id_predictions
+from hydractl.evaluation.run import Predictions
+from hydractl.uncertainty.calibration import reliability_diagram
+from hydractl.uncertainty.checks import FloatArray
+from hydractl.uncertainty.ood_detection import roc_curve
+from hydractl.uncertainty.selective import risk_coverage
+from hydractl.uncertainty.styles import styled_ood_scores
+
+POINTS = 200  # of a curve: more cannot be seen
+BINS = 40  # of a histogram of scores
+DIGITS = 5
+
+
+def curves_json(predictions: Predictions, settings: Settings) -> dict[str, Any]:
+    """Reliability diagram, risk-coverage and ROC curves and score histograms, as plain JSON; None is an empty bin."""
+    table = id_predictions(predictions)
+    correct = table.labelled().correct
+    reliability = reliability_diagram(table.msp, correct)
+    risk = risk_coverage(table.msp, correct)
+    kept = _thinned(risk.coverage)
+    inside = styled_ood_scores(table, settings.score, settings.style)
+    outside = {
+        key.name: styled_ood_scores(other, settings.score, settings.style)
+        for key, other in predictions.tables.items()
+        if key.role == "ood"
+    }
+    return {
+        "reliability": {
+            "edges": _rounded(reliability.edges),
+            "counts": reliability.counts.tolist(),
+            "confidence": _rounded(reliability.confidence),
+            "accuracy": _rounded(reliability.accuracy),
+        },
+        "risk_coverage": {"coverage": _rounded(risk.coverage[kept]), "risk": _rounded(risk.risk[kept])},
+        "roc": {name: _roc(inside, scores) for name, scores in outside.items()},
+        "scores": _histograms(inside, outside),
+    }
+
+
+def _roc(inside: FloatArray, outside: FloatArray) -> dict[str, list[float | None]]:
+    curve = roc_curve(inside, outside)
+    # Evenly along the curve, which is steep at one end and flat at the other.
+    kept = _thinned((curve.false_positive_rate + curve.true_positive_rate) / 2)
+    return {
+        "false_positive_rate": _rounded(curve.false_positive_rate[kept]),
+        "true_positive_rate": _rounded(curve.true_positive_rate[kept]),
+    }
+
+
+def _thinned(ascending: FloatArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    places = np.searchsorted(ascending, np.linspace(ascending[0], ascending[-1], POINTS))
+    return np.unique(np.concatenate([[0], places, [len(ascending) - 1]]))
+
+
+def _histograms(inside: FloatArray, outside: dict[str, FloatArray]) -> dict[str, Any]:
+    everything = np.concatenate([inside, *outside.values()])
+    low, high = float(everything.min()), float(everything.max())
+    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+
+    def shares(scores: FloatArray) -> list[float | None]:
+        return _rounded(np.histogram(scores, edges)[0] / len(scores))
+
+    return {
+        "edges": _rounded(edges),
+        "id": shares(inside),
+        "ood": {name: shares(scores) for name, scores in outside.items()},
+    }
+
+
+def _rounded(values: FloatArray) -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value), DIGITS) for value in values]

@@ -1,0 +1,207 @@
+"""The pictures of a report, drawn from its JSON alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from hydractl.errors import OptionError
+from hydractl.report.columns import Entry, telling_means
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2", "#9c6b4e", "#ff8ab7", "#97bbf5", "#9498a0")
+WIDE = 4  # panels in a row
+STYLE: Any = {
+    "svg.hashsalt": "hydractl",
+    "svg.fonttype": "none",  # text stays text: it can be selected, and the file is small
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e8e8e8",
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+}
+
+
+def check_plots() -> None:
+    """Nothing, if pictures can be drawn: called before long work starts.
+
+    Raises:
+        OptionError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise OptionError("reports draw with matplotlib, which is missing: pip install 'hydractl[plots]'") from error
+
+
+def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
+    """The pictures by file name, each with a title in words under `TITLES`; only those there are numbers for."""
+    import matplotlib as mpl
+
+    models: Mapping[str, Entry] = report["models"]
+    with_curves = {name: entry["curves"] for name, entry in models.items() if entry.get("curves")}
+    drawn: dict[str, Figure] = {}
+    with mpl.rc_context(STYLE):
+        if with_curves:
+            drawn["reliability"] = _reliability(with_curves)
+            drawn["risk-coverage"] = _risk_coverage(with_curves)
+        if any(curves["roc"] for curves in with_curves.values()):
+            drawn["roc"] = _roc(with_curves)
+            drawn["scores"] = _scores(with_curves)
+        if (pictured := _cost(models)) is not None:
+            drawn["cost"] = pictured
+        if any(entry.get("shift") for entry in models.values()):
+            drawn["shift"] = _shift(models)
+    return drawn
+
+
+TITLES = {
+    "cost": "What detection costs: mean AUROC against multiply-adds; the area of a dot is its parameters",
+    "roc": "ROC curves, OOD positive",
+    "scores": "OOD scores of ID and OOD samples (higher = more OOD)",
+    "reliability": "Reliability: accuracy of each bin of confidence; grey bars are the share of samples",
+    "risk-coverage": "Risk against coverage: error rate of the most confident samples",
+    "shift": "Accuracy and calibration under shift",
+}
+
+
+def svg(figure: Figure) -> str:
+    """A picture as SVG, the same bytes for the same numbers."""
+    import matplotlib as mpl
+
+    out = BytesIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    return out.getvalue().decode()
+
+
+def png(figure: Figure) -> bytes:
+    """A picture as PNG at 150 dots per inch."""
+    out = BytesIO()
+    figure.savefig(out, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None})
+    return out.getvalue()
+
+
+def _panels(count: int, width: float = 3.0, height: float = 2.8) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    columns = min(count, WIDE)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
+    return figure, axes
+
+
+def _color(place: int) -> str:
+    return COLORS[place % len(COLORS)]
+
+
+def _reliability(curves: Mapping[str, Any]) -> Figure:
+    figure, panels = _panels(len(curves))
+    for place, (axes, (name, entry)) in enumerate(zip(panels, curves.items(), strict=True)):
+        found = entry["reliability"]
+        edges, total = found["edges"], sum(found["counts"])
+        widths = [right - left for left, right in pairwise(edges)]
+        axes.bar(edges[:-1], [n / total for n in found["counts"]], widths, align="edge", color="#dddddd")
+        points = [(c, a) for c, a in zip(found["confidence"], found["accuracy"], strict=True) if c is not None]
+        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
+        axes.plot(*zip(*points, strict=True), color=_color(place), marker="o", markersize=4)
+        axes.set(title=name, xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+    return figure
+
+
+def _risk_coverage(curves: Mapping[str, Any]) -> Figure:
+    figure, (axes,) = _panels(1, 6.0, 3.4)
+    for place, (name, entry) in enumerate(curves.items()):
+        found = entry["risk_coverage"]
+        axes.plot(found["coverage"], found["risk"], color=_color(place), label=name)
+    axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def _roc(curves: Mapping[str, Any]) -> Figure:
+    sets = _set_names(curves, "roc")
+    figure, panels = _panels(len(sets))
+    for axes, name in zip(panels, sets, strict=True):
+        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
+        for place, (system, entry) in enumerate(curves.items()):
+            if name in entry["roc"]:
+                found = entry["roc"][name]
+                axes.plot(found["false_positive_rate"], found["true_positive_rate"], color=_color(place), label=system)
+        axes.set(title=name, xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
+    panels[0].legend(loc="lower right", fontsize=8)
+    return figure
+
+
+def _scores(curves: Mapping[str, Any]) -> Figure:
+    figure, panels = _panels(len(curves))
+    sets = _set_names(curves, "roc")
+    for axes, (system, entry) in zip(panels, curves.items(), strict=True):
+        found = entry["scores"]
+        axes.stairs(found["id"], found["edges"], fill=True, color="#cccccc", label="ID")
+        for place, name in enumerate(sets):
+            if name in found["ood"]:
+                axes.stairs(found["ood"][name], found["edges"], color=_color(place), label=name, linewidth=1.3)
+        axes.set(title=system, xlabel="score", ylabel="share of samples")
+    panels[0].legend(loc="upper left", fontsize=8)
+    return figure
+
+
+def _set_names(curves: Mapping[str, Any], kind: str) -> list[str]:
+    return list(dict.fromkeys(name for entry in curves.values() for name in entry[kind]))
+
+
+def _cost(models: Mapping[str, Entry]) -> Figure | None:
+    points = []
+    for name, entry in models.items():
+        # Of several means the one over all sets, which comes last; of one set its own number.
+        means = telling_means(entry["ood"])
+        single = next(iter(entry["ood"].values()), None)
+        found = entry["ood_means"][means[-1]] if means else single
+        if found and entry.get("cost"):
+            points.append((name, entry["cost"], 100 * found["auroc"]))
+    if len(points) < 2:
+        return None
+    figure, (axes,) = _panels(1, 6.0, 3.4)
+    largest = max(cost["parameters"] for _, cost, _ in points)
+    for place, (name, cost, auroc) in enumerate(points):
+        area = 40 + 360 * cost["parameters"] / largest
+        axes.scatter(cost["multiply_adds"], auroc, s=area, color=_color(place), alpha=0.75, linewidths=0)
+        axes.annotate(name, (cost["multiply_adds"], auroc), textcoords="offset points", xytext=(10, 4), fontsize=8)
+    axes.set(xlabel="multiply-adds for one sample", ylabel="AUROC, mean over sets (%)")
+    axes.margins(x=0.2, y=0.25)
+    return figure
+
+
+def _shift(models: Mapping[str, Entry]) -> Figure:
+    kinds = list(dict.fromkeys(kind for entry in models.values() for kind in entry.get("shift") or {}))
+    figure, panels = _panels(2 * len(kinds) if len(kinds) > 1 else 2)
+    for row, (metric, label) in enumerate((("accuracy", "accuracy (%)"), ("ece", "ECE (%)"))):
+        for column, kind in enumerate(kinds):
+            axes = panels[row * len(kinds) + column]
+            _shift_lines(axes, models, kind, metric)
+            axes.set(title=kind, xlabel="severity", ylabel=label)
+    panels[0].legend(fontsize=8)
+    return figure
+
+
+def _shift_lines(axes: Axes, models: Mapping[str, Entry], kind: str, metric: str) -> None:
+    for place, (name, entry) in enumerate(models.items()):
+        by_severity = (entry.get("shift") or {}).get(kind)
+        if by_severity:
+            severities: Sequence[int] = sorted(int(severity) for severity in by_severity)
+            # Severity 0 is the data as it is.
+            values = [entry["id"][metric], *(by_severity[str(severity)][metric] for severity in severities)]
+            axes.plot([0, *severities], [100 * v for v in values], color=_color(place), marker="o", ms=3, label=name)
+            axes.set_xticks([0, *severities])

@@ -1,0 +1,76 @@
+"""The report as one HTML page that needs no network and no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups
+from hydractl.report.definitions import DEFINITIONS, caption
+from hydractl.report.figures import TITLES
+
+
+def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
+    """The page.
+
+    Args:
+        report: in its JSON form.
+        pictures: SVG by name, as in `TITLES`.
+    """
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
+    models: Mapping[str, Entry] = report["models"]
+    rows = list(models.values())
+    return template.render(
+        report=report,
+        models=models,
+        tables=[
+            ("results", "Results", [_table(group, rows) for group in column_groups(rows, full=False)]),
+            ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
+        ],
+        caption=list(caption(report)),
+        pictures=[(TITLES[name], pictures[name]) for name in TITLES if name in pictures],
+        maps=list(_head_maps(models)),
+        definitions=DEFINITIONS,
+        first=next(iter(models)),
+    )
+
+
+def _table(group: ColumnGroup, rows: list[Entry]) -> dict[str, Any]:
+    return {
+        "title": group.title,
+        "columns": [{"name": column.name, "cells": _cells(column, rows)} for column in group.columns],
+    }
+
+
+def _cells(column: Column, rows: list[Entry]) -> list[dict[str, Any]]:
+    best = column.best(rows)
+    return [
+        {
+            "text": column.text(row),
+            "value": "" if (value := column.value(row)) is None else repr(value),
+            "best": column.is_best(row, best),
+            "interval": column.interval(row),
+            "difference": column.difference(row),
+        }
+        for row in rows
+    ]
+
+
+def _head_maps(models: Mapping[str, Entry]) -> Iterator[dict[str, Any]]:
+    """Which heads each member of each system keeps, for systems that lack some."""
+    for system, entry in models.items():
+        for network in entry.get("networks", []):
+            for tower, heads in network["heads"].items():
+                layers, of = heads["kept"], heads["of"]
+                members = len(layers[0]) if layers else 0
+                if any(len(kept) < of for layer in layers for kept in layer):
+                    yield {
+                        "title": f"{system}, {tower} tower",
+                        "heads": of,
+                        "layers": len(layers),
+                        "members": [[set(layer[member]) for layer in layers] for member in range(members)],
+                    }

@@ -1,0 +1,115 @@
+"""`--report FOLDER` and `hydractl report`: a page that needs nothing else, and tables of several reports."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, save_vit
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
+
+
+def test_a_report_is_a_page_and_every_part_of_it_as_a_file(
+    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, tmp_path: Path
+) -> None:
+    hydractl("prune", vit, "--method=random", "--budget=3", "-o", tmp_path / "m1")
+    data = ("--id-data", images, "--ood-data", f"far/n={noise}", "--shift-data", f"fog/2={images}")
+    folder = tmp_path / "report"
+    result = hydractl("evaluate", f"<b>={vit}", f"m1={tmp_path / 'm1'}", *data, "--report", folder)
+    assert (result.code, result.err) == (0, f"report: {folder / 'index.html'}\n")
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    pictures = {
+        f"figures/{name}.{kind}"
+        for name in ("cost", "reliability", "risk-coverage", "roc", "scores", "shift")
+        for kind in ("svg", "png")
+    }
+    assert names == {"index.html", "report.json", "table.md", "table.tex", *pictures}
+    page = (folder / "index.html").read_text()
+    assert not re.search(r'(src|href)="(?!#)', re.sub(r'xlink:href="#[^"]*"', "", page))
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert page.count("<svg") >= 7  # six pictures and a head map
+    assert f"hydractl evaluate &#39;&lt;b&gt;={vit}&#39;" in page
+    assert "$\\pm$" not in (folder / "table.tex").read_text()
+    assert r"acc \%" in (folder / "table.tex").read_text()
+    assert "far/n (29 % OOD) AUPR-out %" in (folder / "table.md").read_text()
+    kept = json.loads((folder / "report.json").read_text())
+    assert kept["models"]["m1"]["curves"]["roc"]["n"]["true_positive_rate"][-1] == 1
+    assert sum(kept["models"]["m1"]["curves"]["scores"]["id"]) == pytest.approx(1, abs=1e-3)
+    assert "holds a report already" in hydractl("evaluate", vit, *data, "--report", folder).err
+
+
+def test_the_same_evaluation_writes_the_same_bytes(
+    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        hydractl("evaluate", vit, "--id-data", images, "--ood-data", f"n={noise}", "--report", "r")
+    for path in (tmp_path / "a").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes(), path.name
+
+
+def test_several_reports_make_one_table(
+    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, tmp_path: Path
+) -> None:
+    data = ("--id-data", images, "--ood-data", f"far/n={noise}")
+    for name, model in (("one", vit), ("two", other)):
+        hydractl("evaluate", f"m={model}", f"{name}={model}", *data, "--json", tmp_path / f"{name}.json")
+    files = (tmp_path / "one.json", tmp_path / "two.json")
+    result = hydractl("report", *files, "--json", tmp_path / "joined.json", "-o", tmp_path / "page")
+    assert result.code == 0
+    joined = json.loads((tmp_path / "joined.json").read_text())
+    assert list(joined["models"]) == ["m", "one", "m (two)", "two"]
+    for name in joined["models"]:
+        assert f"\n{name} " in result.out
+    assert (tmp_path / "page" / "figures" / "cost.svg").exists()
+    assert not (tmp_path / "page" / "figures" / "roc.svg").exists()
+    piped = hydractl("report", "-", stdin=files[0].read_bytes())
+    assert piped.out in hydractl("report", files[0]).out
+
+
+def test_reports_of_other_data_are_joined_with_a_word_and_of_other_definitions_not(
+    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path
+) -> None:
+    for name, more in (("a", ()), ("b", ("--ood-data", noise)), ("c", ("--ood-score", "energy"))):
+        hydractl("evaluate", f"{name}={vit}", "--id-data", images, *more, "--json", tmp_path / name)
+    result = hydractl("report", tmp_path / "a", tmp_path / "b")
+    assert result.code == 0
+    assert "are not of the same data" in result.err
+    result = hydractl("report", tmp_path / "a", tmp_path / "c")
+    assert (result.code, "ood_score is energy, in" in result.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is not JSON"),
+        ('{"format": "hydractl-circuit", "version": 1}', "expected 'hydractl-report'"),
+        ('{"format": "hydractl-report", "version": 9}', "version is 9"),
+        ('{"format": "hydractl-report", "version": 1}', "holds no models"),
+        ('{"format": "hydractl-report", "version": 1, "models": {"m": {}}}', "m has no numbers"),
+    ],
+)
+def test_bad_reports(hydractl: Command, tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "r.json").write_text(content)
+    result = hydractl("report", tmp_path / "r.json")
+    assert (result.code, result.out) == (1, "")
+    assert message in result.err
+
+
+def test_without_matplotlib_it_says_how_to_get_it_before_the_work(
+    hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = hydractl("evaluate", vit, "--id-data", images, "--report", tmp_path / "r")
+    assert (result.code, "pip install 'hydractl[plots]'" in result.err) == (2, True)
+    assert result.out == ""
