@@ -80,7 +80,7 @@ def calibrate(
     columns = Columns(image_column, text_column, label_column)
     options = DataOptions(data, [], None, [], columns, limit, skip_bad, match_labels)
     opened = open_evaluation_data(options, modality, quiet)
-    running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, 0, classes, template)
+    running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, 0, classes, template, quiet)
     networks = system.load(opened, running)
     with console.progress("calibrate", opened.size, quiet) as advance:
         found = fit(networks, next(iter(opened.sets)), advance)

@@ -37,6 +37,7 @@ from hydractl.cli.options import (
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
+    from hydractl.evaluation.certainty import Measured
     from hydractl.evaluation.predictor import Predictor
     from hydractl.evaluation.results import Settings
     from hydractl.evaluation.sets import EvaluationData, SetKey
@@ -79,6 +80,12 @@ def evaluate(
         Literal["lac", "aps"] | None, typer.Option(help="Measure prediction sets fitted on --calib-data.")
     ] = None,
     coverage: Annotated[float, typer.Option(help="Share of prediction sets that shall hold the right class.")] = 0.9,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, metavar="R", help="Resample R times for 95 % intervals and paired differences.")
+    ] = 0,
+    seeds: Annotated[
+        bool, typer.Option("--seeds", help="Systems of one NAME are seeds of one system: mean and deviation.")
+    ] = False,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -113,6 +120,7 @@ def evaluate(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.columns import Columns
+    from hydractl.evaluation.certainty import assemble
     from hydractl.evaluation.results import Settings
     from hydractl.evaluation.run import Conformal
     from hydractl.report.artifact import report_json
@@ -129,26 +137,44 @@ def evaluate(
     settings = Settings(
         ood_score, style, _temperature(temperature), None if conformal is None else Conformal(conformal, coverage)
     )
-    running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, seed, classes, template)
+    running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, seed, classes, template, quiet)
     asked = None
     if id_data is not None:
         columns = Columns(image_column, text_column, label_column)
         asked = DataOptions(
             id_data, ood_data or [], calib_data, shift_data or [], columns, limit, skip_bad, match_labels
         )
-    opened = open_systems(systems, seeds=False)
+    opened = open_systems(systems, seeds)
     data = _open_data(opened, asked, quiet)
     saving = Saving(save_logits, resume, force)
-    entries: dict[str, dict[str, Any]] = {}
+    measured: list[Measured] = []
     try:
         for system in opened:
-            entries[system.spec.name] = _evaluate(system, data, running, saving, settings, report is not None, quiet)
+            asked_for = Asked(settings, bootstrap, seed, report is not None)
+            measured.append(_evaluate(system, data, running, saving, asked_for))
     finally:
         # An interruption keeps what was finished before it.
-        if entries:
-            options = {"batch_size": batch_size, "limit": limit, "dtype": dtype, **settings.to_json()}
-            content = report_json(entries, _data_json(opened, data), options, len(entries) == len(opened))
+        if measured:
+            options = {
+                "batch_size": batch_size,
+                "limit": limit,
+                "dtype": dtype,
+                **settings.to_json(),
+                "bootstrap": bootstrap or None,
+                "seed": seed if bootstrap or any(system.spec.dropout for system in opened) else None,
+            }
+            complete = len(measured) == len(opened)
+            content = report_json(assemble(measured), _data_json(opened, data), options, complete)
             output_report(content, json, report, force, quiet)
+
+
+class Asked(NamedTuple):
+    """What is wanted of each system."""
+
+    settings: Settings
+    bootstrap: int
+    seed: int
+    curves: bool
 
 
 class Saving(NamedTuple):
@@ -160,29 +186,28 @@ class Saving(NamedTuple):
 
 
 def _evaluate(
-    system: OpenSystem,
-    data: EvaluationData | None,
-    running: Running,
-    saving: Saving,
-    settings: Settings,
-    curves: bool,
-    quiet: bool,
-) -> dict[str, Any]:
-    """The entry of one system in the report; its weights are let go on return."""
+    system: OpenSystem, data: EvaluationData | None, running: Running, saving: Saving, asked: Asked
+) -> Measured:
+    """The numbers of one system; its weights are let go on return."""
+    from hydractl.evaluation.certainty import Measured, resample
     from hydractl.evaluation.curves import curves_json
     from hydractl.evaluation.results import measure
     from hydractl.evaluation.run import predict_sets
 
+    name, settings = system.spec.name, asked.settings
     description = system.describe()
     predictor = _predictor(system, data, running, saving, description)
     keys = list(system.saved.files if data is None and system.saved else data.sets if data else ())
 
     def watch(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
-        return console.progress(f"{system.spec.name}: {key.path}", predictor.samples(key), quiet)
+        return console.progress(f"{name}: {key.path}", predictor.samples(key), running.quiet)
 
     predictions = predict_sets(predictor, keys, settings.temperature, settings.conformal, watch)
     entry = {**description, **measure(predictions, predictor.cost, settings).to_json()}
-    return {**entry, "curves": curves_json(predictions, settings)} if curves else entry
+    if asked.curves:
+        entry["curves"] = curves_json(predictions, settings)
+    drawn = resample(predictions, settings, asked.bootstrap, asked.seed) if asked.bootstrap else None
+    return Measured(name, entry, drawn)
 
 
 def _predictor(
@@ -242,16 +267,17 @@ def _temperature(text: str | None) -> float | Literal["fit"] | None:
 
 
 def _data_json(opened: Sequence[OpenSystem], data: EvaluationData | None) -> dict[str, Any]:
+    """Names, sizes and columns of the sets, by what they are for."""
+    described: dict[SetKey, dict[str, Any]] = {}
     if data is None:
         saved = next(system.saved for system in opened if system.saved is not None)
-        sizes = {key: saved.samples(key) for key in saved.files}
+        described = {key: {"name": key.name, "samples": saved.samples(key)} for key in saved.files}
     else:
-        sizes = {key: len(samples) for key, samples in data.sets.items()}
-    listed: dict[str, dict[str, int]] = {"ood": {}, "shift": {}}
-    single: dict[str, Any] = {}
-    for key, samples in sizes.items():
-        if key.role in listed:
-            listed[key.role]["/".join(str(part) for part in (key.name, key.severity) if part is not None)] = samples
-        else:
-            single[key.role] = {"name": key.name, "samples": samples}
-    return {**single, **listed}
+        for key, samples in data.sets.items():
+            columns = samples.chosen_columns
+            listed = {"columns": list(columns.inputs)} if columns else {}
+            described[key] = {"name": samples.name, "samples": len(samples), **listed}
+    single = {str(key.role): entry for key, entry in described.items() if key.role in ("id", "calibration")}
+    ood = {key.name: entry for key, entry in described.items() if key.role == "ood"}
+    shift = {f"{key.name}/{key.severity}": entry for key, entry in described.items() if key.role == "shift"}
+    return {**single, "ood": ood, "shift": shift}

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydractl.cli import console
 from hydractl.cli.classes import set_classes
 from hydractl.errors import DataError, OptionError
 
@@ -34,6 +35,7 @@ class Running:
     seed: int
     classes: Path | None
     template: str
+    quiet: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,7 @@ class OpenSystem:
             self.spec.dropout,
             running.seed,
             running.workers,
+            lambda text: console.note(f"note: {self.spec.name}: {text}", running.quiet),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -58,6 +58,7 @@ class Networks:
     dropout: Dropout | None = None
     seed: int = 0
     workers: int = 0
+    on_note: Callable[[str], None] | None = None  # told what a reader of the numbers should know
 
     @property
     def temperature(self) -> float:
@@ -80,7 +81,11 @@ class Networks:
 
     def logits(self, key: SetKey) -> Iterator[LogitBatch]:
         samples = self._labelled(self.data.sets[key]) if key.has_labels else self.data.sets[key]
-        for batch in make_batches(samples, self.preprocessor, self.batch_size, workers=self.workers):
+        batches = make_batches(samples, self.preprocessor, self.batch_size, workers=self.workers)
+        if batches.truncated and self.on_note is not None:
+            counted = f"{batches.truncated} of {len(samples)} texts"
+            self.on_note(f"{samples.name}: {counted} are too long for the model and lost their end")
+        for batch in batches:
             logits = [part for model in self.models for part in self._passes(model, batch, key)]
             yield LogitBatch(torch.cat(logits), batch.labels if key.has_labels else None, batch.positions)
 

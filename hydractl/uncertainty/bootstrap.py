@@ -1,6 +1,6 @@
 """Certainty about the numbers: seeded percentile bootstrap over samples, paired across systems by seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
@@ -153,6 +153,42 @@ def ood_replicates(
 
     values = bootstrap(resampled, [id_ranks.size, ood_ranks.size], replicates, seed)
     return _by_field(OodMetrics, values)
+
+
+def sets_replicates(
+    id_scores: NDArray[np.floating],
+    ood_scores: Mapping[str, NDArray[np.floating]],
+    replicates: int = 1000,
+    seed: int = 0,
+) -> dict[str, dict[str, FloatArray]]:
+    """As `ood_replicates` for several OOD sets; one draw of the ID samples serves all, so means over sets are right.
+
+    Args:
+        id_scores: [N] higher = more OOD.
+        ood_scores: [N'] of each set likewise, at least one set.
+        replicates: R.
+        seed: of the draws.
+
+    Raises:
+        DataError: a set is empty or a score is not finite.
+        OptionError: no replicates.
+    """
+    ranked = []
+    for scores in ood_scores.values():
+        distinct, _, _ = count_scores(id_scores, scores)
+        ranked.append((distinct.size, np.searchsorted(distinct, id_scores), np.searchsorted(distinct, scores)))
+
+    def resampled(id_positions: IntArray, *ood_positions: IntArray) -> Sequence[float]:
+        values: list[float] = []
+        for (size, id_ranks, ood_ranks), positions in zip(ranked, ood_positions, strict=True):
+            id_counts = np.bincount(id_ranks[id_positions], minlength=size)
+            values += astuple(metrics_from_counts(id_counts, np.bincount(ood_ranks[positions], minlength=size)))
+        return values
+
+    sizes = [len(id_scores), *(len(scores) for scores in ood_scores.values())]
+    found = bootstrap(resampled, sizes, replicates, seed)
+    parts = np.split(found, len(ood_scores), axis=1)
+    return {name: _by_field(OodMetrics, part) for name, part in zip(ood_scores, parts, strict=True)}
 
 
 def _by_field(metrics: type[ClassificationMetrics] | type[OodMetrics], values: FloatArray) -> dict[str, FloatArray]:

@@ -230,3 +230,24 @@ def test_saved_predictions_alone_are_measured_by_hand_values(hydractl: Command, 
     assert entry["id"]["accuracy"] == 0.75
     assert entry["ood"]["x"]["auroc"] == pytest.approx((3 + 4 + 0.5) / 8)
     assert entry["cost"] is None
+
+
+def test_intervals_and_differences(hydractl: Command, vit: Path, other: Path, images: Path, noise: Path) -> None:
+    arguments = (f"a={vit}", f"b={other}", "--id-data", images, "--ood-data", f"n={noise}", "--bootstrap", 50)
+    found, again = (models(hydractl, *arguments, "--seed", 3) for _ in range(2))
+    assert found == again
+    assert found != models(hydractl, *arguments, "--seed", 4)
+    low, high = found["a"]["intervals"]["ood"]["n"]["auroc"]
+    assert 0 <= low <= found["a"]["ood"]["n"]["auroc"] <= high <= 1
+    assert found["b"]["difference"]["id"]["nll"]["value"] == found["b"]["id"]["nll"] - found["a"]["id"]["nll"]
+
+
+def test_seeds_of_one_system_are_one_row(hydractl: Command, vit: Path, other: Path, images: Path) -> None:
+    arguments = (f"m={vit}", f"m={other}", "--id-data", images)
+    assert "pass --seeds" in hydractl("evaluate", *arguments).err
+    single = [models(hydractl, f"m={model}", "--id-data", images)["m"]["id"]["nll"] for model in (vit, other)]
+    entry = models(hydractl, *arguments, "--seeds")["m"]
+    assert entry["id"]["nll"] == pytest.approx(np.mean(single))
+    assert entry["std"]["id"]["nll"] == pytest.approx(np.std(single, ddof=1))
+    out = hydractl("evaluate", *arguments, "--seeds").out
+    assert f"{np.mean(single):.3f} ± {np.std(single, ddof=1):.3f}" in out

@@ -1,0 +1,134 @@
+"""How certain the numbers are: bootstrap intervals, paired differences, and deviations over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from hydractl.errors import OptionError
+from hydractl.evaluation.results import GROUPS, Settings, id_predictions
+from hydractl.evaluation.run import Predictions
+from hydractl.uncertainty.bootstrap import (
+    classification_replicates,
+    paired_interval,
+    percentile_interval,
+    sets_replicates,
+)
+from hydractl.uncertainty.styles import styled_ood_scores
+
+#: Arrays `[R]` of resampled values where a system's entry has the numbers.
+Replicates = Mapping[str, Any]
+MEASURED = ("id", "selective", "ood", "ood_means", "shift", "conformal", "temperature", "cost")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One file of a system: its entry in the report, and resampled values of its numbers."""
+
+    name: str
+    entry: Mapping[str, Any]
+    replicates: Replicates | None = None
+
+
+def resample(predictions: Predictions, settings: Settings, replicates: int, seed: int) -> Replicates:
+    """Resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
+
+    Args:
+        replicates: R.
+        seed: of the draws.
+
+    Raises:
+        OptionError: another tool's style, whose numbers are not resampled.
+    """
+    if settings.style != "hydractl":
+        raise OptionError(f"--bootstrap resamples the numbers of --style hydractl, not of {settings.style}")
+    table = id_predictions(predictions)
+    found: dict[str, Any] = {"id": classification_replicates(table, replicates, seed)}
+    keys = [key for key in predictions.tables if key.role == "ood"]
+    if not keys:
+        return found
+    scores = {key.name: styled_ood_scores(predictions.tables[key], settings.score, settings.style) for key in keys}
+    sets = sets_replicates(styled_ood_scores(table, settings.score, settings.style), scores, replicates, seed)
+    means = {}
+    for group in GROUPS:
+        members = [sets[key.name] for key in keys if group in (key.group, "all")]
+        if members:
+            means[group] = {name: np.mean([member[name] for member in members], axis=0) for name in members[0]}
+    return {**found, "ood": sets, "ood_means": means}
+
+
+def assemble(measured: Sequence[Measured]) -> dict[str, dict[str, Any]]:
+    """The entries of a report by system: files of one name joined, intervals and differences to the first added."""
+    by_name: dict[str, list[Measured]] = {}
+    for part in measured:
+        by_name.setdefault(part.name, []).append(part)
+    entries: dict[str, dict[str, Any]] = {}
+    first: tuple[Mapping[str, Any], Replicates] | None = None
+    for name, parts in by_name.items():
+        entry = dict(parts[0].entry) if len(parts) == 1 else aggregate([part.entry for part in parts])
+        drawn = [part.replicates for part in parts if part.replicates is not None]
+        if drawn:
+            # Of a mean over seeds, the draws are means over seeds too.
+            values = _join(lambda *arrays: np.mean(arrays, axis=0), *drawn)
+            entry["intervals"] = _join(_interval, values)
+            if first is not None:
+                entry["difference"] = _differences(first, entry, values)
+            else:
+                first = (entry, values)
+        entries[name] = entry
+    return entries
+
+
+def aggregate(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One entry for several files of a system: means, standard deviations under `std`, the files under `seeds`.
+
+    Args:
+        entries: two or more.
+    """
+    shared = [key for key in MEASURED if all(entry.get(key) is not None for entry in entries)]
+    numbers = [{key: entry[key] for key in shared} for entry in entries]
+    joined = {key: value for key, value in entries[0].items() if key not in MEASURED}
+    return {
+        **joined,
+        **_join(_mean, *numbers),
+        "std": _join(_deviation, *numbers),
+        "seeds": [{key: value for key, value in entry.items() if key != "curves"} for entry in entries],
+    }
+
+
+def _differences(
+    first: tuple[Mapping[str, Any], Replicates], entry: Mapping[str, Any], values: Replicates
+) -> dict[str, Any]:
+    def difference(theirs: Any, ours: Any, their_value: float, value: float) -> dict[str, Any]:
+        interval = paired_interval(theirs, ours)
+        return {"value": value - their_value, "interval": [interval.low, interval.high]}
+
+    found: dict[str, Any] = _join(difference, first[1], values, first[0], entry)
+    return found
+
+
+def _interval(values: Any) -> list[float]:
+    interval = percentile_interval(values)
+    return [interval.low, interval.high]
+
+
+def _mean(*values: Any) -> Any:
+    if not all(isinstance(value, int | float) for value in values) or len(set(values)) == 1:
+        return values[0]
+    return fmean(values)
+
+
+def _deviation(*values: Any) -> float | None:
+    return stdev(values) if all(isinstance(value, int | float) for value in values) else None
+
+
+def _join(combine: Callable[..., Any], *trees: Any) -> Any:
+    """A tree of the keys that all trees have, each leaf combined from theirs."""
+    if isinstance(trees[0], Mapping):
+        shared = [key for key in trees[0] if all(isinstance(tree, Mapping) and key in tree for tree in trees)]
+        return {key: _join(combine, *(tree[key] for tree in trees)) for key in shared}
+    return combine(*trees)
