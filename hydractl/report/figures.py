@@ -140,7 +140,7 @@ def _roc(curves: Mapping[str, Any]) -> Figure:
                 found = entry["roc"][name]
                 axes.plot(found["false_positive_rate"], found["true_positive_rate"], color=_color(place), label=system)
         axes.set(title=name, xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
-    panels[0].legend(loc="lower right", fontsize=8)
+    _legend_below(figure, panels[0])
     return figure
 
 
@@ -154,8 +154,13 @@ def _scores(curves: Mapping[str, Any]) -> Figure:
             if name in found["ood"]:
                 axes.stairs(found["ood"][name], found["edges"], color=_color(place), label=name, linewidth=1.3)
         axes.set(title=system, xlabel="score", ylabel="share of samples")
-    panels[0].legend(loc="upper left", fontsize=8)
+    _legend_below(figure, panels[0])
     return figure
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    """One legend for all panels, where it hides nothing."""
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
 
 
 def _set_names(curves: Mapping[str, Any], kind: str) -> list[str]:
@@ -175,11 +180,13 @@ def _cost(models: Mapping[str, Entry]) -> Figure | None:
         return None
     figure, (axes,) = _panels(1, 6.0, 3.4)
     largest = max(cost["parameters"] for _, cost, _ in points)
+    unit, letter = (1e9, "G") if max(cost["multiply_adds"] for _, cost, _ in points) >= 1e9 else (1e6, "M")
     for place, (name, cost, auroc) in enumerate(points):
         area = 40 + 360 * cost["parameters"] / largest
-        axes.scatter(cost["multiply_adds"], auroc, s=area, color=_color(place), alpha=0.75, linewidths=0)
-        axes.annotate(name, (cost["multiply_adds"], auroc), textcoords="offset points", xytext=(10, 4), fontsize=8)
-    axes.set(xlabel="multiply-adds for one sample", ylabel="AUROC, mean over sets (%)")
+        work = cost["multiply_adds"] / unit
+        axes.scatter(work, auroc, s=area, color=_color(place), alpha=0.75, linewidths=0)
+        axes.annotate(name, (work, auroc), textcoords="offset points", xytext=(10, 4), fontsize=8)
+    axes.set(xlabel=f"multiply-adds for one sample ({letter})", ylabel="AUROC, mean over sets (%)")
     axes.margins(x=0.2, y=0.25)
     return figure
 
