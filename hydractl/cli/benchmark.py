@@ -9,7 +9,7 @@ import typer
 
 from hydractl.cli import console
 from hydractl.cli.device import choose_device, choose_dtype
-from hydractl.cli.options import Device, DtypeName, Force, Quiet
+from hydractl.cli.options import Device, DtypeName, Force, Quiet, Token
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def benchmark(
     device: Device = "auto",
     quiet: Quiet = False,
     force: Force = False,
+    token: Token = None,
 ) -> None:
     """Time models side by side on random inputs.
 

@@ -25,6 +25,7 @@ from hydractl.cli.options import (
     Quiet,
     Template,
     TextColumn,
+    Token,
 )
 from hydractl.errors import OptionError, OutputError
 
@@ -76,6 +77,7 @@ def extract_circuit(
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     quiet: Quiet = False,
     force: Force = False,
+    token: Token = None,
 ) -> None:
     """Rank heads by how well the model does without them.
 

@@ -24,6 +24,7 @@ from hydractl.cli.options import (
     Quiet,
     Seed,
     TextColumn,
+    Token,
 )
 from hydractl.errors import OptionError
 
@@ -122,6 +123,7 @@ def finetune(
     json: Json = False,
     quiet: Quiet = False,
     force: Force = False,
+    token: Token = None,
 ) -> None:
     """Fine-tune a model, or members after pruning.
 

@@ -94,5 +94,5 @@ FAMILY = Family(
     demanded={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
     legacy={".gamma": ".weight", ".beta": ".bias"},
-    modality="text",
+    task="text-classification",
 )

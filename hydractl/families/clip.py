@@ -144,6 +144,7 @@ FAMILY = Family(
         },
     ),
     defaults={"projection_dim": 512},
+    task="zero-shot",
     inert=(r"(vision|text)_model\.embeddings\.position_ids",),
 )
 IMAGE = Family(

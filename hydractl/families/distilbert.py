@@ -82,5 +82,5 @@ FAMILY = Family(
     ),
     defaults=DEFAULTS,
     inert=(r"distilbert\.embeddings\.position_ids", r"vocab_.*"),
-    modality="text",
+    task="text-classification",
 )

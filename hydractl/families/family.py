@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, Task
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Family:
     inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
     legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
     refused: Mapping[str, str] = field(default_factory=dict)  # architectures not read, and why
-    modality: str = "image"
+    task: Task = "image-classification"
+    library: str = "transformers"  # whose own forward pass the tests compare with
     #: For the way back: which of the spellings its own library writes, and the config as that library wants it.
     saved_as: Callable[[Mapping[str, Any]], int] = lambda config: 0
     to_source: Callable[[Mapping[str, Any], Sequence[str] | None], dict[str, Any]] | None = None

@@ -213,6 +213,8 @@ FAMILY = Family(
     inert=(r"(text\.)?attn_mask",),
     saved_as=lambda config: int(bool(config["model_cfg"].get("custom_text"))),
     to_source=lambda config, _labels: {name: value for name, value in config.items() if name != "model_type"},
+    task="zero-shot",
+    library="open_clip",
     config_file="open_clip_config.json",
     weights_file="open_clip_model.safetensors",
 )

@@ -35,7 +35,7 @@ FAMILY = Family(
     demanded=bert.FAMILY.demanded,
     inert=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
     legacy=bert.FAMILY.legacy,
-    modality="text",
+    task="text-classification",
 )
 XLM = replace(
     FAMILY,

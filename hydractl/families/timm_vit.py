@@ -227,7 +227,7 @@ def _spelling(norm: str, prefix: str) -> dict[str, str]:
 
 
 FAMILY = Family(
-    name="timm-vit",
+    name="timm",
     title="timm ViT",
     model_type="timm_wrapper",
     architectures=("TimmWrapperForImageClassification",),
@@ -236,5 +236,6 @@ FAMILY = Family(
     spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
     defaults={},
     saved_as=lambda config: ("norm", "fc_norm").index(config["norm_name"]),
+    library="timm",
     to_source=to_source,
 )
