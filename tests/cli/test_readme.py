@@ -46,7 +46,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_hydractl_command_runs_as_printed(hydractl: Command, build: Path) -> None:
     (build / "circuit.json").write_text(blocks("json")[0])
     commands = [line for line in lines("bash") if line.startswith("hydractl ")]
-    assert {command.split()[1] for command in commands} == {"prune", "fuse", "evaluate", "inspect", "predict"}
+    shown = {"prune", "fuse", "evaluate", "inspect", "predict", "families", "export"}
+    assert {command.split()[1] for command in commands} == shown
     for command in commands:
         result = hydractl(*shlex.split(command)[1:])
         assert (result.code, result.err) == (0, ""), command
