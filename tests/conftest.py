@@ -249,7 +249,11 @@ FAMILY_VARIANTS = (
 def build_reference(name: str, seed: int = 0, dtype: torch.dtype = torch.float64) -> Reference:
     """A reference model whose every tensor is random: no bias at zero, no norm at one, no two layers alike."""
     torch.manual_seed(seed)
-    model, inputs = VARIANTS[name]()
+    return randomised(name, *VARIANTS[name](), dtype)
+
+
+def randomised(name: str, model: nn.Module, inputs: dict[str, Tensor], dtype: torch.dtype = torch.float64) -> Reference:
+    """The model as a reference, with numbers drawn for all of its parameters."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0.0))
