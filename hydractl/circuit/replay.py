@@ -7,7 +7,6 @@ from the attention output. Candidates replayed together lie along G, the first a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -17,28 +16,13 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
+from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
 
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
 #: busy, so that a layer's numbers stay in the cache; on a GPU enough to fill it.
 GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
 
 Group = tuple[Head, ...]
-
-
-class Hidden(NamedTuple):
-    """A hidden state `[G,B,T,D]`, the mask `[B,T]` of tokens that count, and the ids `[B,T]` of texts."""
-
-    x: Tensor
-    mask: Tensor | None
-    ids: Tensor | None
-
-
-def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
-    """The hidden state that a tower's first layer reads."""
-    if "pixel_values" in inputs:
-        return Hidden(tower.embeddings(inputs["pixel_values"]), None, None)
-    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
-    return Hidden(tower.embeddings(ids, inputs.get("token_type_ids")), mask.bool() if mask is not None else None, ids)
 
 
 def replay(
@@ -52,14 +36,14 @@ def replay(
     """
     x, mask, ids = start
     place = tower.place(ids)
-    for number, layer in enumerate(_layers(tower)):
+    for number, layer in enumerate(layers_of(tower)):
         # In the last layer only the tokens that are pooled matter.
         asking = place if number == len(tower.layers) - 1 else None
         z, x = _mix(layer, x, mask, asking)
-        attended = _attention(layer).output(z)
+        attended = attention_of(layer).output(z)
         for group in _groups([head for head in candidates if head.layer == number], x):
             rows = [kept[number].index(head.head) for head in group]
-            y = layer.complete(x, without_heads(_attention(layer), attended, z, rows))
+            y = layer.complete(x, without_heads(attention_of(layer), attended, z, rows))
             yield group, _finish(tower, Hidden(y, mask, ids), number + 1, place)
         x = layer.complete(x, attended)
     yield (), _finish(tower, Hidden(x, mask, ids), len(tower.layers), place)
@@ -68,24 +52,15 @@ def replay(
 def _finish(tower: Tower, hidden: Hidden, start: int, place: Place | None) -> Tensor:
     """What the tower pools, from layer `start` on."""
     x, mask, ids = hidden
-    for number, layer in list(enumerate(_layers(tower)))[start:]:
+    for number, layer in list(enumerate(layers_of(tower)))[start:]:
         x = layer(x, mask) if place is None or number < len(tower.layers) - 1 else layer.forward_at(place, x, mask)
     return tower.pool(x, ids) if place is None else tower.finish(x)
-
-
-def _layers(tower: Tower) -> Sequence[Layer]:
-    return cast("Sequence[Layer]", tower.layers)
-
-
-def _attention(layer: Layer) -> FusedAttention:
-    assert isinstance(layer.attention, FusedAttention), "a search takes the model before it is optimised"
-    return layer.attention
 
 
 def _mix(layer: Layer, x: Tensor, mask: Tensor | None, place: Place | None) -> tuple[Tensor, Tensor]:
     """What a layer's heads see, and the hidden state of the same tokens: all of them, or those at `place`."""
     if place is None:
-        return _attention(layer).mix(layer.attention_input(x), mask), x
+        return attention_of(layer).mix(layer.attention_input(x), mask), x
     return layer.mix_at(place, x, mask), place.of(x)
 
 

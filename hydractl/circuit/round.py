@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +17,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, measure
 from hydractl.circuit.replay import Group, Replay
 from hydractl.data.batches import Batch
-from hydractl.data.ranks import Ranks
+from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
 from hydractl.model.hydra import Hydra
 from hydractl.uncertainty.probabilities import label_log_probabilities, member_probabilities
@@ -110,7 +108,7 @@ def run_round(
 
     jobs = [(data.id, n, 0) for n in range(len(data.id))]
     jobs += [(data.ood, n, data.id_samples) for n in range(len(data.ood))]
-    with _workers(device) as in_parallel:
+    with batch_workers(device) as in_parallel:
         try:
             deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
         finally:
@@ -131,24 +129,6 @@ def _labels(batch: Batch) -> NDArray[np.int64]:
         raise DataError("the ID samples have no labels: a search needs them")
     labels: NDArray[np.int64] = batch.labels.numpy()
     return labels
-
-
-@contextmanager
-def _workers(device: torch.device) -> Iterator[Callable[[Callable[[Any], None], Iterable[Any]], Iterator[None]]]:
-    """A map that runs whole batches side by side, on a CPU one to a core.
-
-    A matrix product shared by several threads may round otherwise than by one; a batch on one thread is the same
-    number whatever the machine has, and threads that need not wait for each other are faster.
-    """
-    threads = torch.get_num_threads()
-    workers = threads if device.type == "cpu" else 1
-    torch.set_num_threads(1)
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield pool.map
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
 
 
 def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: SearchData) -> dict[Head | None, Measure]:

@@ -26,6 +26,7 @@ from hydractl.cli import (
     prune,
     recipes,
     report,
+    score_heads,
 )
 from hydractl.errors import HydractlError
 
@@ -42,6 +43,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
+    score_heads.score_heads,
     extract_circuit.extract_circuit,
     prune.prune,
     fuse.fuse,

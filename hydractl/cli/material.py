@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hydractl.data.ranks import Ranks
     from hydractl.data.sources import Samples
     from hydractl.model.hydra import Hydra
+    from hydractl.scoring.taylor import ScoringData
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,12 @@ class Material:
         assert self.ood is not None
         id_batches, ood_batches = (self.batches(samples, batch_size) for samples in (self.id, self.ood))
         return SearchData(id_batches, ood_batches, len(self.id), len(self.ood), self.prompts(batch_size), ranks)
+
+    def scoring_data(self, batch_size: int, ranks: Ranks) -> ScoringData:
+        """The labelled samples as head scores take them."""
+        from hydractl.scoring.taylor import ScoringData
+
+        return ScoringData(self.batches(self.id, batch_size), len(self.id), self.model.class_prompts, ranks)
 
     def prompts(self, batch_size: int) -> list[dict[str, Tensor]]:
         """The class prompts of a zero-shot model, in batches; none of any other."""

@@ -1,4 +1,4 @@
-"""Reading head scores from their JSON form, `hydractl-scores`."""
+"""Head scores in their JSON form, `hydractl-scores`."""
 
 from __future__ import annotations
 
@@ -47,6 +47,30 @@ class Scores:
                 )
         heads = (head for head in member_heads(kept, 0) if head.tower in self.towers)
         return {head: self.towers[head.tower][head.layer][head.head] for head in heads}
+
+
+def scores_json(
+    scores: Mapping[Head, float], spec: ModelSpec, method: str, origin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Head scores as plain JSON; a head that is gone already has a zero.
+
+    Args:
+        origin: what they were made from and how: `model`, `options`, `search_data`, `versions`.
+    """
+    return {"format": FORMAT, "version": VERSION, "method": method, "towers": as_towers(scores, spec), **origin}
+
+
+def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[list[float]]]:
+    """A value per head, [L][H] for each tower that has any; 0 for a head that is not there."""
+    names = {head.tower for head in values}
+    return {
+        tower.name: [
+            [values.get(Head(tower.name, layer, head), 0.0) for head in range(tower.heads)]
+            for layer in range(tower.layers)
+        ]
+        for tower in spec.towers
+        if tower.name in names
+    }
 
 
 def read_scores(source: str) -> Scores:

@@ -37,7 +37,7 @@ def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global"
         scores: higher = keep, of every head that is there to drop.
         scope: one ranking over the whole model, or one per layer with the budget spread evenly over layers.
     """
-    _check_budget(budget, len(scores))
+    check_budget(budget, len(scores))
     order = in_candidate_order(scores)
     if scope == "global":
         return sorted(order, key=scores.__getitem__)[:budget]
@@ -50,7 +50,7 @@ def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global"
 
 def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "global") -> list[Head]:
     """`budget` of the heads drawn uniformly, the same ones for the same seed."""
-    _check_budget(budget, len(heads))
+    check_budget(budget, len(heads))
     order, random = in_candidate_order(heads), Random(seed)
     if scope == "global":
         return in_candidate_order(random.sample(order, budget))
@@ -79,6 +79,7 @@ def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], i
     return shares
 
 
-def _check_budget(budget: int, available: int) -> None:
+def check_budget(budget: int, available: int) -> None:
+    """Raises OptionError unless so many heads can be dropped."""
     if not 0 <= budget <= available:
         raise OptionError(f"--budget {budget}: the model has {available} heads to drop")

@@ -1,0 +1,98 @@
+"""Separation: how far apart ID and OOD samples lie in a head's own output for the pooled token.
+
+Source: [HE] B.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head
+from hydractl.data.batches import Batch
+from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.model.encoder import Tower
+from hydractl.model.hydra import Hydra
+from hydractl.scoring.observe import kept_counts, pooled
+
+
+@dataclass(frozen=True)
+class Separation:
+    """The distance between the centroids of ID and OOD samples in one head's output.
+
+    Attributes:
+        euclidean: in the units of the head's output.
+        mahalanobis: in standard deviations of the ID samples; 0 along directions in which these do not vary.
+    """
+
+    euclidean: float
+    mahalanobis: float
+
+
+def separations(
+    model: Hydra, id_batches: Sequence[Batch], ood_batches: Sequence[Batch], tower: str, ranks: Ranks
+) -> dict[Head, Separation]:
+    """How well each head of a tower tells ID from OOD samples.
+
+    Args:
+        model: of one member; the tower is the one that reads the samples.
+    """
+    counts, width = kept_counts(model, tower), model.spec.tower(tower).head_width
+    id_mean, id_covariance = _moments(model, id_batches, tower, ranks)
+    ood_mean, _ = _moments(model, ood_batches, tower, ranks)
+    gaps = (id_mean - ood_mean).split([count * width for count in counts])
+    found = {}
+    covariances = iter(id_covariance)
+    for layer, gap in enumerate(gaps):
+        for place, head in enumerate(model.heads[tower][layer][0]):
+            own = gap[place * width : (place + 1) * width]
+            squared = own @ torch.linalg.pinv(next(covariances), hermitian=True) @ own
+            found[Head(tower, layer, head)] = Separation(float(own.norm()), float(squared.clamp(min=0).sqrt()))
+    return found
+
+
+def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:
+    """What every head of a tower says of the pooled token, `[B,sum H*K]` float64; the mean where all are pooled."""
+    module = model.get_submodule(tower)
+    assert isinstance(module, Tower)
+    device = next(model.parameters()).device
+    inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
+    place = module.place(inputs.get("input_ids"))
+    seen: list[Tensor] = []
+
+    def view(_number: int, z: Tensor) -> Tensor:
+        seen.append((z if place is None else place.of(z)).mean(2)[0])
+        return z
+
+    with torch.inference_mode():
+        pooled(module, inputs, view)
+        return torch.cat(seen, -1).double().cpu()
+
+
+def _moments(model: Hydra, batches: Sequence[Batch], tower: str, ranks: Ranks) -> tuple[Tensor, Tensor]:
+    """Mean `[sum H*K]` and each head's covariance `[sum H,K,K]` over samples; batches are added up in their order."""
+    width = model.spec.tower(tower).head_width
+    # Squares about a point among the samples, so that little is lost when the means are taken off.
+    middle = head_outputs(model, batches[0], tower).mean(0)
+    heads = len(middle) // width
+
+    def sums(number: int) -> Tensor:
+        centred = head_outputs(model, batches[number], tower) - middle
+        apart = centred.unflatten(1, (heads, width))
+        return torch.cat([
+            torch.tensor([float(len(centred))], dtype=torch.float64),
+            centred.sum(0),
+            torch.einsum("bhi,bhj->hij", apart, apart).flatten(),
+        ])  # fmt: skip
+
+    mine = range(ranks.rank, len(batches), ranks.size)
+    total = torch.zeros(1 + len(middle) + heads * width * width, dtype=torch.float64)
+    with batch_workers(next(model.parameters()).device) as in_parallel:
+        total = ranks.in_turn(in_parallel(sums, mine), total, len(batches))
+    count, first, second = total.split([1, len(middle), heads * width * width])
+    mean = (first / count).unflatten(0, (heads, width))
+    squares = second.view(heads, width, width) - count * mean[:, :, None] * mean[:, None]
+    return mean.flatten() + middle, squares / (count - 1).clamp(min=1)

@@ -1,0 +1,101 @@
+"""Taylor: how much the loss feels a head's query, key and value weights.
+
+Source: [HE] D.1.1, after Molchanov et al. 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head
+from hydractl.data.batches import Batch
+from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.errors import DataError
+from hydractl.model.hydra import Hydra
+
+PARTS = ("q", "k", "v")
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringData:
+    """Labelled samples in batches, the same on every rank; `prompts` are a zero-shot model's class prompts."""
+
+    batches: Sequence[Batch]
+    samples: int
+    prompts: Mapping[str, Tensor] | None = None
+    ranks: Ranks = field(default_factory=Ranks)
+
+
+def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head]) -> dict[Head, float]:
+    """The Taylor score of each head, higher = keep: the mean of |W G| over its rows of W_Q, W_K and W_V.
+
+    G is the gradient of the mean cross-entropy over all samples, so the batch size does not show.
+
+    Args:
+        model: of one member, with all `heads`.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    layers = sorted({(head.tower, head.layer) for head in heads}, key=lambda place: place[1])
+    names = [f"{tower}.layers.{layer}.attention.{part}.weight" for tower, layer in layers for part in PARTS]
+    weights = [model.get_parameter(name) for name in names]
+    gradients = dict(zip(names, mean_gradients(model, data, weights), strict=True))
+    scores = {}
+    for head in heads:
+        place = model.heads[head.tower][head.layer][0].index(head.head)
+        width = model.spec.tower(head.tower).head_width
+        rows = slice(place * width, (place + 1) * width)
+        prefix = f"{head.tower}.layers.{head.layer}.attention"
+        parts = [
+            (model.get_parameter(name)[rows].double() * gradients[name][rows]).abs().mean()
+            for name in (f"{prefix}.{part}.weight" for part in PARTS)
+        ]
+        scores[head] = float(torch.stack(parts).mean())
+    return scores
+
+
+def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -> list[Tensor]:
+    """The gradients, float64, of the mean cross-entropy over all samples; batches are added up in their order."""
+    device = weights[0].device
+
+    def gradient(number: int) -> Tensor:
+        batch = data.batches[number]
+        with torch.enable_grad():
+            loss = cross_entropies(model, batch, data.prompts, device).sum() / data.samples
+            parts = torch.autograd.grad(loss, weights, allow_unused=True)
+        flat = [torch.zeros_like(w) if part is None else part for w, part in zip(weights, parts, strict=True)]
+        return torch.cat([part.double().flatten() for part in flat])
+
+    total = torch.zeros(sum(weight.numel() for weight in weights), dtype=torch.float64, device=device)
+    mine = range(data.ranks.rank, len(data.batches), data.ranks.size)
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        with batch_workers(device) as in_parallel:
+            parts: Iterator[Tensor] = in_parallel(gradient, mine)
+            total = data.ranks.in_turn(parts, total, len(data.batches))
+    finally:
+        for weight in weights:
+            weight.requires_grad_(False)
+    split = total.split([weight.numel() for weight in weights])
+    return [part.view_as(weight) for part, weight in zip(split, weights, strict=True)]
+
+
+def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor] | None, device: torch.device) -> Tensor:
+    """The cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    if batch.labels is None:
+        raise DataError("the samples have no labels: these scores need them")
+    inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *(prompts or {}).items()]}
+    logits = model(**inputs).member_logits[0]
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(wide, batch.labels.to(device), reduction="none")

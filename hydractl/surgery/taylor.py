@@ -1,0 +1,42 @@
+"""Pruning by Taylor scores, layer by layer, gradients taken anew after each.
+
+Source: [HE] D.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydractl.checkpoint.heads import Head
+from hydractl.model.hydra import Hydra
+from hydractl.model.without import without_heads
+from hydractl.scoring.taylor import ScoringData, taylor_scores
+from hydractl.surgery.choose import Scope, by_scores, check_budget, layer_budgets
+
+
+def by_taylor(
+    model: Hydra, data: ScoringData, heads: Sequence[Head], budget: int, scope: Scope = "layer"
+) -> list[Head]:
+    """The heads to drop, in the order of dropping, the first in candidate order among equals.
+
+    Args:
+        model: of one member, with all `heads`.
+        heads: those to choose from.
+        scope: an even share of each layer, scored without what lower layers have lost already; or the lowest scores
+            of the whole network, all scored at once.
+
+    Raises:
+        DataError: samples without labels.
+        OptionError: the budget is larger than the number of heads.
+    """
+    if scope == "global":
+        return by_scores(taylor_scores(model, data, heads), budget, "global")
+    check_budget(budget, len(heads))
+    shares = layer_budgets(heads, budget)
+    dropped: list[Head] = []
+    for (tower, layer), share in shares.items():
+        if share:
+            candidates = [head for head in heads if (head.tower, head.layer) == (tower, layer)]
+            scores = taylor_scores(without_heads(model, frozenset(dropped)), data, candidates)
+            dropped += by_scores(scores, share)
+    return dropped
