@@ -9,7 +9,27 @@ import typer
 
 from hydractl.cli import console
 from hydractl.cli.device import choose_dtype
-from hydractl.cli.options import Dtype, Force, Json, Output, Quiet, Seed, Token
+from hydractl.cli.material import DataOptions
+from hydractl.cli.options import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_TEMPLATE,
+    BatchSize,
+    Classes,
+    Device,
+    Dtype,
+    Force,
+    ImageColumn,
+    Json,
+    LabelColumn,
+    MatchLabels,
+    Output,
+    Quiet,
+    Seed,
+    Template,
+    TextColumn,
+    Token,
+)
+from hydractl.cli.taylor import TaylorOptions, choose_by_taylor
 from hydractl.errors import ArtifactError, OptionError
 
 if TYPE_CHECKING:
@@ -18,7 +38,7 @@ if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
     from hydractl.scoring.artifact import Scores
 
-Method = Literal["circuit", "scores", "random", "magnitude"]
+Method = Literal["circuit", "scores", "taylor", "random", "magnitude"]
 Scope = Literal["global", "layer"]
 
 
@@ -52,7 +72,8 @@ def prune(
         str | None, typer.Option(metavar="FILE|-", help="The head scores to follow; scores.json unless given.")
     ] = None,
     scope: Annotated[
-        Scope | None, typer.Option(help="One ranking over all layers (global unless given), or an even share each.")
+        Scope | None,
+        typer.Option(help="One ranking over all layers, or an even share of each; global unless given, taylor: layer."),
     ] = None,
     pool: Annotated[
         int | None, typer.Option(min=1, help="Draw the heads at random from the first P of the circuit.")
@@ -64,6 +85,23 @@ def prune(
     common_circuit: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="The circuit that members share below --share-below.")
     ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Labelled data that taylor takes gradients on.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Let taylor see so many of them, drawn by the seed; all unless given.")
+    ] = None,
+    towers: Annotated[
+        str | None, typer.Option(metavar="vision,text", help="Towers taylor prunes; the first unless given.")
+    ] = None,
+    classes: Classes = None,
+    template: Template = DEFAULT_TEMPLATE,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    device: Device = "auto",
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     seed: Seed = 0,
     dtype: Dtype = None,
     output: Output = None,
@@ -82,7 +120,10 @@ def prune(
     """
     if (share_below is None) != (common_circuit is None):
         raise OptionError("--share-below and --common-circuit belong together: give both or neither")
-    _refuse_unused(method, {"--circuit": circuit, "--scores": scores, "--scope": scope, "--pool": pool})
+    given: dict[str, object] = {"--circuit": circuit, "--scores": scores, "--scope": scope, "--pool": pool}
+    _refuse_unused(method, given | {"--data": data, "--samples": samples, "--towers": towers})
+    if method == "taylor" and share_below is not None:
+        raise OptionError("--share-below has no effect with --method taylor: score-heads and --method scores take it")
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.families.open import read_checkpoint, write_checkpoint
     from hydractl.scoring.artifact import Scores
@@ -93,18 +134,24 @@ def prune(
     artifact = _read_artifact(method, circuit, scores)
     common = _read_artifact("circuit", common_circuit, None) if common_circuit else None
     reference = model or _model_of(artifact)
-    drawn = method == "random" or pool is not None
+    drawn = method == "random" or pool is not None or samples is not None
     choice = Choice(method, budget, scope, pool, seed if drawn else None, share_below)
     path = output or Path(_default_name(reference, artifact, choice))
     refuse_existing(path, force)
     checkpoint = read_checkpoint(reference)
-    shared = _below(checkpoint, common, choice)
-    dropped = shared + _choose(checkpoint, artifact, choice._replace(budget=budget - len(shared)))
     options = choice._asdict() | _artifact_options(artifact) | _search_data(artifact, common) | {"dtype": dtype}
+    if method == "taylor":
+        reading = DataOptions(None, classes, template, image_column, text_column, label_column, match_labels)
+        taylor = TaylorOptions(data, samples, towers, batch_size, device, reading)
+        dropped, how = choose_by_taylor(reference, budget, scope or "layer", seed, taylor, quiet)
+        options |= how
+    else:
+        shared = _below(checkpoint, common, choice)
+        dropped = shared + _choose(checkpoint, artifact, choice._replace(budget=budget - len(shared)))
     pruned = with_dtype(drop_heads(checkpoint, dropped), choose_dtype(dtype))
     pruned = with_provenance(pruned, "prune", [checkpoint], options)
     write_checkpoint(pruned, path, force)
-    if isinstance(artifact, Scores) and (artifact.method or "").startswith("taylor"):
+    if method == "taylor" or (isinstance(artifact, Scores) and (artifact.method or "").startswith("taylor")):
         console.note(TAYLOR, quiet)
     if json:
         console.print_json({"output": str(path), "dropped": [head._asdict() for head in dropped]})
@@ -116,6 +163,7 @@ def _refuse_unused(method: Method, given: dict[str, object]) -> None:
     uses = {
         "circuit": {"--circuit", "--pool"},
         "scores": {"--scores", "--scope"},
+        "taylor": {"--scope", "--data", "--samples", "--towers"},
         "random": {"--scope"},
         "magnitude": {"--scope"},
     }[method]

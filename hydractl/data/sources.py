@@ -169,3 +169,17 @@ def _with_labels(samples: Samples, table: datasets.Dataset, chosen: ChosenColumn
     if isinstance(read, str):
         return replace(samples, label_problem=read)
     return replace(samples, labels=read[0], label_names=read[1])
+
+
+def draw(samples: Samples, count: int, seed: int) -> Samples:
+    """So many of the samples, drawn at random and in their order; the same ones for the same seed.
+
+    Raises:
+        DataError: there are not so many.
+    """
+    if count > len(samples):
+        raise DataError(f"{samples.name}: {count} samples are asked for, there are {len(samples)}")
+    chosen = np.sort(np.random.default_rng(seed).choice(len(samples), count, replace=False))
+    labels = None if samples.labels is None else samples.labels[chosen]
+    hashes = None if samples.hashes is None else samples.hashes[chosen]
+    return replace(samples, inputs=[samples.inputs[int(at)] for at in chosen], labels=labels, hashes=hashes)

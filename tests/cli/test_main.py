@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Command
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]
-COMMANDS = ("extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "calibrate", "report")
+COMMANDS = ("score-heads", "extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "calibrate", "report")
 HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy")
 
 
