@@ -17,7 +17,7 @@ def test_the_example_runs_through(tmp_path: Path) -> None:
     stamp = tmp_path / "installed"
     stamp.write_text(str(ROOT))  # this environment has the project already
     build = tmp_path / "build"
-    variables = [f"BUILD={build}", "STEPS=150", f"VENV={sys.prefix}", f"INSTALLED={stamp}"]
+    variables = [f"BUILD={build}", "STEPS=300", f"VENV={sys.prefix}", f"INSTALLED={stamp}"]
     done = subprocess.run(
         ["make", "-C", ROOT / "examples", "digits", *variables], capture_output=True, text=True, check=False
     )
