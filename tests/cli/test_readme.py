@@ -34,11 +34,12 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     save_vit(tmp_path / "vit", num_hidden_layers=4)
     save_images(tmp_path / "data" / "digits" / "train", count=1)
-    save_images(tmp_path / "data" / "digits" / "test", count=2)
+    save_images(tmp_path / "data" / "digits" / "test", count=2, seed=1)
+    save_images(tmp_path / "data" / "near_search", seed=2)
     for name in ("near_test", "far_test"):
         folder = tmp_path / "data" / name
         folder.mkdir()
-        for i, file in enumerate(sorted((tmp_path / "data" / "digits" / "train").glob("*/*.png"))):
+        for i, file in enumerate(sorted((tmp_path / "data" / "digits" / "test").glob("*/*.png"))):
             shutil.copy(file, folder / f"{i:04}.png")
     return tmp_path
 
@@ -46,7 +47,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_every_hydractl_command_runs_as_printed(hydractl: Command, build: Path) -> None:
     (build / "circuit.json").write_text(blocks("json")[0])
     commands = [line for line in lines("bash") if line.startswith("hydractl ")]
-    shown = {"prune", "fuse", "evaluate", "inspect", "predict", "families", "export"}
+    shown = {"score-heads", "extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "families", "export"}
     assert {command.split()[1] for command in commands} == shown
     for command in commands:
         result = hydractl(*shlex.split(command)[1:])

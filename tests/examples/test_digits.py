@@ -23,7 +23,7 @@ def test_the_example_runs_through(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     report = json.loads((build / "report.json").read_text())
-    assert list(report["models"]) == ["single", "member0", "member1", "member2", "hydra", "unmerged"]
+    assert list(report["models"]) == ["single", "acc", "ood", "avg", "hydra", "unmerged"]
     single, hydra = report["models"]["single"], report["models"]["hydra"]
     assert single["id"]["accuracy"] > 0.5
     assert (single["cost"]["members"], hydra["cost"]["members"]) == (1, 3)
