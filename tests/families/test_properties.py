@@ -1,0 +1,96 @@
+"""Sizes nobody thought of: whatever a config says, dense and pruned networks equal the library's own."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from hydractl.checkpoint.heads import member_heads
+from hydractl.families.open import read_checkpoint
+from hydractl.model.hydra import from_checkpoint
+from hydractl.surgery.choose import at_random
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from tests import conftest
+from tests.conftest import Reference
+from tests.surgery.test_prune import zero_heads
+
+ENCODERS = st.fixed_dictionaries(
+    {
+        "hidden_size": st.sampled_from([8, 16, 24]),
+        "num_hidden_layers": st.integers(1, 4),
+        "num_attention_heads": st.sampled_from([1, 2, 4, 8]),
+        "intermediate_size": st.integers(1, 40),
+        "hidden_act": st.sampled_from(["gelu", "relu", "gelu_new", "silu"]),
+        "layer_norm_eps": st.sampled_from([1e-12, 1e-6, 1e-3]),
+    }
+)
+IMAGES = st.fixed_dictionaries(
+    {
+        "image_size": st.sampled_from([8, 12, [4, 12]]),
+        "patch_size": st.sampled_from([2, 4]),
+        "num_channels": st.integers(1, 4),
+    }
+)
+
+
+def vision(config: Any, model: Any) -> st.SearchStrategy[Any]:
+    return st.builds(lambda sizes, image: conftest._vit(model, config, **sizes, **image), ENCODERS, IMAGES)
+
+
+MODELS = {
+    "vit": vision(conftest.ViTConfig, conftest.ViTForImageClassification),
+    "deit": vision(conftest.DeiTConfig, conftest.DeiTForImageClassificationWithTeacher),
+    "bert": st.builds(
+        lambda sizes, types: conftest._bert(types=False, type_vocab_size=types, **sizes), ENCODERS, st.integers(1, 3)
+    ),
+    "roberta": st.builds(
+        lambda sizes, padding: conftest._roberta(padding=padding, **sizes), ENCODERS, st.integers(0, 2)
+    ),
+    "timm": st.builds(
+        lambda heads, depth, registers, scale, pool, placed: conftest._timm(
+            num_heads=heads,
+            depth=depth,
+            reg_tokens=registers,
+            init_values=scale,
+            global_pool=pool,
+            no_embed_class=not placed,
+        ),
+        st.sampled_from([1, 2, 4]),
+        st.integers(1, 3),
+        st.integers(0, 3),
+        st.sampled_from([None, 0.1]),
+        st.sampled_from(["token", "avg"]),
+        st.booleans(),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_dense_pruned_and_fused_equal_theirs(name: str, data: st.DataObject) -> None:
+    torch.manual_seed(0)
+    model, inputs = data.draw(MODELS[name])
+    reference = conftest.randomised(name, model, inputs)
+    with tempfile.TemporaryDirectory() as folder:
+        dense = read_checkpoint(reference.save(Path(folder)))
+        assert_close(answers(dense, reference)[0], reference.logits(), rtol=0, atol=1e-10)
+        heads = member_heads(dense.heads, 0)
+        budgets = [data.draw(st.integers(0, len(heads))) for _ in range(2)]
+        drops = [at_random(heads, budget, seed) for seed, budget in enumerate(budgets)]
+        fused = answers(fuse([drop_heads(dense, drop) for drop in drops]), reference)
+        zero_heads(reference, drops[0], {tower.name: tower.head_width for tower in dense.spec.towers})
+        assert_close(fused[0], reference.logits(), rtol=0, atol=1e-10)
+
+
+def answers(checkpoint: Any, reference: Reference) -> torch.Tensor:
+    return from_checkpoint(checkpoint)(**reference.inputs).member_logits
