@@ -78,7 +78,7 @@ def calibrate(
     system = OpenSystem(SystemSpec(model, (model,)), (checkpoint,))
     modality = modality_of([system]) or "image"
     columns = Columns(image_column, text_column, label_column)
-    options = DataOptions(data, [], None, [], columns, limit, skip_bad, match_labels)
+    options = DataOptions(data, [], None, [], None, 0, columns, limit, skip_bad, match_labels)
     opened = open_evaluation_data(options, modality, quiet)
     running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, 0, classes, template, quiet)
     networks = system.load(opened, running)

@@ -71,6 +71,10 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="NAME/SEVERITY=SOURCE[:SPLIT]", help="Labelled shifted data; repeat it."),
     ] = None,
+    corrupt: Annotated[
+        str | None,
+        typer.Option(metavar="KIND,...[:1-5]", help="Make the ID images worse: gaussian_noise, jpeg, ..."),
+    ] = None,
     ood_score: Annotated[Score, typer.Option(help="What tells OOD from ID.")] = "msp",
     style: Annotated[StyleName, typer.Option(help="Whose definitions to compute by.")] = "hydractl",
     temperature: Annotated[
@@ -142,14 +146,24 @@ def evaluate(
     if id_data is not None:
         columns = Columns(image_column, text_column, label_column)
         asked = DataOptions(
-            id_data, ood_data or [], calib_data, shift_data or [], columns, limit, skip_bad, match_labels
+            id_data,
+            ood_data or [],
+            calib_data,
+            shift_data or [],
+            corrupt,
+            seed,
+            columns,
+            limit,
+            skip_bad,
+            match_labels,
         )
     opened = open_systems(systems, seeds)
+    folders = _folders([system.spec.name for system in opened], save_logits)
     data = _open_data(opened, asked, quiet)
-    saving = Saving(save_logits, resume, force)
     measured: list[Measured] = []
     try:
-        for system in opened:
+        for system, folder in zip(opened, folders, strict=True):
+            saving = Saving(folder, resume, force)
             asked_for = Asked(settings, bootstrap, seed, report is not None)
             measured.append(_evaluate(system, data, running, saving, asked_for))
     finally:
@@ -159,9 +173,10 @@ def evaluate(
                 "batch_size": batch_size,
                 "limit": limit,
                 "dtype": dtype,
+                "corrupt": corrupt,
                 **settings.to_json(),
                 "bootstrap": bootstrap or None,
-                "seed": seed if bootstrap or any(system.spec.dropout for system in opened) else None,
+                "seed": seed if bootstrap or corrupt or any(system.spec.dropout for system in opened) else None,
             }
             complete = len(measured) == len(opened)
             content = report_json(assemble(measured), _data_json(opened, data), options, complete)
@@ -177,8 +192,16 @@ class Asked(NamedTuple):
     curves: bool
 
 
+def _folders(names: Sequence[str], below: Path | None) -> list[Path | None]:
+    """Where each system's logits are saved; seeds of one name are numbered from the second on."""
+    if below is None:
+        return [None] * len(names)
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [below / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
+
+
 class Saving(NamedTuple):
-    """Where logits are saved, and whether those saved before count."""
+    """Where a system's logits are saved, and whether those saved before count."""
 
     folder: Path | None
     resume: bool
@@ -224,7 +247,7 @@ def _predictor(
     about = about_json(
         data.id.name, networks.models[0].labels, networks.temperature, networks.cost, description["networks"]
     )
-    saved = SavingSystem(networks, saving.folder / system.spec.name, about, saving.resume, saving.force)
+    saved = SavingSystem(networks, saving.folder, about, saving.resume, saving.force)
     saved.start()
     return saved
 

@@ -26,6 +26,8 @@ class DataOptions:
     ood_data: Sequence[str]
     calib_data: str | None
     shift_data: Sequence[str]
+    corrupt: str | None
+    seed: int
     columns: Columns
     limit: int | None
     skip_bad: bool
@@ -39,6 +41,7 @@ def open_evaluation_data(options: DataOptions, modality: Modality, quiet: bool) 
         DataError: a source cannot be read.
         OptionError: two sets of one name, or a shifted set without severity.
     """
+    from hydractl.data.corrupt import corrupted
     from hydractl.data.sources import open_data
     from hydractl.data.spec import parse_data_spec
     from hydractl.evaluation.sets import EvaluationData, SetKey
@@ -69,7 +72,21 @@ def open_evaluation_data(options: DataOptions, modality: Modality, quiet: bool) 
         if shifted in sets:
             raise OptionError(f"--shift-data {text}: {shifted.path} is there already")
         sets[shifted] = opened(found["source"], options.columns)[0]
+    if options.corrupt is not None:
+        inside = next(samples for key, samples in sets.items() if key.role == "id")
+        for kind, severity in _corruptions(options.corrupt):
+            sets[SetKey("shift", kind, severity=severity)] = corrupted(inside, kind, severity, options.seed)
     return EvaluationData(sets, options.match)
+
+
+def _corruptions(text: str) -> list[tuple[str, int]]:
+    """Kinds and severities of `KIND,KIND:1-5`; without severities all five."""
+    kinds, _, severities = text.partition(":")
+    found = re.fullmatch(r"(\d+)(?:-(\d+))?", severities or "1-5")
+    if not kinds or found is None:
+        raise OptionError(f"--corrupt {text}: write KIND,KIND:1-5, as in gaussian_noise,jpeg:1-5")
+    first, last = int(found[1]), int(found[2] or found[1])
+    return [(kind, severity) for kind in kinds.split(",") for severity in range(first, last + 1)]
 
 
 def _tell(samples: Samples, quiet: bool) -> None:

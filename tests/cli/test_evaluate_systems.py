@@ -251,3 +251,26 @@ def test_seeds_of_one_system_are_one_row(hydractl: Command, vit: Path, other: Pa
     assert entry["std"]["id"]["nll"] == pytest.approx(np.std(single, ddof=1))
     out = hydractl("evaluate", *arguments, "--seeds").out
     assert f"{np.mean(single):.3f} ± {np.std(single, ddof=1):.3f}" in out
+
+
+def test_corrupted_images_by_severity(hydractl: Command, vit: Path, images: Path) -> None:
+    arguments = (vit, "--id-data", images, "--corrupt", "gaussian_noise,jpeg:2-3")
+    found = models(hydractl, *arguments)["vit"]["shift"]
+    assert {kind: set(by) for kind, by in found.items()} == {"gaussian_noise": {"2", "3"}, "jpeg": {"2", "3"}}
+    assert found == models(hydractl, *arguments, "--workers", 2)["vit"]["shift"]
+    for bad, message in (
+        ("snow", "no such corruption"),
+        ("jpeg:0-3", "severities are 1 to 5"),
+        (":3", "KIND,KIND:1-5"),
+    ):
+        result = hydractl("evaluate", vit, "--id-data", images, "--corrupt", bad)
+        assert (result.code, message in result.err) == (2, True)
+
+
+def test_logits_of_seeds_are_saved_apart(
+    hydractl: Command, vit: Path, other: Path, images: Path, tmp_path: Path
+) -> None:
+    arguments = (f"m={vit}", f"m={other}", "--id-data", images, "--seeds")
+    entry = models(hydractl, *arguments, "--save-logits", tmp_path)["m"]
+    saved = (f"m=predictions:{tmp_path / 'm'}", f"m=predictions:{tmp_path / 'm-2'}", "--seeds")
+    assert numbers(models(hydractl, *saved)["m"]) == numbers(entry)
