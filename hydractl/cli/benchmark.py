@@ -9,7 +9,7 @@ import typer
 
 from hydractl.cli import console
 from hydractl.cli.device import choose_device, choose_dtype
-from hydractl.cli.options import Device, DtypeName, Force, Quiet, Token
+from hydractl.cli.options import Compiled, Device, DtypeName, Force, Quiet, Token
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def benchmark(
     ],
     batch_sizes: Annotated[str, typer.Option(metavar="1,4,32", help="Samples per forward pass.")] = "1,4,32",
     dtypes: Annotated[str, typer.Option(metavar="fp32,bf16,fp16", help="Precisions.")] = "fp32",
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile each model with torch.compile first.")] = False,
+    compiled: Compiled = False,
     transformers: Annotated[
         bool, typer.Option("--transformers", help="Time transformers' own forward of Hugging Face folders too.")
     ] = False,

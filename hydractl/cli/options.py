@@ -15,6 +15,7 @@ Device = Annotated[
 ]
 Dtype = Annotated[DtypeName | None, typer.Option(help="Precision; without it the checkpoint's own.")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Samples per forward pass; fixes the batches, so the result.")]
+Compiled = Annotated[bool, typer.Option("--compile", help="Compile the model with torch.compile first.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of whatever is drawn at random.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes on stderr.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

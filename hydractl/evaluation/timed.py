@@ -15,7 +15,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.benchmark import Run, Weight
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, synthetic_inputs
-from hydractl.inference import load
+from hydractl.inference import compile_model, load
 from hydractl.model.hydra import Hydra
 
 
@@ -74,7 +74,7 @@ def open_systems(
 
 def _ours(model: Hydra, compiled: bool) -> Callable[[dict[str, Tensor]], Tensor]:
     if compiled:
-        model.compile(fullgraph=True)
+        compile_model(model)
     return lambda inputs: model(**inputs).probabilities
 
 
@@ -113,7 +113,7 @@ def _their_forward(system: TimedSystem, compiled: bool) -> TimedSystem:
     model = classes.from_pretrained(system.references[0], dtype=system.dtype, attn_implementation="sdpa")
     model = model.eval().to(system.device)
     if compiled:
-        model.compile(fullgraph=True)
+        compile_model(model)
 
     def answer(inputs: dict[str, Tensor]) -> Tensor:
         logits: Tensor = model(**inputs).logits

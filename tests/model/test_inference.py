@@ -18,6 +18,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.inference import compile_model
 from hydractl.model import encoder
 from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
 from hydractl.model.packed import PackedAttention
@@ -151,3 +152,20 @@ def test_half_precision(name: str, dtype: torch.dtype, tolerance: float) -> None
     assert half.member_logits.dtype == dtype and half.probabilities.dtype == torch.float32
     scale = exact.member_logits.abs().max()
     assert (half.member_logits.double() - exact.member_logits).abs().max() < tolerance * scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_compiles_into_one_graph_for_every_batch_size(name: str) -> None:
+    checkpoint, inputs = dense(name)
+    heads = member_heads(checkpoint.heads, 0)
+    fused = fuse([drop_heads(checkpoint, heads[:count]) for count in (1, 2, 3)])
+    plain, fast = both(fused)
+    # What can break a graph is found in tracing; generating code for it takes a minute and finds no more.
+    compile_model(fast, backend="aot_eager")
+    for batch in (3, 2):
+        part = {
+            k: v if plain.spec.task == "zero-shot" and k != "pixel_values" else v[:batch] for k, v in inputs.items()
+        }
+        with torch.inference_mode():
+            assert_close(fast(**part).member_logits, plain(**part).member_logits, rtol=0, atol=1e-10)
