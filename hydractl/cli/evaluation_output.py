@@ -27,16 +27,15 @@ def output_report(content: Mapping[str, Any], json: Path | None, folder: Path | 
     from hydractl.report.folder import write_report
     from hydractl.report.table import print_results
 
-    if folder is not None:
-        command = shlex.join(["hydractl", *sys.argv[1:]])
-        page = write_report(folder, {**content, "command": command}, force)
-        console.note(f"report: {page}", quiet)
-    # Stdout comes last: a reader who leaves early must not cost the files.
     if json is not None:
         entries = {name: _without_curves(entry) for name, entry in content["models"].items()}
         console.write_json(json, {**content, "models": entries}, force)
     if str(json) != console.STDOUT:
         print_results(content, console.stdout_console())
+    if folder is not None:
+        command = shlex.join(["hydractl", *sys.argv[1:]])
+        page = write_report(folder, {**content, "command": command}, force)
+        console.note(f"report: {page}", quiet)
 
 
 def _without_curves(entry: Mapping[str, Any]) -> dict[str, Any]:

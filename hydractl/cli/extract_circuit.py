@@ -98,7 +98,6 @@ def extract_circuit(
         raise OptionError("--resume has nothing to go on from with -o -: a search keeps its state beside its file")
     options = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, id_data, ood_data, options, device, dtype)
-    material.note_classes(quiet)
     candidates = _candidates(material.model, towers, layers)
     plan = Plan(candidates, _budget(budget, len(candidates)), tie_break, heads_per_step)
     chosen = {

@@ -8,7 +8,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydractl.cli import console
 from hydractl.cli.classes import set_classes
 from hydractl.cli.device import choose_device, choose_dtype
 from hydractl.cli.options import DtypeName
@@ -53,13 +52,6 @@ class Material:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
-
-    def note_classes(self, quiet: bool) -> None:
-        """Says so where the ID samples are of fewer classes than the model tells apart: data often come sorted."""
-        assert self.id.labels is not None
-        have, of = len(set(self.id.labels.tolist())), len(self.id.label_names or ())
-        if have < of:
-            console.note(f"note: {self.id.name}: {len(self.id)} samples of {have} of the model's {of} classes", quiet)
 
     def batches(self, samples: Samples, batch_size: int) -> CachedBatches:
         """The samples as the model's inputs, the same batches on every rank."""

@@ -92,7 +92,6 @@ def score_heads(
         import_pyplot()
     options = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, data, ood_data, options, device, dtype)
-    material.note_classes(quiet)
     with join_ranks(material.device) as ranks:
         scores, extra = _scores(material, method, objective, normalize, batch_size, ranks)
         if not ranks.leads:

@@ -168,8 +168,3 @@ def test_two_processes_write_the_same_bytes(
     assert done.returncode == 0, done.stderr
     assert done.stdout == "acc.json\navg.json\n"
     assert contents(here) == uninterrupted
-
-
-def test_data_of_few_classes_are_noted(hydractl: Command, here: Path, search: Sequence[str]) -> None:
-    result = hydractl(*search, "--limit=4", "--budget=1")
-    assert result.err.startswith("note: pets: 4 samples of 1 of the model's 3 classes\n")
