@@ -48,7 +48,7 @@ SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Leave unreadable images and empty texts out, and say which.")
 ]
 Workers = Annotated[int, typer.Option(min=0, help="Processes that decode images; the result is the same for any.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first N samples of each data set.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Use only N samples of each data set, spread evenly over it.")]
 Classes = Annotated[
     Path | None, typer.Option(help="File with one class name a line, for a zero-shot model without labels of its own.")
 ]

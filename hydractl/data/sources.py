@@ -79,7 +79,7 @@ def open_data(
         spec: what `parse_data_spec` returned.
         modality: what the model takes, `image` or `text`.
         columns: columns the user named; the others are detected.
-        limit: use the first so many samples, all by default.
+        limit: use so many samples, spread evenly over the data, all by default.
         skip_bad: leave unreadable images and empty texts out (decodes every image once now) and say which.
 
     Raises:
@@ -87,7 +87,7 @@ def open_data(
     """
     where = str(spec)
     whole = open_table(spec)
-    table = whole if limit is None else whole.select(range(min(limit, len(whole))))
+    table = whole if limit is None else _spread(whole, limit)
     if not len(table):
         raise DataError(f"{where}: holds no samples")
     chosen = choose_columns(table, modality, columns or Columns(), where)
@@ -107,8 +107,14 @@ def open_data(
     return _with_labels(samples, table, chosen)
 
 
+def _spread(table: datasets.Dataset, limit: int) -> datasets.Dataset:
+    # Data often comes sorted by class: its first samples would be of one class only.
+    size = len(table)
+    return table if limit >= size else table.select([i * size // limit for i in range(limit)])
+
+
 def _limit_notes(whole: datasets.Dataset, part: datasets.Dataset, chosen: ChosenColumns, where: str) -> tuple[str, ...]:
-    """A warning where the first samples are of fewer classes than the rest: folders come sorted by class."""
+    """A warning where the samples taken are of fewer classes than the whole."""
     if chosen.label is None or len(part) == len(whole):
         return ()
     all_labels, labels = read_labels(whole, chosen.label), read_labels(part, chosen.label)
@@ -117,7 +123,7 @@ def _limit_notes(whole: datasets.Dataset, part: datasets.Dataset, chosen: Chosen
     have, of = np.unique(labels[0]).size, np.unique(all_labels[0]).size
     if have == of:
         return ()
-    return (f"{where}: the first {len(part)} samples hold {have} of {of} classes",)
+    return (f"{where}: the {len(part)} samples taken hold {have} of {of} classes",)
 
 
 def _inputs(table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str) -> Sequence[Any]:

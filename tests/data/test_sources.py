@@ -46,10 +46,11 @@ def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
         opened(texts(tmp_path / "a.csv", "a,1"), columns=Columns(text="label"))
 
 
-def test_the_first_samples(tmp_path: Path) -> None:
-    samples = opened(texts(tmp_path / "a.csv", "a,0", "b,0", "c,1"), limit=2)
-    assert samples.inputs == ["a", "b"]
-    assert samples.notes == (f"{tmp_path / 'a.csv'}: the first 2 samples hold 1 of 2 classes",)
+def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:
+    rows = texts(tmp_path / "a.csv", "a,0", "b,0", "c,0", "d,1", "e,1", "f,1")
+    assert opened(rows, limit=3).inputs == ["a", "c", "e"]
+    assert opened(rows, limit=2).notes == ()
+    assert opened(rows, limit=1).notes == (f"{tmp_path / 'a.csv'}: the 1 samples taken hold 1 of 2 classes",)
     assert opened(tmp_path / "a.csv", limit=9).notes == ()
 
 
