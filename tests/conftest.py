@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
+# A shell starts background jobs deaf to SIGINT, and so would be every command a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 

@@ -78,6 +78,8 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
         yield Ranks(dist.get_rank(), size, "cuda" if gpu else "cpu")
+        # Ranks leave together: gloo aborts one whose peer closes the connection while its threads still read.
+        dist.barrier()
     finally:
         dist.destroy_process_group()
 
