@@ -64,7 +64,9 @@ def extract_circuit(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE|-", help="{objective} in it stands for each objective.")
     ] = Path("circuit.json"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted search was.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted search was, if one was.")
+    ] = False,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -114,7 +116,7 @@ def extract_circuit(
     origin = material.origin(chosen)
     conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **chosen}
     journal = None if str(output) == console.STDOUT else Journal(_state_file(output, objective), conditions)
-    begun = _begin(journal, outputs, resume, force)
+    begun = _begin(journal, outputs, resume, force, quiet)
     with join_ranks(material.device) as ranks:
         data = material.search_data(batch_size, ranks)
         rankings = _search(material.model, data, plan, begun, journal, quiet)
@@ -176,7 +178,9 @@ def _budget(budget: str, candidates: int) -> int:
     return int(budget)
 
 
-def _begin(journal: Journal | None, outputs: Mapping[Objective, Path], resume: bool, force: bool) -> list[Ranking]:
+def _begin(
+    journal: Journal | None, outputs: Mapping[Objective, Path], resume: bool, force: bool, quiet: bool
+) -> list[Ranking]:
     """The rankings to grow: those of an interrupted search, or empty ones."""
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.circuit.search import Ranking
@@ -184,8 +188,11 @@ def _begin(journal: Journal | None, outputs: Mapping[Objective, Path], resume: b
     if journal is not None:
         for path in outputs.values():
             refuse_existing(path, force)
-        if resume:
+        if resume and journal.path.exists():
             return journal.read()
+        if resume:
+            # A Makefile passes --resume always: the first time there is nothing yet.
+            console.note(f"note: {journal.path} is not there: starting afresh", quiet)
         if journal.path.exists() and not force:
             raise OutputError(f"{journal.path}: an interrupted search: go on with --resume, or start over with --force")
     return [Ranking(objective) for objective in outputs]

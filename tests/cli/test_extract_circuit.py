@@ -107,6 +107,16 @@ def test_an_existing_circuit_is_kept_unless_forced(hydractl: Command, here: Path
     assert hydractl(*search, "--budget=1", "--force").code == 0
 
 
+def test_resume_with_nothing_to_go_on_from_starts_afresh(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    result = hydractl(*search, "--budget=1", "--resume")
+    assert result.code == 0
+    assert result.err.splitlines()[0] == "note: circuit.json.state is not there: starting afresh"
+    resumed = (here / "circuit.json").read_bytes()
+    assert hydractl(*search, "--budget=1", "--resume", "--force", "--quiet").err == ""
+    assert hydractl(*search, "--budget=1", "--force").code == 0
+    assert (here / "circuit.json").read_bytes() == resumed
+
+
 @pytest.fixture(scope="session")
 def slow_search(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A search long enough to be interrupted."""
