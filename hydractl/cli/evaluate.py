@@ -12,6 +12,7 @@ import typer
 from hydractl.cli import console
 from hydractl.cli.device import choose_device, choose_dtype
 from hydractl.cli.evaluation_data import DataOptions, open_evaluation_data
+from hydractl.cli.evaluation_leaks import check_leaks
 from hydractl.cli.evaluation_output import ReportFolder, output_report
 from hydractl.cli.evaluation_systems import OpenSystem, Running, check_same_samples, modality_of, open_systems
 from hydractl.cli.options import (
@@ -103,6 +104,10 @@ def evaluate(
     save_logits: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Save FOLDER/NAME for predictions:FOLDER/NAME.")
     ] = None,
+    allow_leak: Annotated[
+        bool,
+        typer.Option("--allow-leak", help="Evaluate also on samples that made a model; the report says which."),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Take what --save-logits has saved before instead of computing it.")
     ] = False,
@@ -120,7 +125,8 @@ def evaluate(
     Example: hydractl evaluate vit hydra=hydra.safetensors --id-data cifar10:test --ood-data far/textures=dtd:test
 
     Prints a table with a row per system, the best of each column in bold; --json - prints the report instead. The ID
-    and OOD sets must not have been used to choose heads: what the models remember of that is refused.
+    and OOD sets must not have been used to choose heads: what the models remember of that is refused, or with
+    --allow-leak marked.
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.columns import Columns
@@ -160,10 +166,11 @@ def evaluate(
     opened = open_systems(systems, seeds)
     folders = _folders([system.spec.name for system in opened], save_logits)
     data = _open_data(opened, asked, quiet)
+    leaks = check_leaks(opened, data, allow_leak)
     measured: list[Measured] = []
     try:
         for system, folder in zip(opened, folders, strict=True):
-            saving = Saving(folder, resume, force)
+            saving = Saving(folder, resume, force, leaks[system.spec.name])
             asked_for = Asked(settings, bootstrap, seed, report is not None)
             measured.append(_evaluate(system, data, running, saving, asked_for))
     finally:
@@ -201,11 +208,12 @@ def _folders(names: Sequence[str], below: Path | None) -> list[Path | None]:
 
 
 class Saving(NamedTuple):
-    """Where a system's logits are saved, and whether those saved before count."""
+    """Where a system's logits are saved, whether those saved before count, and leaks that are saved with them."""
 
     folder: Path | None
     resume: bool
     force: bool
+    leaks: Mapping[str, Any]
 
 
 def _evaluate(
@@ -226,7 +234,7 @@ def _evaluate(
         return console.progress(f"{name}: {key.path}", predictor.samples(key), running.quiet)
 
     predictions = predict_sets(predictor, keys, settings.temperature, settings.conformal, watch)
-    entry = {**description, **measure(predictions, predictor.cost, settings).to_json()}
+    entry = {**description, **saving.leaks, **measure(predictions, predictor.cost, settings).to_json()}
     if asked.curves:
         entry["curves"] = curves_json(predictions, settings)
     drawn = resample(predictions, settings, asked.bootstrap, asked.seed) if asked.bootstrap else None
@@ -247,15 +255,13 @@ def _predictor(
     about = about_json(
         data.id.name, networks.models[0].labels, networks.temperature, networks.cost, description["networks"]
     )
-    saved = SavingSystem(networks, saving.folder, about, saving.resume, saving.force)
+    saved = SavingSystem(networks, saving.folder, {**about, **saving.leaks}, saving.resume, saving.force)
     saved.start()
     return saved
 
 
 def _open_data(opened: Sequence[OpenSystem], asked: DataOptions | None, quiet: bool) -> EvaluationData | None:
-    """The data, checked against what the systems remember; None where all bring their predictions along."""
-    from hydractl.evaluation.leakage import refuse_overlap, refuse_used
-
+    """The data; None where all systems bring their predictions along."""
     modality = modality_of(opened)
     if asked is None or modality is None:
         if modality is not None:
@@ -264,12 +270,6 @@ def _open_data(opened: Sequence[OpenSystem], asked: DataOptions | None, quiet: b
             raise OptionError("saved predictions bring their sets along: leave --id-data and other data out")
         return None
     data = open_evaluation_data(asked, modality, quiet)
-    for samples in data.evaluated.values():
-        for system in opened:
-            for checkpoint in system.checkpoints:
-                refuse_used(system.spec.name, checkpoint.provenance, samples)
-        if (calibration := data.calibration) is not None:
-            refuse_overlap(calibration, samples)
     for system in opened:
         check_same_samples(system, data)
     return data

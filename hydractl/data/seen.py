@@ -41,8 +41,8 @@ def sketch(hashes: Hashes) -> dict[str, Any]:
     return _written(_Seen(len(hashes), len(keys) <= EXACT, keys[:EXACT]))
 
 
-def overlap(entry: object, hashes: Hashes, where: str) -> int:
-    """How many of the samples are remembered: of a sketch that keeps them all exactly, else at least.
+def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
+    """Which of the samples are remembered, `[N]`; a sketch that does not keep them all misses some.
 
     Args:
         entry: what `sketch` or `union` returned.
@@ -52,7 +52,7 @@ def overlap(entry: object, hashes: Hashes, where: str) -> int:
     Raises:
         ArtifactError: the sketch is damaged; to pass over it would let a leak through.
     """
-    return int(np.isin(hashes >> DROPPED_BITS, _read(entry, where).keys).sum())
+    return np.isin(hashes >> DROPPED_BITS, _read(entry, where).keys)
 
 
 def union(entries: Iterable[object], where: str) -> dict[str, Any]:

@@ -1,45 +1,95 @@
-"""Refuses an evaluation on samples that were used to choose heads or to fit anything in a model."""
+"""Finds evaluations on samples that were used to choose heads or to fit anything in a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hydractl.data.seen import overlap
+from hydractl.data.seen import remembered
 from hydractl.data.sources import Samples
 from hydractl.errors import DataError
+from hydractl.evaluation.sets import EvaluationData, SetKey
+
+ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
+CALIBRATION = "--calib-data"
 
 
-def refuse_used(model: str, provenance: Mapping[str, Any], samples: Samples) -> None:
-    """Raises DataError when samples of an evaluation were used to make the model.
+@dataclass(frozen=True)
+class Leak:
+    """Samples of an evaluation that were used to make a system, or to fit something of it.
+
+    Attributes:
+        used_as: what they were used as, in the words of the model's history.
+    """
+
+    system: str
+    key: SetKey
+    name: str
+    samples: int
+    overlap: int
+    used_as: tuple[str, ...]
+
+    def __str__(self) -> str:
+        counted = f"{ROLES[self.key.role]} data {self.name}: {self.overlap} of {self.samples} samples"
+        if self.used_as == (CALIBRATION,):
+            return f"{counted} are in {CALIBRATION} too"
+        return f"{counted} were used to make {self.system} (as {', '.join(self.used_as)})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Its entry in a report."""
+        return {
+            "set": self.key.path,
+            "name": self.name,
+            "samples": self.samples,
+            "overlap": self.overlap,
+            "used_as": list(self.used_as),
+        }
+
+
+def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[Leak]:
+    """The sets of an evaluation with samples that the system was made with, or that are calibrated on.
 
     Args:
-        model: what messages call it.
-        provenance: of the model; the search data of each step that led to it is looked for.
-        samples: to be evaluated on; hashed only when there is something to compare with.
+        system: what reports call it.
+        provenances: of its models; the search data of each step that led to them is looked for.
+        data: hashed only where there is something to compare with.
+
+    Raises:
+        ArtifactError: a record of samples used is damaged.
     """
-    for name, entry in search_data(provenance):
-        if count := overlap(entry, samples.content_hashes(), f"{model}: {name}"):
-            raise DataError(
-                f"{samples.name}: {count} of {len(samples)} samples were used to make {model} (as {name}): "
-                "an evaluation on them would flatter it: name other data"
-            )
+    seen = [entry for provenance in provenances for entry in search_data(provenance)]
+    found = (_leak(system, key, samples, seen, data.calibration) for key, samples in data.evaluated.items())
+    return [leak for leak in found if leak is not None]
 
 
-def refuse_overlap(calibration: Samples, samples: Samples) -> None:
-    """Raises DataError when samples of an evaluation are among those something is fitted on.
+def refuse_leaks(leaks: Sequence[Leak]) -> None:
+    """Raises DataError when there are any, naming those of the first system."""
+    if not leaks:
+        return
+    own = [leak for leak in leaks if leak.system == leaks[0].system]
+    remedies = ["name other data"] if any(set(leak.used_as) - {CALIBRATION} for leak in own) else []
+    remedies += ["calibrate on other data"] if any(CALIBRATION in leak.used_as for leak in own) else []
+    raise DataError(
+        f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, "
+        "or pass --allow-leak, which marks the report"
+    )
 
-    Args:
-        calibration: what temperature or prediction sets are fitted on.
-        samples: to be evaluated on.
-    """
-    if count := int(np.isin(samples.content_hashes(), calibration.content_hashes()).sum()):
-        raise DataError(
-            f"{samples.name}: {count} of {len(samples)} samples are in --calib-data {calibration.name} too: "
-            "an evaluation on them would flatter every system: calibrate on other data"
-        )
+
+def _leak(
+    system: str, key: SetKey, samples: Samples, seen: Sequence[tuple[str, object]], calibration: Samples | None
+) -> Leak | None:
+    if not seen and calibration is None:
+        return None
+    hashes = samples.content_hashes()
+    hits = [(name, remembered(entry, hashes, f"{system}: {name}")) for name, entry in seen]
+    if calibration is not None:
+        hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
+    overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
+    used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
+    return Leak(system, key, samples.name, len(samples), overlap, used_as) if overlap else None
 
 
 def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -49,9 +99,9 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         provenance: a manifest's; each step may carry `options.search_data`, its inputs their own provenance.
     """
     options = provenance.get("options")
-    remembered = options.get("search_data") if isinstance(options, Mapping) else None
-    if isinstance(remembered, Mapping):
-        yield from remembered.items()
+    named = options.get("search_data") if isinstance(options, Mapping) else None
+    if isinstance(named, Mapping):
+        yield from named.items()
     inputs = provenance.get("inputs")
     for origin in inputs if isinstance(inputs, list) else ():
         if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):

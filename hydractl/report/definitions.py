@@ -51,6 +51,14 @@ DEFINITIONS = {
 }
 
 
+LEAK = "†"
+
+
+def marked(name: str, entry: Mapping[str, Any]) -> str:
+    """The name of a system in a table, with a mark where it was evaluated on samples that made it."""
+    return f"{name} {LEAK}" if entry.get("leaks") else name
+
+
 def caption(report: Mapping[str, Any]) -> Iterator[str]:
     """The lines under a table: what tells OOD from ID, and how it was averaged."""
     options = report.get("options", {})
@@ -61,5 +69,9 @@ def caption(report: Mapping[str, Any]) -> Iterator[str]:
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
     if style != "hydractl":
         yield f"Style: {STYLES.get(style, style)}."
+    for name, entry in report["models"].items():
+        for leak in entry.get("leaks", []):
+            counted = f"{leak['overlap']} of {leak['samples']} samples of {leak['name']} ({leak['set']})"
+            yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak['used_as'])}): flattered."
     if not report.get("complete", True):
         yield "Interrupted: systems are missing."

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups
-from hydractl.report.definitions import DEFINITIONS, caption
+from hydractl.report.definitions import DEFINITIONS, caption, marked
 from hydractl.report.figures import TITLES
 
 
@@ -27,6 +27,7 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     return template.render(
         report=report,
         models=models,
+        marked=marked,
         tables=[
             ("results", "Results", [_table(group, rows) for group in column_groups(rows, full=False)]),
             ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hydractl.report.columns import Column, Entry, column_groups
-from hydractl.report.definitions import caption
+from hydractl.report.definitions import caption, marked
 
 GAP = 3  # blanks between groups of columns
 
@@ -23,7 +23,7 @@ def print_results(report: Mapping[str, Any], console: Console) -> None:
     if not models:
         return
     rows = list(models.values())
-    names = _part("", [("system", [Text(name) for name in models])], justify="left")
+    names = _part("", [("system", [Text(marked(name, entry)) for name, entry in models.items()])], justify="left")
     parts = [
         _part(group.title, [(column.name, _cells(column, rows)) for column in group.columns])
         for group in column_groups(rows, full=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hydractl.report.columns import Column, Entry, column_groups
-from hydractl.report.definitions import caption
+from hydractl.report.definitions import caption, marked
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -20,6 +20,7 @@ LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "±": r"$\pm$",
+    "†": r"$\dagger$",
 }
 
 
@@ -40,7 +41,7 @@ def markdown(report: Mapping[str, Any]) -> str:
             f"**{column.text(entry)}**" if column.is_best(entry, best) else column.text(entry)
             for (_, column), best in zip(columns, bests, strict=True)
         ]
-        lines.append("| " + " | ".join([_cell(name), *cells]) + " |")
+        lines.append("| " + " | ".join([_cell(marked(name, entry)), *cells]) + " |")
     return "\n".join([*lines, "", *caption(report), ""])
 
 
@@ -60,7 +61,7 @@ def latex(report: Mapping[str, Any]) -> str:
         r"\midrule",
     ]
     lines += [
-        " & ".join([_escaped(name), *(_latex_cell(column, entry, rows) for column in columns)]) + r" \\"
+        " & ".join([_escaped(marked(name, entry)), *(_latex_cell(column, entry, rows) for column in columns)]) + r" \\"
         for name, entry in models.items()
     ]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

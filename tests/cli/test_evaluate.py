@@ -145,8 +145,8 @@ def test_what_chose_the_heads_is_refused_in_an_evaluation(
         leaking = hydractl("evaluate", model, "--id-data", images, "--ood-data", f"x={noise}")
         assert leaking.code == 1
         assert leaking.err == (
-            f"error: x: 5 of 5 samples were used to make {model} (as search-ood): "
-            "an evaluation on them would flatter it: name other data\n"
+            f"error: OOD data x: 5 of 5 samples were used to make {model} (as search-ood): an evaluation on them "
+            "would flatter it: name other data, or pass --allow-leak, which marks the report\n"
         )
         assert hydractl("evaluate", model, "--id-data", images).code == 0
 

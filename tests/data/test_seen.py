@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hydractl.data.seen import EXACT, overlap, sketch, union
+from hydractl.data.seen import EXACT, remembered, sketch, union
 from hydractl.errors import ArtifactError
 
 HASHES = np.random.default_rng(0).integers(0, 2**64, size=3 * EXACT, dtype=np.uint64)
@@ -18,8 +18,8 @@ def copied(entry: object) -> object:
 @pytest.mark.parametrize("count", [0, 1, 2, 1500, EXACT])
 def test_remembers_every_one_and_no_other(count: int) -> None:
     entry = copied(sketch(HASHES[:count]))
-    assert overlap(entry, HASHES, "a") == count
-    assert overlap(entry, HASHES[count:], "a") == 0
+    assert remembered(entry, HASHES, "a").sum() == count
+    assert remembered(entry, HASHES[count:], "a").sum() == 0
 
 
 def test_is_small_and_the_same_in_any_order() -> None:
@@ -30,13 +30,13 @@ def test_is_small_and_the_same_in_any_order() -> None:
 
 def test_extremes_of_the_range() -> None:
     ends = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert overlap(copied(sketch(ends)), np.append(HASHES[:9], ends), "a") == 2
+    assert remembered(copied(sketch(ends)), np.append(HASHES[:9], ends), "a").sum() == 2
 
 
 def test_of_many_samples_a_fair_draw() -> None:
     entry = copied(sketch(HASHES))
-    assert overlap(entry, HASHES, "a") == EXACT
-    third = overlap(entry, HASHES[:EXACT], "a")
+    assert remembered(entry, HASHES, "a").sum() == EXACT
+    third = remembered(entry, HASHES[:EXACT], "a").sum()
     assert abs(third - EXACT / 3) < 5 * np.sqrt(EXACT * 2 / 9)
 
 
@@ -48,7 +48,7 @@ def test_union_is_the_sketch_of_all() -> None:
 
 def test_union_with_a_draw_stays_a_draw() -> None:
     entry = union([sketch(HASHES), sketch(HASHES[:100])], "a")
-    assert overlap(entry, HASHES, "a") == EXACT
+    assert remembered(entry, HASHES, "a").sum() == EXACT
     assert entry == sketch(HASHES)
 
 
@@ -68,4 +68,4 @@ def test_union_with_a_draw_stays_a_draw() -> None:
 )
 def test_a_damaged_record_is_refused(entry: object) -> None:
     with pytest.raises(ArtifactError, match="^model: its record of samples used is damaged"):
-        overlap(entry, HASHES, "model")
+        remembered(entry, HASHES, "model")
