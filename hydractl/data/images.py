@@ -69,11 +69,17 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 class EncodedImages(Sequence[Image.Image]):
     """The images of a table's column, decoded when asked for; a slice reads its rows at once."""
 
-    def __init__(self, table: datasets.Dataset, column: str, name: str) -> None:
+    def __init__(self, table: datasets.Dataset, column: str, name: str, first: int = 0) -> None:
+        """
+        Args:
+            name: of the data set, for messages.
+            first: the place of the table's first row in that data set.
+        """
         import datasets  # here, since a model that is given images needs no tables, and this library loads slowly
 
         undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
         self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
+        self._first = first
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -92,4 +98,4 @@ class EncodedImages(Sequence[Image.Image]):
         """The undecoded images of some rows, each with what messages call it."""
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
-        return [(one, f"{self._name}: sample {at}") for at, one in zip(positions, encoded, strict=True)]
+        return [(one, f"{self._name}: sample {self._first + at}") for at, one in zip(positions, encoded, strict=True)]

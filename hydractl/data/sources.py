@@ -91,19 +91,37 @@ def open_data(
     if not len(table):
         raise DataError(f"{where}: holds no samples")
     chosen = choose_columns(table, modality, columns or Columns(), where)
-    notes = _limit_notes(whole, table, chosen, where)
+    samples = read_samples(table, spec, modality, chosen, skip_bad)
+    if not len(samples):
+        raise DataError(f"{where}: not one of {len(table)} samples can be read: {samples.skipped[0]}")
+    return replace(samples, notes=_limit_notes(whole, table, chosen, where))
+
+
+def read_samples(
+    table: datasets.Dataset, spec: DataSpec, modality: Modality, chosen: ChosenColumns, skip_bad: bool, first: int = 0
+) -> Samples:
+    """The samples in the rows of a table; none, if all were left out.
+
+    Args:
+        first: the place of the table's first row in the data set, for messages.
+
+    Raises:
+        DataError: empty texts without `skip_bad`.
+    """
+    where = str(spec)
     skipped: tuple[str, ...] = ()
     hashes = None
     if modality == "image":
         table = _with_image_paths(table, chosen.inputs[0], spec)
     if skip_bad:
-        table, hashes, skipped = _without_bad(table, modality, chosen, where)
-    inputs = _inputs(table, modality, chosen, where)
+        table, hashes, skipped = _without_bad(table, modality, chosen, where, first)
+    inputs = _inputs(table, modality, chosen, where, first)
     if isinstance(inputs, list) and (empty := empty_texts(inputs)):
         raise DataError(
-            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {empty[0]}: remove them"
+            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {first + empty[0]}: "
+            "remove them"
         )
-    samples = Samples(spec.name, modality, inputs, chosen_columns=chosen, notes=notes, skipped=skipped, hashes=hashes)
+    samples = Samples(spec.name, modality, inputs, chosen_columns=chosen, skipped=skipped, hashes=hashes)
     return _with_labels(samples, table, chosen)
 
 
@@ -126,10 +144,12 @@ def _limit_notes(whole: datasets.Dataset, part: datasets.Dataset, chosen: Chosen
     return (f"{where}: the {len(part)} samples taken hold {have} of {of} classes",)
 
 
-def _inputs(table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str) -> Sequence[Any]:
+def _inputs(
+    table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str, first: int
+) -> Sequence[Any]:
     if modality == "text":
         return read_texts(table, chosen.inputs, where)
-    return EncodedImages(table, chosen.inputs[0], where)
+    return EncodedImages(table, chosen.inputs[0], where, first)
 
 
 def _with_image_paths(table: datasets.Dataset, column: str, spec: DataSpec) -> datasets.Dataset:
@@ -144,15 +164,13 @@ def _with_image_paths(table: datasets.Dataset, column: str, spec: DataSpec) -> d
 
 
 def _without_bad(
-    table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str
+    table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str, first: int
 ) -> tuple[datasets.Dataset, Hashes, tuple[str, ...]]:
-    inputs = _inputs(table, modality, chosen, where)
+    inputs = _inputs(table, modality, chosen, where, first)
     hashes, bad = _hash_inputs(inputs, modality)
     if isinstance(inputs, list):
-        bad = {at: f"{where}: sample {at}: empty text" for at in empty_texts(inputs)}
+        bad = {at: f"{where}: sample {first + at}: empty text" for at in empty_texts(inputs)}
     good = [at for at in range(len(table)) if at not in bad]
-    if not good:
-        raise DataError(f"{where}: not one of {len(table)} samples can be read: {_first_of(bad)}")
     return table.select(good), hashes[good], tuple(bad.values())
 
 

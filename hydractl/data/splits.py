@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import datasets
 
@@ -22,6 +23,8 @@ KEYWORDS = {
     "eval": "test",
     "evaluation": "test",
 }
+
+ENDLESS = 2**62  # stands for a number of samples that is not known
 
 
 def split_of_word(word: str) -> str | None:
@@ -67,12 +70,43 @@ def take(parts: Mapping[str, datasets.Dataset], request: str, where: str) -> dat
     Raises:
         DataError: the slice cannot be read.
     """
-    try:
-        instruction = datasets.ReadInstruction.from_spec(request)
-        pieces = instruction.to_absolute({name: len(part) for name, part in parts.items()})
-    except (ValueError, AssertionError) as error:
-        raise DataError(f"{where}:{request}: is no slice; write [:100], [100:200] or [:10%]") from error
+    pieces = _pieces(request, {name: len(part) for name, part in parts.items()}, where)
     # An empty range at the end is out of range to `select`, an empty list is not.
     rows = [range(piece.from_, piece.to) if piece.from_ < piece.to else [] for piece in pieces]
     chosen = [parts[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]
     return chosen[0] if len(chosen) == 1 else datasets.concatenate_datasets(chosen)
+
+
+def stream(
+    parts: Mapping[str, datasets.Dataset | datasets.IterableDataset], request: str, sizes: Mapping[str, int], where: str
+) -> tuple[datasets.IterableDataset, int | None]:
+    """The samples that a complete request asks for as a stream in its order, and how many, None where not known.
+
+    Args:
+        sizes: how many samples splits have, where that is known.
+
+    Raises:
+        DataError: the slice cannot be read, or counts from an end that is not known.
+    """
+    known = {name: len(part) for name, part in parts.items() if isinstance(part, datasets.Dataset)}
+    lengths = {name: known.get(name, sizes.get(name, ENDLESS)) for name in parts}
+    if ENDLESS in lengths.values() and (found := re.search(r"\[[^]]*[%-][^]]*]", request)):
+        raise DataError(f"{where}: how many samples it has is not known before the end: write {found[0]} as [:100]")
+    pieces = _pieces(request, lengths, where)
+    rows = []
+    for piece in pieces:
+        part = parts[piece.splitname]
+        part = part.to_iterable_dataset() if isinstance(part, datasets.Dataset) else part
+        part = part.skip(piece.from_) if piece.from_ else part
+        rows.append(part.take(piece.to - piece.from_) if piece.to < lengths[piece.splitname] else part)
+    total = sum(piece.to - piece.from_ for piece in pieces)
+    whole = rows[0] if len(rows) == 1 else datasets.concatenate_datasets(rows)
+    return whole, total if total < ENDLESS // 2 else None
+
+
+def _pieces(request: str, lengths: Mapping[str, int], where: str) -> list[Any]:
+    try:
+        pieces: list[Any] = datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
+        return pieces
+    except (ValueError, AssertionError) as error:
+        raise DataError(f"{where}:{request}: is no slice; write [:100], [100:200] or [:10%]") from error

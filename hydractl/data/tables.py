@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import glob
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
 import huggingface_hub
@@ -24,23 +24,51 @@ from hydractl.errors import DataError
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
 
 
+Rows: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a source turned out to be: which splits are asked for, how to read them, and their sizes where known."""
+
+    request: str
+    read: Callable[[bool], Mapping[str, Rows]]  # told whether to stream
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
 def open_table(spec: DataSpec) -> datasets.Dataset:
     """The rows the spec asks for; images stay encoded, files are memory-mapped by `datasets`.
 
     Raises:
         DataError: nothing there, unreadable, several splits and none named, or the hub is out of reach.
     """
+    with one_line_errors(spec):
+        found = _find(spec)
+        return splits.take(found.read(False), found.request, spec.source)
+
+
+def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
+    """The same rows as `open_table` gives, read as they are asked for and kept nowhere, and their number if known.
+
+    Raises:
+        DataError: as for `open_table`, or a slice that needs a number of rows which is not known.
+    """
+    with one_line_errors(spec):
+        found = _find(spec)
+        return splits.stream(found.read(True), found.request, found.sizes, spec.source)
+
+
+def _find(spec: DataSpec) -> _Found:
     path = Path(spec.source).expanduser()
-    with _one_line_errors(spec):
-        if path.is_file():
-            return _from_file(spec, path)
-        if path.is_dir():
-            return _from_folder(spec, path)
-        return _from_hub(spec)
+    if path.is_file():
+        return _from_file(spec, path)
+    if path.is_dir():
+        return _from_folder(spec, path)
+    return _from_hub(spec)
 
 
 @contextmanager
-def _one_line_errors(spec: DataSpec) -> Iterator[None]:
+def one_line_errors(spec: DataSpec) -> Iterator[None]:
     """Turns what readers raise into a DataError, and keeps their bars and logs off stderr."""
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     hub_level = huggingface_hub.logging.get_verbosity()
@@ -62,7 +90,7 @@ def _one_line_errors(spec: DataSpec) -> Iterator[None]:
             datasets.enable_progress_bars()
 
 
-def _from_file(spec: DataSpec, path: Path) -> datasets.Dataset:
+def _from_file(spec: DataSpec, path: Path) -> _Found:
     loader = FILE_FORMATS.get(path.suffix.lower())
     if loader is None:
         endings = ", ".join(FILE_FORMATS)
@@ -77,18 +105,28 @@ def _options(loader: str, ending: str) -> dict[str, Any]:
     return {**CSV_OPTIONS, "sep": "\t"} if ending.lower() == ".tsv" else CSV_OPTIONS
 
 
-def _load(spec: DataSpec, loader: str, files: Mapping[str, list[str]], options: Mapping[str, Any]) -> datasets.Dataset:
+def _load(
+    spec: DataSpec,
+    loader: str,
+    files: Mapping[str, list[str]],
+    options: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+) -> _Found:
     """Reads the files of the splits asked for and no others: a training split may be far larger."""
     request = splits.complete_request(spec.split, list(files), spec.source)
     wanted = {
         name: [file if "://" in file else glob.escape(file) for file in files[name]]
         for name in splits.names_in(request)
     }
-    loaded = datasets.load_dataset(loader, data_files=wanted, **options)
-    return splits.take(loaded, request, spec.source)
+
+    def read(streaming: bool) -> Mapping[str, Rows]:
+        loaded: Mapping[str, Rows] = datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
+        return loaded
+
+    return _Found(request, read, sizes or {})
 
 
-def _from_folder(spec: DataSpec, folder: Path) -> datasets.Dataset:
+def _from_folder(spec: DataSpec, folder: Path) -> _Found:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _from_saved(spec, folder)
     if files := image_files(folder):
@@ -97,22 +135,22 @@ def _from_folder(spec: DataSpec, folder: Path) -> datasets.Dataset:
     return _from_builder(spec, builder)
 
 
-def _from_saved(spec: DataSpec, folder: Path) -> datasets.Dataset:
+def _from_saved(spec: DataSpec, folder: Path) -> _Found:
     saved = datasets.load_from_disk(str(folder))
     parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
     request = splits.complete_request(spec.split, list(parts), spec.source)
-    return splits.take(parts, request, spec.source)
+    return _Found(request, lambda streaming: parts)
 
 
-def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> datasets.Dataset:
+def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> _Found:
     parts = image_splits(files)
     below = 0 if parts.get("train") is files else 1
     request = splits.complete_request(spec.split, list(parts), spec.source)
-    read = {name: read_image_folder(folder, parts[name], below) for name in splits.names_in(request)}
-    return splits.take(read, request, spec.source)
+    names = splits.names_in(request)
+    return _Found(request, lambda streaming: {name: read_image_folder(folder, parts[name], below) for name in names})
 
 
-def _from_builder(spec: DataSpec, builder: Any) -> datasets.Dataset:
+def _from_builder(spec: DataSpec, builder: Any) -> _Found:
     files = {str(name): [str(file) for file in files] for name, files in (builder.config.data_files or {}).items()}
     if not files:
         raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
@@ -120,10 +158,11 @@ def _from_builder(spec: DataSpec, builder: Any) -> datasets.Dataset:
     options = _options(builder.name, ending)
     if builder.info.features is not None:
         options = {**options, "features": builder.info.features}
-    return _load(spec, builder.name, files, options)
+    sizes = {str(name): split.num_examples for name, split in (builder.info.splits or {}).items() if split.num_examples}
+    return _load(spec, builder.name, files, options, sizes)
 
 
-def _from_hub(spec: DataSpec) -> datasets.Dataset:
+def _from_hub(spec: DataSpec) -> _Found:
     _check_reachable(spec.source)
     if spec.config is None and spec.split is not None:
         # `glue:sst2` names a configuration where the data set has several.

@@ -1,0 +1,197 @@
+"""A data set that is read as it comes: as `Samples`, one block of them in memory at a time, whatever its size.
+
+How to use it: `open_stream` finds the source and its columns; `blocks` yields one `Samples` after the other, each
+of which works wherever samples do (`match_labels`, `content_hashes`, `make_batches`). What must happen to every
+block, whoever reads it, is said once with `through`:
+
+    stream = open_stream(spec, "image").through(lambda block: match_labels(block, model.labels))
+    for batch in StreamedBatches(stream, preprocessor, batch_size=64):  # evaluation: in the source's order
+        ...
+    for block in stream.shuffled(seed, epoch).blocks(1024, start):  # training: one epoch, from sample `start` on
+        ...
+
+Each of these loops reads the source anew, from its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import datasets
+
+from hydractl.data.batches import Batch, make_batches
+from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns
+from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.sources import Samples, read_samples
+from hydractl.data.spec import DataSpec
+from hydractl.data.tables import one_line_errors, open_rows
+from hydractl.errors import DataError
+
+Step = Callable[[Samples], Samples]
+
+PEEK = 1000  # rows by which the columns of a file without types, as CSV is, are understood
+SHUFFLE_BUFFER = 10_000
+TEXT_BATCHES = 64  # batches in a block of texts, which are sorted by length within it
+
+
+@dataclass(frozen=True, eq=False)
+class SampleStream:
+    """Samples of one data set in its order; `length` is None where their number shows only at the end.
+
+    `label_names` are those the source declares; None also where labels are words, which come block by block.
+    """
+
+    spec: DataSpec
+    modality: Modality
+    rows: datasets.IterableDataset
+    features: datasets.Features
+    chosen_columns: ChosenColumns
+    length: int | None
+    skip_bad: bool = False
+    notes: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What messages and reports call it."""
+        return self.spec.name
+
+    @property
+    def label_names(self) -> tuple[str, ...] | None:
+        """The classes that bare numbers in the label column stand for."""
+        feature = self.features.get(self.chosen_columns.label)
+        return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
+
+    def through(self, step: Step) -> SampleStream:
+        """The same stream, every block of which passes through `step`: to match labels, to check, to remember."""
+        return replace(self, steps=(*self.steps, step))
+
+    def shuffled(self, seed: int, epoch: int = 0, buffer: int = SHUFFLE_BUFFER) -> SampleStream:
+        """The same samples in another order, the same one for the same seed and epoch.
+
+        Files are taken in random order and samples drawn from a buffer of so many: data sorted by class within one
+        file stay sorted but for the buffer.
+        """
+        rows = self.rows.shuffle(seed=seed, buffer_size=buffer)
+        rows.set_epoch(epoch)
+        return replace(self, rows=rows)
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
+        """So many samples after the other; the last block may have fewer, as any from which bad ones are left out.
+
+        Args:
+            start: how many samples to pass over.
+
+        Raises:
+            DataError: there are no samples, one cannot be read, or a step refuses them.
+        """
+        read, kept = start, 0
+        for table in self._tables(size, start):
+            samples = read_samples(table, self.spec, self.modality, self.chosen_columns, self.skip_bad, read)
+            read += len(table)
+            for step in self.steps:
+                samples = step(samples)
+            kept += len(samples)
+            if len(samples):
+                yield samples
+        if not kept and read > start:
+            raise DataError(f"{self.spec}: not one of {read - start} samples can be read")
+        if not read:
+            raise DataError(f"{self.spec}: holds no samples")
+
+    def _tables(self, size: int, start: int) -> Iterator[datasets.Dataset]:
+        rows = (self.rows.skip(start) if start else self.rows).iter(batch_size=size)
+        while True:
+            with one_line_errors(self.spec):
+                columns = next(rows, None)
+                if columns is None:
+                    return
+                table = datasets.Dataset.from_dict(columns, features=self.features)
+            yield table
+
+
+def open_stream(
+    spec: DataSpec,
+    modality: Modality,
+    columns: Columns | None = None,
+    limit: int | None = None,
+    skip_bad: bool = False,
+) -> SampleStream:
+    """The samples the spec asks for as a stream; reads no more of it than it takes to know its columns.
+
+    Args:
+        columns: columns the user named; the others are detected.
+        limit: take the first so many. Data sorted by class then give a few classes only: where that can be, leave
+            the limit out or use `open_data`, whose limit is spread over the data.
+        skip_bad: leave unreadable images and empty texts out; each block says which.
+
+    Raises:
+        DataError: nothing there, no such split or column, or a slice that counts from an unknown end.
+    """
+    rows, length = open_rows(spec)
+    with one_line_errors(spec):
+        known = rows.features or _peeked(rows, str(spec))
+        empty = datasets.Dataset.from_dict({name: [] for name in known}, features=known)
+    chosen = choose_columns(empty, modality, columns or Columns(), str(spec))
+    wanted = [*chosen.inputs, *([chosen.label] if chosen.label else [])]
+    rows = rows.select_columns(wanted)
+    features = datasets.Features({name: known[name] for name in wanted})
+    for name in wanted:
+        if isinstance(features[name], datasets.Image):
+            features[name] = datasets.Image(decode=False)
+            rows = rows.cast_column(name, features[name])
+    notes: tuple[str, ...] = ()
+    if limit is not None:
+        rows, length = rows.take(limit), None if length is None else min(limit, length)
+        notes = (f"{spec}: takes the first {limit} samples: of data sorted by class that is no fair sample",)
+    return SampleStream(spec, modality, rows, features, chosen, length, skip_bad, notes)
+
+
+def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:
+    columns: dict[str, list[Any]] | None = next(rows.iter(batch_size=PEEK), None)
+    if columns is None:
+        raise DataError(f"{where}: holds no samples")
+    features: datasets.Features = datasets.Dataset.from_dict(columns).features
+    return features
+
+
+class StreamedBatches:
+    """The batches of a stream: of images the same as `make_batches` gives of the whole data set, if none is left out.
+
+    Texts are sorted by length within a block of TEXT_BATCHES batches, so padding differs from that of the whole.
+    Positions count the samples that were not left out. Each loop over it reads the stream anew.
+
+    Attributes:
+        truncated: texts that lost their end in the loop now running, or the last one.
+    """
+
+    def __init__(self, stream: SampleStream, preprocessor: Preprocessor, batch_size: int, workers: int = 0) -> None:
+        """
+        Args:
+            batch_size: samples in each batch; the last may have fewer.
+            workers: threads that decode and preprocess images; so many batches are in memory at once.
+        """
+        self._stream, self._preprocessor, self._batch_size = stream, preprocessor, batch_size
+        self._workers = max(workers, 1)
+        self.truncated = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Each batch in order.
+
+        Raises:
+            DataError: see `SampleStream.blocks`.
+        """
+        self.truncated = before = 0
+        many = TEXT_BATCHES if self._stream.modality == "text" else self._workers
+        with ThreadPoolExecutor(self._workers) as pool:
+            for block in self._stream.blocks(self._batch_size * many):
+                batches = make_batches(block, self._preprocessor, self._batch_size)
+                self.truncated += batches.truncated
+                for made in pool.map(batches.__getitem__, range(len(batches))):
+                    if isinstance(made, DataError):
+                        raise made
+                    yield replace(made, positions=made.positions + before)
+                before += len(block)

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from hydractl.data.batches import make_batches
+from hydractl.data.columns import Columns
+from hydractl.data.labels import match_labels
+from hydractl.data.preprocessing import preprocessor_from_folder
+from hydractl.data.sources import Samples, open_data
+from hydractl.data.spec import parse_data_spec
+from hydractl.data.streams import SampleStream, StreamedBatches, open_stream
+from hydractl.errors import DataError
+from tests.data.conftest import image_folder, image_table, picture
+from tests.data.tokenizers_and_processors import bert_tokenizer, image_spec, text_spec, vit_files
+
+TEXTS = ["good", "a very good film", "NA", "very " * 30, "film", "not bad", "so so"]
+LABELS = ["yes", "yes", "no", "no", "no", "yes", "no"]
+
+
+def texts() -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS})
+
+
+def archive(path: Path) -> None:
+    with tarfile.open(path, "w") as out:
+        for at in range(7):
+            pixels = io.BytesIO()
+            picture(at).save(pixels, "PNG")
+            for ending, content in (("png", pixels.getvalue()), ("cls", str(at % 2).encode())):
+                entry = tarfile.TarInfo(f"{at}.{ending}")
+                entry.size = len(content)
+                out.addfile(entry, io.BytesIO(content))
+
+
+def numbered(path: Path) -> None:
+    rows = [{"text": text, "label": at % 2} for at, text in enumerate(TEXTS)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "a.csv": lambda path: texts().to_csv(path),
+    "a.tsv": lambda path: texts().to_csv(path, sep="\t"),
+    "a.jsonl": numbered,
+    "a.parquet": lambda path: texts().to_parquet(path),
+    "saved": lambda path: texts().save_to_disk(path),
+    "images.parquet": lambda path: image_table(7).to_parquet(path),
+    "images.tar": archive,
+    "images": lambda path: image_folder(path, [f"{'cat' if at < 4 else 'dog'}/{at}.png" for at in range(7)]),
+}
+
+
+def streamed(place: object, modality: str = "text", **options: object) -> SampleStream:
+    return open_stream(parse_data_spec(str(place)), modality, **options)
+
+
+def written(folder: Path, name: str) -> Path:
+    WRITERS[name](folder / name)
+    return folder / name
+
+
+def words(stream: SampleStream, size: int = 3, start: int = 0) -> list[str]:
+    return [text for block in stream.blocks(size, start) for text in block.inputs]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_blocks_are_the_samples_in_order(name: str, tmp_path: Path) -> None:
+    place, modality = written(tmp_path, name), "image" if name.startswith("images") else "text"
+    whole = open_data(parse_data_spec(str(place)), modality)
+    stream = streamed(place, modality)
+    blocks = list(stream.blocks(3))
+    assert [len(block) for block in blocks] == [3, 3, 1]
+    assert np.array_equal(np.concatenate([block.content_hashes() for block in blocks]), whole.content_hashes())
+    assert str(stream.chosen_columns) == str(whole.chosen_columns)
+    model_labels = whole.label_names or ("0", "1")
+    how = "name" if whole.label_names else "index"
+    matched = [match_labels(block, model_labels, how).labels for block in blocks]
+    assert np.array_equal(np.concatenate(matched), match_labels(whole, model_labels, how).labels)
+
+
+def test_length_and_class_names_where_the_source_says_them(tmp_path: Path) -> None:
+    assert streamed(written(tmp_path, "a.csv")).length is None
+    images = streamed(f"{written(tmp_path, 'images')}:[:50%]", "image")
+    assert (images.length, images.label_names) == (4, ("cat", "dog"))
+    assert sum(map(len, images.blocks(3))) == 4
+
+
+def test_slices_and_sums_of_splits(tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        texts().to_parquet(tmp_path / f"{name}.parquet")
+    assert words(streamed(f"{tmp_path}:train[5:]+test[1:3]")) == [*TEXTS[5:], *TEXTS[1:3]]
+    with pytest.raises(DataError, match=r"not known before the end: write \[:10%\] as \[:100\]"):
+        streamed(f"{tmp_path}:train[:10%]")
+    with pytest.raises(DataError, match="write one|write"):
+        streamed(f"{tmp_path}:train[-3:]")
+    with pytest.raises(DataError, match="holds the splits"):
+        streamed(tmp_path)
+
+
+def test_a_limit_takes_the_first_and_says_so(tmp_path: Path) -> None:
+    stream = streamed(written(tmp_path, "a.csv"), limit=4)
+    assert words(stream) == TEXTS[:4]
+    assert stream.notes == (
+        f"{tmp_path / 'a.csv'}: takes the first 4 samples: of data sorted by class that is no fair sample",
+    )
+    assert streamed(written(tmp_path, "saved"), limit=4).length == 4
+
+
+def test_shuffled_follows_from_seed_and_epoch(tmp_path: Path) -> None:
+    stream = streamed(written(tmp_path, "a.parquet"))
+    first = words(stream.shuffled(seed=1))
+    assert sorted(first) == sorted(TEXTS) != first
+    assert words(stream.shuffled(seed=1)) == first
+    assert words(stream.shuffled(seed=1, epoch=1)) != first
+    assert words(stream.shuffled(seed=1), start=2) == first[2:]
+
+
+def test_bad_samples_fail_by_name_or_are_left_out(tmp_path: Path) -> None:
+    place = tmp_path / "a.csv"
+    place.write_text("text,label\na,0\nb,0\nc,1\n,1\n   ,0\n,1\ng,1\n")
+    with pytest.raises(DataError, match="1 of 2 texts are empty, the first is sample 3: remove them"):
+        words(streamed(place), 2)
+    stream = streamed(place, skip_bad=True)
+    skipped: list[str] = []
+
+    def remember(block: Samples) -> Samples:
+        skipped.extend(block.skipped)
+        return block
+
+    assert words(stream.through(remember), 2) == ["a", "b", "c", "g"]
+    assert [text.split(": ")[1] for text in skipped] == ["sample 3", "sample 4", "sample 5"]
+    with pytest.raises(DataError, match="not one of 3 samples can be read"):
+        words(streamed(f"{place}:[3:6]", skip_bad=True), 2)
+
+
+def test_unreadable_images_are_named_by_their_place(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "d", [f"{at}.png" for at in range(5)])
+    (folder / "4.png").write_bytes(b"no image")
+    blocks = streamed(folder, "image").blocks(3)
+    assert len(next(blocks).content_hashes()) == 3
+    with pytest.raises(DataError, match=r"d: sample 4 \(.*4.png\): unreadable image"):
+        next(blocks).content_hashes()
+    assert [len(block) for block in streamed(folder, "image", skip_bad=True).blocks(3)] == [3, 1]
+
+
+def test_names_of_image_files_beside_a_table(tmp_path: Path) -> None:
+    image_folder(tmp_path, ["sub/0.png", "1.png"])
+    (tmp_path / "a.csv").write_text("image,label\nsub/0.png,x\n1.png,y\n")
+    images = [image for block in streamed(tmp_path / "a.csv", "image").blocks(1) for image in block.inputs]
+    assert [image.tobytes() for image in images] == [picture(0).tobytes(), picture(1).tobytes()]
+
+
+def test_a_later_row_of_another_type_is_one_line(tmp_path: Path) -> None:
+    rows = ["text,label", *(f"t{at},{at % 2}" for at in range(20_000)), "last,x"]
+    (tmp_path / "a.csv").write_text("\n".join(rows) + "\n")
+    read = streamed(tmp_path / "a.csv").blocks(500)
+    assert len(next(read)) == 500
+    with pytest.raises(DataError, match="cannot be read as a data set: .*x") as caught:
+        list(read)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_samples_no_column_and_no_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("text,label\n")
+    with pytest.raises(DataError, match=r"empty.csv"):
+        streamed(tmp_path / "empty.csv")
+    with pytest.raises(DataError, match="holds no samples"):
+        words(streamed(f"{written(tmp_path, 'a.parquet')}:[7:]"))
+    with pytest.raises(DataError, match="has no column 'review'"):
+        streamed(written(tmp_path, "a.csv"), columns=Columns(text="review"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_images_are_those_of_the_whole(workers: int, tmp_path: Path) -> None:
+    preprocessor = preprocessor_from_folder(vit_files(tmp_path / "vit"), image_spec())
+    place = written(tmp_path, "images.parquet")
+    whole = make_batches(open_data(parse_data_spec(str(place)), "image"), preprocessor, 2)
+    batches = StreamedBatches(streamed(place, "image"), preprocessor, 2, workers)
+    for _ in range(2):  # each loop starts anew
+        for one, other in zip(batches, whole, strict=True):
+            assert torch.equal(one.inputs["pixel_values"], other.inputs["pixel_values"])
+            assert torch.equal(one.positions, other.positions)
+            assert torch.equal(one.labels, other.labels)
+
+
+def test_batches_of_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydractl.data.streams.TEXT_BATCHES", 2)
+    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path / "bert"), text_spec())
+    batches = StreamedBatches(streamed(written(tmp_path, "a.csv")), preprocessor, 2)
+    made = list(batches)
+    assert [batch.positions.tolist() for batch in made] == [[3, 1], [0, 2], [5, 6], [4]]
+    for batch in made:
+        alone = preprocessor([TEXTS[int(position)] for position in batch.positions])
+        assert torch.equal(batch.inputs["input_ids"], alone["input_ids"])
+    whole = open_data(parse_data_spec(str(tmp_path / "a.csv")), "text")
+    assert batches.truncated == make_batches(whole, preprocessor, 2).truncated == 1
+
+
+def test_a_step_meets_every_block_and_can_refuse(tmp_path: Path) -> None:
+    def refuse(block: Samples) -> Samples:
+        if "film" in block.inputs:
+            raise DataError("seen before")
+        return dataclasses.replace(block, inputs=[text.upper() for text in block.inputs])
+
+    blocks = streamed(written(tmp_path, "a.csv")).through(refuse).blocks(3)
+    assert next(blocks).inputs == [text.upper() for text in TEXTS[:3]]
+    with pytest.raises(DataError, match="seen before"):
+        next(blocks)
