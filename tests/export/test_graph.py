@@ -20,7 +20,7 @@ from hydractl.families.open import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import build_reference
+from tests.conftest import FAMILY_VARIANTS, build_reference
 
 
 def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
@@ -31,13 +31,13 @@ def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
     model = from_checkpoint(fuse([drop_heads(dense, above[i : 2 * i + 1]) for i in range(3)]))
     if model.spec.task == "zero-shot":
         with torch.inference_mode():
-            classes = model.embed_texts(reference.inputs["input_ids"], reference.inputs["attention_mask"])
+            classes = model.embed_texts(reference.inputs["input_ids"], reference.inputs.get("attention_mask"))
         model.class_embeddings = classes.clone()
     return model
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit", "bert", "clip", "roberta", "dinov2"])
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
 def test_onnx(name: str, tmp_path: Path) -> None:
     model = hydra(name, tmp_path)
     write_onnx(trace(model), tmp_path / "m.onnx")
@@ -55,7 +55,7 @@ def test_onnx(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit", "bert", "clip", "distilbert", "deit-distilled"])
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
 def test_torch_export_in_float64(name: str, tmp_path: Path) -> None:
     model = hydra(name, tmp_path, torch.float64)
     write_torch_export(trace(model), tmp_path / "m.pt2")
