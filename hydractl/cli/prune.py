@@ -242,10 +242,10 @@ def _artifact_options(artifact: Circuit | Scores | None) -> dict[str, object]:
 
 def _search_data(artifact: Circuit | Scores | None, common: Circuit | Scores | None) -> dict[str, object]:
     """What both circuits were chosen on: an evaluation must refuse all of it."""
-    own = (artifact.search_data if artifact else None) or {}
-    shared = (common.search_data if common else None) or {}
-    added = {name if name not in own else f"{name} (common)": entry for name, entry in shared.items()}
-    return {"search_data": {**added, **own} or None}
+    from hydractl.data.seen import merged
+
+    named = [pair for source in (artifact, common) if source for pair in (source.search_data or {}).items()]
+    return {"search_data": merged(named, artifact.name if artifact else "the common circuit") or None}
 
 
 def _default_name(reference: str, artifact: Circuit | Scores | None, choice: Choice) -> str:

@@ -12,6 +12,7 @@ import base64
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
     """Which of the samples are remembered, `[N]`; a sketch that does not keep them all misses some.
 
     Args:
-        entry: what `sketch` or `union` returned.
+        entry: what `sketch` or `merged` made.
         hashes: `[N]`, of the samples asked about.
         where: the artifact, for messages.
 
@@ -55,20 +56,36 @@ def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
     return np.isin(hashes >> DROPPED_BITS, _read(entry, where).keys)
 
 
-def union(entries: Iterable[object], where: str) -> dict[str, Any]:
-    """One sketch of all samples remembered by any of several, as a fused model carries for its members.
+def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
+    """Sketches by name, as a fused model carries for its members: what several remember is kept once.
+
+    Those of one name become one sketch while it remembers every sample; else `name (2)` stands beside `name`, so
+    that nothing is forgotten.
+
+    Args:
+        named: name and sketch, any name several times.
+        where: what they come from, for messages.
 
     Raises:
         ArtifactError: a sketch is damaged.
     """
-    parts = [_read(entry, where) for entry in entries]
-    keys = np.unique(np.concatenate([part.keys for part in parts])) if parts else np.array([], dtype=np.uint64)
-    if cut := [part.keys[-1] for part in parts if not part.complete]:
-        # Beyond the smallest cut the draw would no longer be even over the parts.
-        keys = keys[keys <= min(cut)]
-    complete = not cut and len(keys) <= EXACT
-    samples = len(keys) if complete else max(part.samples for part in parts)
-    return _written(_Seen(samples, complete, keys[:EXACT]))
+    result: dict[str, Any] = {}
+    for name, entry in named:
+        for place in chain([name], (f"{name} ({number})" for number in count(2))):
+            held = result.setdefault(place, entry)
+            if held == entry:
+                break
+            if joined := _union(_read(held, where), _read(entry, where)):
+                result[place] = _written(joined)
+                break
+    return result
+
+
+def _union(a: _Seen, b: _Seen) -> _Seen | None:
+    """All samples of both; None where they are too many to remember every one."""
+    keys = np.union1d(a.keys, b.keys)
+    complete = a.complete and b.complete and len(keys) <= EXACT
+    return _Seen(len(keys), True, keys) if complete else None
 
 
 def _written(seen: _Seen) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from hydractl.data.seen import remembered
 from hydractl.data.sources import Samples
 from hydractl.errors import DataError
 from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.surgery.provenance import search_data
 
 ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
 CALIBRATION = "--calib-data"
@@ -90,19 +91,3 @@ def _leak(
     overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
     used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
     return Leak(system, key, samples.name, len(samples), overlap, used_as) if overlap else None
-
-
-def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Name and sketch of every data set that a model's history remembers.
-
-    Args:
-        provenance: a manifest's; each step may carry `options.search_data`, its inputs their own provenance.
-    """
-    options = provenance.get("options")
-    named = options.get("search_data") if isinstance(options, Mapping) else None
-    if isinstance(named, Mapping):
-        yield from named.items()
-    inputs = provenance.get("inputs")
-    for origin in inputs if isinstance(inputs, list) else ():
-        if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
-            yield from search_data(origin["provenance"])

@@ -5,14 +5,17 @@ No paths and no dates: the same inputs and options give the same bytes wherever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import chain
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.data.seen import merged
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
+SEEN = "search_data"  # where a history remembers the samples that an evaluation refuses
 
 
 def with_provenance(
@@ -20,22 +23,54 @@ def with_provenance(
 ) -> Checkpoint:
     """The checkpoint `result` with its provenance: the command, its inputs' identities and histories, its options.
 
+    The samples used in any step on the way are remembered at the top, those that several inputs have in common once.
+
     Args:
         inputs: what it was made of; all of their weights are read once.
-        options: those that determine the result; None stands for one that was not used and is left out.
+        options: those that determine the result; None stands for one that was not used and is left out. Under
+            `search_data` the samples that this step used, sketches by name.
+
+    Raises:
+        ArtifactError: an input's record of samples used is damaged.
     """
+    own = {name: value for name, value in options.items() if value is not None and name != SEEN}
+    seen = chain(*(search_data(checkpoint.provenance) for checkpoint in inputs), (options.get(SEEN) or {}).items())
+    remembered = merged(seen, result.name)
     return replace(
         result,
         provenance={
             "command": command,
-            "options": {name: value for name, value in options.items() if value is not None},
+            "options": own,
+            **({SEEN: remembered} if remembered else {}),
             "inputs": [_input(checkpoint) for checkpoint in inputs],
             "versions": {library: version(library) for library in LIBRARIES},
         },
     )
 
 
+def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """Name and sketch of every set of samples that a model's history remembers.
+
+    Args:
+        provenance: a manifest's. In files of before they were gathered, each step has its own among its options.
+    """
+    for place in (provenance, provenance.get("options")):
+        named = place.get(SEEN) if isinstance(place, Mapping) else None
+        if isinstance(named, Mapping):
+            yield from named.items()
+    inputs = provenance.get("inputs")
+    for origin in inputs if isinstance(inputs, list) else ():
+        if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
+            yield from search_data(origin["provenance"])
+
+
 def _input(checkpoint: Checkpoint) -> dict[str, Any]:
-    # A history holds the search data of every step, which an evaluation must refuse however long ago it was used.
-    history = {"provenance": dict(checkpoint.provenance)} if checkpoint.provenance else {}
+    history = {"provenance": _without_search_data(checkpoint.provenance)} if checkpoint.provenance else {}
     return {"sha256": identity(checkpoint), **history}
+
+
+def _without_search_data(value: Any) -> Any:
+    """A history without its sketches, which the result carries at its top."""
+    if isinstance(value, Mapping):
+        return {name: _without_search_data(inner) for name, inner in value.items() if name != SEEN}
+    return [_without_search_data(inner) for inner in value] if isinstance(value, list) else value

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import Command, save_images
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +69,32 @@ def test_calibrating_on_what_is_evaluated(hydractl: Command, vit: Path, images: 
     assert refused.err.startswith("error: ID data pets: 12 of 12 samples are in --calib-data too: ")
     allowed = hydractl(*arguments, "--allow-leak")
     assert allowed.code == 0 and "(as --calib-data)" in allowed.out
+
+
+def test_a_hydra_remembers_what_each_step_of_each_member_used(
+    hydractl: Command, vit: Path, noise: Path, here: Path
+) -> None:
+    used = [save_images(here / f"used{number}", seed=1 + number) for number in range(4)]
+    for number in (0, 1):
+        search = ["extract-circuit", vit, f"--id-data={used[number]}", f"--ood-data={noise}", "--budget=2"]
+        assert hydractl(*search, "-o", f"c{number}.json").code == 0
+        assert (
+            hydractl("prune", "--method=circuit", f"--circuit=c{number}.json", "--budget=2", "-o", f"m{number}").code
+            == 0
+        )
+    trained = save_images(here / "trained", seed=9)
+    tuning = ["--set=optimizer=sgd", "--set=lr=0.05", "--set=batch=4", "--steps=1", "--device=cpu"]
+    data = [f"--data={trained}", f"--val-data={used[2]}"]
+    assert hydractl("finetune", "m1", *data, *tuning, "-o", "tuned").code == 0
+    assert hydractl("fuse", "m0", "tuned", "-o", "fused").code == 0
+    assert hydractl("calibrate", "fused", f"--data={used[3]}", "-o", "hydra").code == 0
+    for folder, name in zip(used, ("id", "id", "validation data", "calibration data"), strict=True):
+        refused = hydractl("evaluate", "hydra", f"--id-data=x={folder}")
+        assert f"ID data x: 12 of 12 samples were used to make hydra (as {name})" in refused.err
+    fresh = save_images(here / "fresh", seed=20)
+    refused = hydractl("evaluate", "hydra", f"--id-data={fresh}", f"--ood-data=x={noise}")
+    assert "OOD data x: 5 of 5 samples were used to make hydra (as ood)" in refused.err
+    assert hydractl("evaluate", "hydra", f"--id-data={fresh}").code == 0
+    provenance = read_checkpoint("hydra").provenance
+    assert json.dumps(dict(provenance)).count(provenance["search_data"]["ood"]["hashes"]) == 1
+    assert provenance["search_data"]["id"]["samples"] == 24

@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.data.seen import sketch
 from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import Command
 
@@ -127,7 +129,8 @@ def test_provenance_says_how_but_not_where_or_when(hydractl: Command, here: Path
     hydractl("prune", vit, "--method=circuit", "--budget=1", "--circuit=c.json", "-o", "m1")
     provenance = read_checkpoint("m1").provenance
     assert provenance["command"] == "prune"
-    assert provenance["options"] == {"method": "circuit", "budget": 1, "objective": "ood", "search_data": record}
+    assert provenance["options"] == {"method": "circuit", "budget": 1, "objective": "ood"}
+    assert provenance["search_data"] == record
     assert provenance["inputs"] == [{"sha256": reference(vit)["sha256"]}]
     assert str(here) not in json.dumps(dict(provenance))
 
@@ -262,18 +265,20 @@ def test_numbers_keep_their_precision_unless_another_is_asked_for(hydractl: Comm
 def test_members_share_what_a_common_circuit_drops_below_a_layer(
     hydractl: Command, here: Path, vit: Path, everything: set[Head]
 ) -> None:
-    (here / "common.json").write_text(json.dumps(circuit(search_data={"seen": {"kept": 1}})))
+    hashes = np.arange(9, dtype=np.uint64) << np.uint64(40)
+    shared, own_data = sketch(hashes[:6]), sketch(hashes[4:])
+    (here / "common.json").write_text(json.dumps(circuit(search_data={"id": shared})))
     own = [Head("vision", 0, 1), Head("vision", 1, 2), Head("vision", 0, 3), Head("vision", 1, 1)]
     steps = [{"tower": head.tower, "layer": head.layer, "head": head.head} for head in own]
-    (here / "own.json").write_text(json.dumps(circuit(steps=steps, search_data={"seen": {"kept": 2}})))
+    (here / "own.json").write_text(json.dumps(circuit(steps=steps, search_data={"id": own_data})))
     options = ["--budget=3", "--share-below=1", "--common-circuit=common.json"]
     result = hydractl("prune", vit, "--method=circuit", "--circuit=own.json", *options)
     assert (result.code, result.out) == (0, "vit-circuit-3-share1.safetensors\n"), result.err
     # The common circuit's first three hold one head of layer 0; two of the member's own of layer 1 make up the budget.
     dropped = {Head("vision", 0, 0), Head("vision", 1, 2), Head("vision", 1, 1)}
     assert kept("vit-circuit-3-share1.safetensors") == everything - dropped
-    remembered = read_checkpoint("vit-circuit-3-share1.safetensors").provenance["options"]["search_data"]
-    assert remembered == {"seen": {"kept": 2}, "seen (common)": {"kept": 1}}
+    remembered = read_checkpoint("vit-circuit-3-share1.safetensors").provenance["search_data"]
+    assert remembered == {"id": sketch(hashes)}
 
 
 @pytest.mark.parametrize("method", ["random", "magnitude"])

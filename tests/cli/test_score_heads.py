@@ -72,7 +72,7 @@ def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit:
     assert "loses accuracy and OOD detection" in result.err
     checkpoint = read_checkpoint("m1")
     assert [len(layer[0]) for layer in checkpoint.heads["vision"]] == [2, 3]
-    assert checkpoint.provenance["options"]["search_data"]["calibration"]["samples"] == 6
+    assert checkpoint.provenance["search_data"]["calibration"]["samples"] == 6
     assert "6 of 12 samples were used" in hydractl("evaluate", "m1", "--id-data", images).err
     assert hydractl(*arguments, "-o", "m2").code == 0
     assert (here / "m1").read_bytes() == (here / "m2").read_bytes()

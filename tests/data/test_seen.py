@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hydractl.data.seen import EXACT, remembered, sketch, union
+from hydractl.data.seen import EXACT, merged, remembered, sketch
 from hydractl.errors import ArtifactError
 
 HASHES = np.random.default_rng(0).integers(0, 2**64, size=3 * EXACT, dtype=np.uint64)
@@ -40,16 +40,18 @@ def test_of_many_samples_a_fair_draw() -> None:
     assert abs(third - EXACT / 3) < 5 * np.sqrt(EXACT * 2 / 9)
 
 
-def test_union_is_the_sketch_of_all() -> None:
-    parts = [sketch(HASHES[:100]), sketch(HASHES[50:200]), sketch(HASHES[:0])]
-    assert union(parts, "a") == sketch(HASHES[:200])
-    assert union([], "a") == sketch(HASHES[:0])
+def test_merged_is_the_sketch_of_all_under_each_name() -> None:
+    first, second, none = sketch(HASHES[:100]), sketch(HASHES[50:200]), sketch(HASHES[:0])
+    named = [("id", first), ("ood", second), ("id", second), ("id", none), ("ood", second)]
+    assert merged(named, "a") == {"id": sketch(HASHES[:200]), "ood": second}
+    assert merged([], "a") == {}
 
 
-def test_union_with_a_draw_stays_a_draw() -> None:
-    entry = union([sketch(HASHES), sketch(HASHES[:100])], "a")
-    assert remembered(entry, HASHES, "a").sum() == EXACT
-    assert entry == sketch(HASHES)
+def test_merged_forgets_nothing_where_there_is_too_much_for_one() -> None:
+    draw, half, other = sketch(HASHES), sketch(HASHES[:EXACT]), sketch(HASHES[EXACT : EXACT + 9])
+    result = merged([("id", half), ("id", draw), ("id", other), ("id", draw)], "a")
+    assert result == {"id": half, "id (2)": draw, "id (3)": other}
+    assert merged(result.items(), "a") == result
 
 
 @pytest.mark.parametrize(
