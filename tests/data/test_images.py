@@ -11,7 +11,7 @@ from transformers.image_transforms import convert_to_rgb
 
 from hydractl.data.images import EncodedImages, decode_image, with_channels
 from hydractl.errors import DataError
-from tests.data.conftest import image_table, noise, picture
+from tests.data.conftest import image_table, noise, over_white, picture
 
 RAMP = (np.arange(12, dtype=np.uint16) * 5000).reshape(3, 4)
 
@@ -47,12 +47,14 @@ def test_pixels_without_a_range_are_refused_by_sample() -> None:
             decode_image(encoded(Image.fromarray(pixels), "TIFF"), "sample 3")
 
 
+@over_white
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV"])
 def test_rgb_is_that_of_transformers(mode: str) -> None:
     image = picture(1, 5, 6, 4).convert("RGBA").convert(mode)
     np.testing.assert_array_equal(np.asarray(with_channels(image, 3)), convert_to_rgb(image, return_numpy=True))
 
 
+@over_white
 def test_a_transparent_palette_is_laid_over_white() -> None:
     image = decode_image(encoded(picture(2).convert("P"), transparency=0), "sample 0")
     assert image.mode == "P"

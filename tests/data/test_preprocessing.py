@@ -14,7 +14,7 @@ from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder, preprocessor_from_json
 from hydractl.errors import CheckpointError, DataError
-from tests.data.conftest import picture
+from tests.data.conftest import over_white, picture
 from tests.data.tokenizers_and_processors import (
     bert_tokenizer,
     bert_words,
@@ -65,6 +65,7 @@ def test_an_image_does_not_depend_on_its_batch(tmp_path: Path) -> None:
     assert torch.equal(preprocessor(IMAGES)["pixel_values"], alone)
 
 
+@over_white
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
 def test_other_modes_are_made_rgb_as_transformers_makes_them(mode: str, tmp_path: Path) -> None:
     images = [picture(seed, 9, 5, 4).convert("RGBA").convert(mode) for seed in range(2)]
