@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,11 @@ STDIN = "-"
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Which model an artifact speaks of: where it was found, and its identity."""
+    """Which model an artifact speaks of: where it was found, its identity, layers and heads of its towers."""
 
     reference: str
     sha256: str
+    towers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,15 @@ def _model_reference(name: str, content: Mapping[str, Any]) -> ModelReference | 
             f"{name}: 'model' is {_show(model)}, expected an object with 'reference' and 'sha256': "
             "correct it, or leave 'model' out and name the model on the command line"
         )
-    return ModelReference(model["reference"], model["sha256"])
+    return ModelReference(model["reference"], model["sha256"], _towers(name, model.get("towers", {})))
+
+
+def _towers(name: str, towers: object) -> dict[str, tuple[int, int]]:
+    sizes = towers.values() if isinstance(towers, dict) else [None]
+    if not all(isinstance(size, list) and len(size) == 2 and all(type(n) is int for n in size) for size in sizes):
+        raise ArtifactError(f"{name}: the model's 'towers' is {_show(towers)}, expected layers and heads of each")
+    assert isinstance(towers, dict)
+    return {tower: (layers, heads) for tower, (layers, heads) in towers.items()}
 
 
 def _show(value: object) -> str:

@@ -91,22 +91,51 @@ class Material:
         Args:
             options: those that determine the result; None stands for one that was not used and is left out.
         """
-        from hydractl.checkpoint.contents import identity
-        from hydractl.data.seen import sketch
-
-        used = {"id": self.id} | ({"ood": self.ood} if self.ood else {})
-        return {
-            "model": {"reference": self.checkpoint.name, "sha256": identity(self.checkpoint)},
-            "options": {name: value for name, value in options.items() if value is not None},
-            "search_data": {name: sketch(samples.content_hashes()) for name, samples in used.items()},
-            "versions": {library: version(library) for library in ("hydractl", "torch")},
-        }
+        return origin_of(self.checkpoint, {"id": self.id} | ({"ood": self.ood} if self.ood else {}), options)
 
     def data_identity(self) -> dict[str, Any]:
         """What the results depend on besides the model and the options, as plain JSON."""
         used = {"ID data": self.id} | ({"OOD data": self.ood} if self.ood else {})
         classes = {"classes": list(self.model.labels or ())} if self.model.spec.task == "zero-shot" else {}
         return {name: samples.identity() for name, samples in used.items()} | classes
+
+
+def origin_of(checkpoint: Checkpoint, used: Mapping[str, Samples], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What an artifact says of how it was made.
+
+    Args:
+        used: the samples that an evaluation shall refuse later, by what they were used as.
+        options: those that determine the result; None stands for one that was not used and is left out.
+    """
+    from hydractl.checkpoint.contents import identity
+    from hydractl.data.seen import sketch
+
+    search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
+    return {
+        "model": {
+            "reference": checkpoint.name,
+            "sha256": identity(checkpoint),
+            "towers": {tower.name: [tower.layers, tower.heads] for tower in checkpoint.spec.towers},
+        },
+        "options": {name: value for name, value in options.items() if value is not None},
+        **({"search_data": search_data} if search_data else {}),
+        "versions": {library: version(library) for library in ("hydractl", "torch")},
+    }
+
+
+def open_single(reference: str) -> Checkpoint:
+    """A model of one member.
+
+    Raises:
+        OptionError: it has several.
+        CheckpointError: it cannot be read.
+    """
+    from hydractl.families.open import read_checkpoint
+
+    checkpoint = read_checkpoint(reference)
+    if checkpoint.members > 1:
+        raise OptionError(f"{reference}: has {checkpoint.members} members: name one network")
+    return checkpoint
 
 
 def open_material(
@@ -124,12 +153,9 @@ def open_material(
     from hydractl.data.ranks import local_device
     from hydractl.data.sources import open_data
     from hydractl.data.spec import parse_data_spec
-    from hydractl.families.open import read_checkpoint
     from hydractl.inference import load_checkpoint
 
-    checkpoint = read_checkpoint(reference)
-    if checkpoint.members > 1:
-        raise OptionError(f"{reference}: has {checkpoint.members} members: name one network")
+    checkpoint = open_single(reference)
     columns = Columns(options.image_column, options.text_column, options.label_column)
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
     samples = open_data(parse_data_spec(id_data), modality, columns, options.limit)

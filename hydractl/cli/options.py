@@ -10,6 +10,8 @@ import typer
 
 DtypeName = Literal["float64", "float32", "bfloat16", "float16"]
 
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A Hugging Face folder or a file of ours.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw the result as well; .svg and .pdf will do.")]
 Device = Annotated[
     str, typer.Option(metavar="auto|cpu|cuda[:N]|mps", help="Where to compute; auto takes a GPU if there is one.")
 ]

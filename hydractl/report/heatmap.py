@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from hydractl.errors import OptionError
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure, SubFigure
 
 SHADES = " ░▒▓█"
 
@@ -26,33 +26,21 @@ def heat_map(name: str, rows: Rows) -> list[str]:
     return lines
 
 
-def import_pyplot() -> Any:
-    """matplotlib, drawing into files only.
+def heat_map_figure(maps: Mapping[str, Rows]) -> Figure:
+    """One panel per name with a row per layer and a column per head."""
+    from matplotlib.figure import Figure
 
-    Raises:
-        OptionError: it is not installed.
-    """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise OptionError("--plot needs matplotlib: pip install 'hydractl[plots]'") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    figure = Figure(figsize=(1 + 4 * len(maps), 4), layout="constrained")
+    draw_heat_maps(figure, maps)
+    return figure
 
 
-def plot_heat_maps(maps: dict[str, Rows], path: Path) -> None:
-    """Writes one panel per name with a row per layer and a column per head.
-
-    Raises:
-        OptionError: matplotlib is not installed.
-    """
-    pyplot = import_pyplot()
-    figure, axes = pyplot.subplots(1, len(maps), squeeze=False, figsize=(1 + 4 * len(maps), 4), layout="constrained")
+def draw_heat_maps(figure: Figure | SubFigure, maps: Mapping[str, Rows]) -> None:
+    """Draws the panels side by side into a figure, or into a part of one."""
+    axes = figure.subplots(1, len(maps), squeeze=False)
     for axis, (name, rows) in zip(axes[0], maps.items(), strict=True):
         image = axis.imshow(rows, cmap="viridis", origin="lower", aspect="auto")
         axis.set(title=name, xlabel="head", ylabel="layer")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.yaxis.get_major_locator().set_params(integer=True)
         figure.colorbar(image, ax=axis)
-    figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)

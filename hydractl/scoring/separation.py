@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.data.batches import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.model.encoder import Tower
@@ -30,6 +32,11 @@ class Separation:
 
     euclidean: float
     mahalanobis: float
+
+    @property
+    def mean(self) -> float:
+        """Both distances averaged."""
+        return (self.euclidean + self.mahalanobis) / 2
 
 
 def separations(
@@ -52,6 +59,32 @@ def separations(
             squared = own @ torch.linalg.pinv(next(covariances), hermitian=True) @ own
             found[Head(tower, layer, head)] = Separation(float(own.norm()), float(squared.clamp(min=0).sqrt()))
     return found
+
+
+def outputs_of(
+    model: Hydra, batches: Sequence[Batch], heads: Sequence[Head], samples: int, ranks: Ranks
+) -> dict[Head, NDArray[np.float64]]:
+    """What some heads of one tower say of each sample, `[N,K]` in the order of the samples.
+
+    Args:
+        batches: of all samples, in any order.
+        samples: N.
+    """
+    tower = heads[0].tower
+    width = model.spec.tower(tower).head_width
+    kept = [head for head in member_heads(model.heads, 0) if head.tower == tower]
+    places = [kept.index(head) for head in heads]
+    outputs = torch.zeros(samples, len(heads), width, dtype=torch.float64)
+
+    def own(number: int) -> tuple[Tensor, Tensor]:
+        every = head_outputs(model, batches[number], tower).unflatten(1, (len(kept), width))
+        return batches[number].positions, every[:, places]
+
+    with batch_workers(next(model.parameters()).device) as in_parallel:
+        for positions, found in in_parallel(own, range(ranks.rank, len(batches), ranks.size)):
+            outputs[positions] = found
+    gathered = ranks.total(outputs).numpy()
+    return {head: gathered[:, place] for place, head in enumerate(heads)}
 
 
 def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:

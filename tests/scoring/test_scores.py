@@ -15,7 +15,7 @@ from hydractl.circuit.ablation import ablation_scores
 from hydractl.errors import OptionError
 from hydractl.model.without import without_heads
 from hydractl.scoring.gate import gate_scores
-from hydractl.scoring.separation import separations
+from hydractl.scoring.separation import outputs_of, separations
 from hydractl.scoring.taylor import ScoringData, taylor_scores
 from hydractl.surgery.taylor import by_taylor
 from tests.circuit.conftest import ID, Case, batches, build_case
@@ -135,6 +135,12 @@ def test_separation(case: Case) -> None:
         assert entry.euclidean == pytest.approx(np.linalg.norm(gap), abs=1e-10)
         expected = np.sqrt(gap @ np.linalg.inv(np.cov(inside.T)) @ gap)
         assert entry.mahalanobis == pytest.approx(expected, rel=1e-8)
+        assert entry.mean == (entry.euclidean + entry.mahalanobis) / 2
+    heads = [Head(tower.name, 2, 1), Head(tower.name, 0, 3 % tower.heads)]
+    said = outputs_of(case.model, batches(case.id_inputs, None, 4), heads, ID, data(case).ranks)
+    for head in heads:
+        columns = slice(head.head * tower.head_width, (head.head + 1) * tower.head_width)
+        np.testing.assert_allclose(said[head], outputs[0][head.layer][:, columns], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("objective", ["acc", "ood", "avg"])
