@@ -1,16 +1,19 @@
-"""The part of `hydractl prune` that takes gradients on data: `--method taylor`."""
+"""The part of `hydractl prune` that takes gradients on data: `--method taylor` and `taylor-oneshot`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from hydractl.cli import console
 from hydractl.cli.material import DataOptions, open_material
+from hydractl.cli.pruning import Choice
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
+    from hydractl.model.hydra import Hydra
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class TaylorOptions:
 
 
 def choose_by_taylor(
-    reference: str, budget: int, scope: Literal["global", "layer"], seed: int, options: TaylorOptions, quiet: bool
+    reference: str, choice: Choice, options: TaylorOptions, quiet: bool
 ) -> tuple[list[Head], dict[str, Any]]:
     """The heads to drop, and the options that chose them, search data among them.
 
@@ -37,30 +40,45 @@ def choose_by_taylor(
     from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
     from hydractl.data.sources import draw
-    from hydractl.scoring.taylor import ScoringData
-    from hydractl.surgery.choose import layer_budgets
+    from hydractl.scoring.taylor import ScoringData, taylor_scores
+    from hydractl.surgery.choose import by_scores
     from hydractl.surgery.taylor import by_taylor
 
     if options.data is None:
-        raise OptionError("--method taylor needs --data: labelled samples to take gradients on")
+        raise OptionError(f"--method {choice.method} needs --data: labelled samples to take gradients on")
     material = open_material(reference, options.data, None, options.reading, options.device, None)
-    there = [tower.name for tower in material.model.spec.towers]
-    # Scores of two towers differ in scale, so by default the one that reads images, or the only one, is pruned.
-    towers = options.towers.split(",") if options.towers else there[:1]
-    if unknown := [name for name in towers if name not in there]:
-        raise OptionError(f"--towers {options.towers}: the model has no {unknown[0]} tower, only {' and '.join(there)}")
-    heads = [head for head in member_heads(material.model.heads, 0) if head.tower in towers]
-    samples = material.id if options.samples is None else draw(material.id, options.samples, seed)
-    data = ScoringData(
-        material.batches(samples, options.batch_size), len(samples), material.model.class_prompts, Ranks()
-    )
-    dropped = by_taylor(material.model, data, heads, budget, scope)
-    shares = set(layer_budgets(heads, budget).values())
-    if scope == "layer" and len(shares) > 1:
-        console.note(f"note: {budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each", quiet)
+    model = material.model
+    towers = _towers(model, options.towers)
+    heads = [head for head in member_heads(model.heads, 0) if head.tower in towers]
+    samples = material.id if options.samples is None else draw(material.id, options.samples, choice.seed or 0)
+    data = ScoringData(material.batches(samples, options.batch_size), len(samples), model.class_prompts, Ranks())
+    scope = choice.scope or "layer"
+    if choice.method == "taylor-oneshot":
+        dropped = by_scores(taylor_scores(model, data, heads), choice.budget, scope)
+    else:
+        dropped = by_taylor(model, data, heads, choice.budget, scope)
+    if scope == "layer":
+        _tell_shares(heads, choice.budget, quiet)
     return dropped, {
         "samples": options.samples,
         "towers": options.towers,
         "batch_size": options.batch_size,
         "search_data": {"calibration": sketch(samples.content_hashes())},
     }
+
+
+def _towers(model: Hydra, wanted: str | None) -> list[str]:
+    there = [tower.name for tower in model.spec.towers]
+    # Scores of two towers differ in scale, so by default the one that reads images, or the only one, is pruned.
+    towers = wanted.split(",") if wanted else there[:1]
+    if unknown := [name for name in towers if name not in there]:
+        raise OptionError(f"--towers {wanted}: the model has no {unknown[0]} tower, only {' and '.join(there)}")
+    return towers
+
+
+def _tell_shares(heads: Sequence[Head], budget: int, quiet: bool) -> None:
+    from hydractl.surgery.choose import layer_budgets
+
+    shares = set(layer_budgets(heads, budget).values())
+    if len(shares) > 1:
+        console.note(f"note: {budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each", quiet)

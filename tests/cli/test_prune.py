@@ -201,6 +201,8 @@ def test_bad_scores(hydractl: Command, here: Path, vit: Path, case: str) -> None
         (["--method=circuit", "--budget=1", "--scope=layer"], "--scope has no effect with --method circuit"),
         (["--method=magnitude", "--budget=1", "--circuit=c"], "--circuit has no effect with --method magnitude"),
         (["--method=guess", "--budget=1"], "Invalid value for '--method'"),
+        (["--method=taylor-oneshot", "--budget=1"], "--method taylor-oneshot needs --data"),
+        (["--method=taylor", "--budget=1", "--share-below=1", "--common-circuit=c"], "--share-below has no effect"),
         (["--method=random"], "Missing option '--budget'"),
     ],
 )
