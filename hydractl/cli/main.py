@@ -14,6 +14,7 @@ import typer
 from hydractl.cli import (
     benchmark,
     calibrate,
+    circuit,
     console,
     evaluate,
     export,
@@ -58,6 +59,7 @@ for command in (
 ):
     app.command(no_args_is_help=False)(command)
 app.command(cls=finetune.MembersCommand)(finetune.finetune)
+app.add_typer(circuit.app)
 app.add_typer(recipes.app)
 
 

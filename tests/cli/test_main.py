@@ -14,6 +14,7 @@ from tests.cli.conftest import Command
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]
 COMMANDS = ("score-heads", "extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "calibrate", "report")
+GROUPS = ("circuit", "recipes")
 HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy")
 
 
@@ -28,7 +29,7 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("HEAVY []\n")
     assert done.stderr == ""
-    for command in COMMANDS:
+    for command in COMMANDS + GROUPS:
         assert f"  {command} " in done.stdout
 
 
@@ -38,6 +39,11 @@ def test_help_of_each_command_fits_one_screen_and_shows_an_example(hydractl: Com
     assert result.code == 0
     assert f"Example: hydractl {command}" in result.out
     assert "..." not in hydractl("--help").out.split(f"  {command} ")[1].splitlines()[0]
+
+
+def test_help_of_a_group(hydractl: Command) -> None:
+    assert "Example: hydractl circuit overlap" in hydractl("circuit", "overlap", "--help").out
+    assert "  overlap " in hydractl("circuit", "--help").out
 
 
 def test_no_arguments_shows_the_help(hydractl: Command) -> None:

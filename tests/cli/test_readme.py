@@ -48,7 +48,7 @@ def test_every_hydractl_command_runs_as_printed(hydractl: Command, build: Path) 
     (build / "circuit.json").write_text(blocks("json")[0])
     commands = [line for line in lines("bash") if line.startswith("hydractl ")]
     shown = {"score-heads", "extract-circuit", "prune", "fuse", "evaluate", "calibrate", "report", "inspect", "predict"}
-    shown |= {"families", "export", "benchmark", "finetune", "recipes"}
+    shown |= {"families", "export", "benchmark", "finetune", "recipes", "circuit"}
     assert {command.split()[1] for command in commands} == shown
     for command in commands:
         result = hydractl(*shlex.split(command)[1:])

@@ -1,0 +1,65 @@
+"""Overlap of circuits: hand values."""
+
+from __future__ import annotations
+
+import pytest
+
+from hydractl.artifacts import ModelReference
+from hydractl.checkpoint.heads import Head
+from hydractl.circuit.artifact import Circuit
+from hydractl.circuit.overlap import first_dropped, layer_divergence, overlaps, shared_by, sizes
+from hydractl.errors import ArtifactError, OptionError
+
+
+def heads(*places: tuple[int, int], tower: str = "vision") -> tuple[Head, ...]:
+    return tuple(Head(tower, layer, head) for layer, head in places)
+
+
+def circuit(name: str, ranking: tuple[Head, ...], model: ModelReference | None = None) -> Circuit:
+    return Circuit(name, ranking, None, model, None)
+
+
+def test_divergence_in_bits() -> None:
+    halves, first = heads((0, 0), (1, 0)), heads((0, 1), (0, 2))
+    # Halves against all in layer 0; the middle is (3/4, 1/4), so ½(½ log2 ⅔ + ½ log2 2) + ½ log2 4/3.
+    assert layer_divergence(halves, first) == pytest.approx(0.311278124459, abs=1e-12)
+    assert layer_divergence(first, halves) == layer_divergence(halves, first)
+    # Which head of a layer goes does not matter, nor how many heads there are.
+    assert layer_divergence(first, heads((0, 3))) == 0.0
+    assert layer_divergence(heads((0, 0)), heads((1, 0))) == 1.0
+    # Layer 0 of another tower is another layer.
+    assert layer_divergence(heads((0, 0)), heads((0, 0), tower="text")) == 1.0
+
+
+def test_shared_heads_of_every_pair() -> None:
+    a, b, c = heads((0, 0), (1, 1), (2, 2)), heads((2, 2), (0, 0), (1, 0)), heads((1, 1), (2, 2), (3, 0))
+    found = {pair.names: pair.shared for pair in overlaps({"a": a, "b": b, "c": c})}
+    assert found == {
+        ("a", "b"): heads((0, 0), (2, 2)),
+        ("a", "c"): heads((1, 1), (2, 2)),
+        ("b", "c"): heads((2, 2)),
+    }
+    assert shared_by([a, b, c]) == heads((2, 2))
+
+
+def test_as_many_steps_as_all_have_unless_fewer_are_asked_for() -> None:
+    long, short = circuit("long", heads((0, 0), (1, 1), (2, 2))), circuit("short", heads((2, 0), (0, 1)))
+    assert first_dropped([long, short], None) == [long.ranking[:2], short.ranking]
+    assert first_dropped([long, short], 1) == [long.ranking[:1], short.ranking[:1]]
+    with pytest.raises(OptionError, match="--budget 3: short ranks 2 heads"):
+        first_dropped([long, short], 3)
+    with pytest.raises(OptionError, match="two circuits"):
+        first_dropped([long], None)
+    with pytest.raises(ArtifactError, match="^none: drops no head"):
+        first_dropped([long, circuit("none", ())], None)
+
+
+def test_circuits_of_different_models_have_nothing_in_common() -> None:
+    by_hand = circuit("hand", heads((0, 0)))
+    vit = circuit("vit", heads((0, 0)), ModelReference("vit", "a" * 64, {"vision": (12, 16)}))
+    bert = circuit("bert", heads((0, 0)), ModelReference("bert", "b" * 64))
+    assert first_dropped([by_hand, vit], None) == [by_hand.ranking, vit.ranking]
+    with pytest.raises(ArtifactError, match="^bert: is of another model .* than vit"):
+        first_dropped([by_hand, vit, bert], None)
+    assert sizes([by_hand, vit]) == {"vision": (12, 16)}
+    assert sizes([by_hand, circuit("text", heads((3, 5), tower="text"))]) == {"vision": (1, 1), "text": (4, 6)}

@@ -1,0 +1,101 @@
+"""`hydractl circuit overlap`: a table, a map, a picture, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name: str, *places: tuple[str, int, int], **changes: Any) -> str:
+    steps = [{"tower": tower, "layer": layer, "head": head} for tower, layer, head in places]
+    Path(name).write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps, **changes}))
+    return name
+
+
+MODEL = {"reference": "vit", "sha256": "a" * 64, "towers": {"vision": [2, 4]}}
+
+
+@pytest.fixture
+def three() -> list[str]:
+    v = "vision"
+    return [
+        write("1.json", (v, 0, 0), (v, 1, 0), (v, 1, 3), objective="acc", model=MODEL),
+        write("2.json", (v, 0, 0), (v, 0, 1), objective="ood", model=MODEL),
+        write("3.json", (v, 0, 0), (v, 1, 0), objective="avg", model=MODEL),
+    ]
+
+
+def test_a_table_of_pairs_and_a_map(hydractl: Command, three: list[str]) -> None:
+    result = hydractl("circuit", "overlap", *three)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines() == [
+        "           shared of 2  by chance  layers' JSD (bits)",
+        "acc  ood       1 (50%)        0.5              0.3113",
+        "acc  avg      2 (100%)        0.5              0.0000",
+        "ood  avg       1 (50%)        0.5              0.3113",
+        "dropped by all 3: 1",
+        "",
+        "vision   acc   ood   avg",
+        "layer  0 ·■■■  ··■■  ·■■■",
+        "layer  1 ·■■■  ■■■■  ·■■■",
+    ]
+
+
+def test_the_same_as_json_and_as_a_picture(hydractl: Command, three: list[str], here: Path) -> None:
+    result = hydractl("circuit", "overlap", *three, "--budget=1", "--json", "--plot=heads.png")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    first = [{"tower": "vision", "layer": 0, "head": 0}]
+    assert (found["budget"], found["log_base"], found["shared_by_all"]) == (1, 2, first)
+    assert found["circuits"][1] == {"name": "ood", "file": "2.json", "objective": "ood", "dropped": first}
+    assert found["pairs"][0] == {"circuits": ["acc", "ood"], "shared": first, "jensen_shannon": 0.0}
+    assert (here / "heads.png").read_bytes().startswith(b"\x89PNG")
+    assert "heads.png: exists already" in hydractl("circuit", "overlap", *three, "--plot=heads.png").err
+
+
+def test_both_towers_and_names_of_files(hydractl: Command, here: Path) -> None:
+    a = write("a.json", ("vision", 0, 1), ("text", 1, 0))
+    b = write("b.json", ("text", 1, 0), ("text", 0, 0))
+    result = hydractl("circuit", "overlap", a, b, "--plot=heads.svg")
+    assert result.out.splitlines()[1].split() == ["a", "b", "1", "(50%)", "0.7", "0.3113"]
+    assert "vision   a   b\nlayer  0 ■·  ■■\n" in result.out
+    assert result.out.endswith("text     a  b\nlayer  0 ■  ·\nlayer  1 ·  ·\n")
+    picture = (here / "heads.svg").read_text()
+    for title in ("a: vision", "b: text", "dropped by how many: text"):
+        assert f">{title}<" in picture
+
+
+def test_a_circuit_from_stdin(hydractl: Command, three: list[str]) -> None:
+    piped = hydractl("circuit", "overlap", three[0], "-", stdin=Path(three[1]).read_bytes())
+    assert piped.out == hydractl("circuit", "overlap", *three[:2]).out
+
+
+def test_what_is_refused(hydractl: Command, three: list[str]) -> None:
+    other = write("other.json", ("vision", 0, 0), model={**MODEL, "sha256": "b" * 64})
+    assert "other.json: is of another model" in hydractl("circuit", "overlap", three[0], other).err
+    broken = write("broken.json", ("vision", 0, 0), model={**MODEL, "towers": {"vision": 3}})
+    assert "the model's 'towers' is {\"vision\": 3}" in hydractl("circuit", "overlap", three[0], broken).err
+    assert hydractl("circuit", "overlap", three[0]).code == 2
+    assert hydractl("circuit", "overlap", *three, "--budget=3").code == 2
+    assert hydractl("circuit", "overlap", *three, "--plot=x.txt").code == 2
+
+
+def test_a_circuit_says_how_many_heads_its_model_has(
+    hydractl: Command, vit: Path, images: Path, noise: Path, here: Path
+) -> None:
+    search = ["extract-circuit", vit, f"--id-data={images}", f"--ood-data={noise}", "--budget=1"]
+    assert hydractl(*search, "--objective=acc,ood", "-o", "{objective}.json").code == 0
+    result = hydractl("circuit", "overlap", "acc.json", "ood.json")
+    assert result.out.splitlines()[-1].startswith("layer  1 ")
+    assert sum(map(result.out.count, "■·")) == 16
