@@ -68,7 +68,7 @@ def choose_by_taylor(
 
 
 def _towers(model: Hydra, wanted: str | None) -> list[str]:
-    there = [tower.name for tower in model.spec.towers]
+    there: list[str] = [tower.name for tower in model.spec.towers]
     # Scores of two towers differ in scale, so by default the one that reads images, or the only one, is pruned.
     towers = wanted.split(",") if wanted else there[:1]
     if unknown := [name for name in towers if name not in there]:
