@@ -28,6 +28,8 @@ from hydractl.uncertainty.table import PredictionTable
 
 #: The set names that stand for means; `all` is the mean over every set, grouped or not.
 GROUPS = ("near", "far", "all")
+#: What a report says of a temperature that was fitted.
+FITTED = ("nll_before", "nll_after", "argmax_changed")
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def _temperature_json(predictions: Predictions) -> dict[str, Any]:
     fitted = predictions.calibration.fitted
     return {
         "value": predictions.calibration.temperature,
-        **({} if fitted is None else {"nll_before": fitted.nll_before, "nll_after": fitted.nll_after}),
+        **({} if fitted is None else {name: getattr(fitted, name) for name in FITTED}),
     }
 
 

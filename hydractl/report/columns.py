@@ -113,6 +113,7 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
             Column("acc % at 80 %", ("selective", "accuracy_at_coverage", "0.8"), "percent", "higher"),
             Column("err. AUROC %", ("selective", "misclassification_auroc"), "percent", "higher"),
             Column("T", ("temperature", "value"), "plain"),
+            Column("by T %", ("temperature", "argmax_changed"), "percent"),
         ]
     return [
         *columns,

@@ -43,7 +43,8 @@ DEFINITIONS = {
     "mean of near, far, all": "flat means over the sets of a group, each set with the same weight.",
     "MI": "mutual information: entropy of the mean less mean entropy of members, nats; how much members disagree.",
     "disagr.": "share of pairs of members with different argmax.",
-    "T": "temperature: divides the logits of every member before the softmax.",
+    "T": "temperature: divides the logits of every member before the softmax; fitted by least NLL on calibration data.",
+    "by T": "share of the calibration data that a fitted temperature predicts another class; 0 for one member.",
     "coverage, set size": "conformal prediction sets: share that holds the label, and mean number of classes.",
     "parameters, multiply-adds": "numbers stored; multiply-adds of matrix products to classify one sample.",
     "interval": "95 % percentile bootstrap over samples, the same draws for every system, so differences are paired.",
@@ -59,19 +60,36 @@ def marked(name: str, entry: Mapping[str, Any]) -> str:
     return f"{name} {LEAK}" if entry.get("leaks") else name
 
 
-def caption(report: Mapping[str, Any]) -> Iterator[str]:
-    """The lines under a table: what tells OOD from ID, and how it was averaged."""
+def caption(report: Mapping[str, Any], full: bool = False) -> Iterator[str]:
+    """The lines under a table: what tells OOD from ID, and how it was averaged.
+
+    Args:
+        full: whether the table shows every metric.
+    """
     options = report.get("options", {})
     style = options.get("style", "hydractl")
     score = options.get("ood_score", "msp")
     if any(entry["ood"] for entry in report["models"].values()):
         yield f"OOD is positive. Score: {score}, {SCORES.get(score, 'as given')}."
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
+        if full:
+            yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
     if style != "hydractl":
         yield f"Style: {STYLES.get(style, style)}."
+    if fitted := [_fitted(name, entry["temperature"]) for name, entry in report["models"].items() if _is_fitted(entry)]:
+        yield f"Temperature fitted: {'; '.join(fitted)}."
     for name, entry in report["models"].items():
         for leak in entry.get("leaks", []):
             counted = f"{leak['overlap']} of {leak['samples']} samples of {leak['name']} ({leak['set']})"
             yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak['used_as'])}): flattered."
     if not report.get("complete", True):
         yield "Interrupted: systems are missing."
+
+
+def _is_fitted(entry: Mapping[str, Any]) -> bool:
+    return "argmax_changed" in entry.get("temperature", {})
+
+
+def _fitted(name: str, found: Mapping[str, Any]) -> str:
+    changed = f"{100 * found['argmax_changed']:.2f} % of predictions changed"
+    return f"{name} {found['value']:.3f}, NLL {found['nll_before']:.3f} to {found['nll_after']:.3f}, {changed}"

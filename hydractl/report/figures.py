@@ -181,14 +181,40 @@ def _cost(models: Mapping[str, Entry]) -> Figure | None:
     figure, (axes,) = _panels(1, 6.0, 3.4)
     largest = max(cost["parameters"] for _, cost, _ in points)
     unit, letter = (1e9, "G") if max(cost["multiply_adds"] for _, cost, _ in points) >= 1e9 else (1e6, "M")
-    for place, (name, cost, auroc) in enumerate(points):
-        area = 40 + 360 * cost["parameters"] / largest
-        work = cost["multiply_adds"] / unit
-        axes.scatter(work, auroc, s=area, color=_color(place), alpha=0.75, linewidths=0)
-        axes.annotate(name, (work, auroc), textcoords="offset points", xytext=(10, 4), fontsize=8)
+    for place, (_, cost, auroc) in enumerate(points):
+        area = 25 + 215 * cost["parameters"] / largest
+        axes.scatter(cost["multiply_adds"] / unit, auroc, s=area, color=_color(place), alpha=0.75, linewidths=0)
     axes.set(xlabel=f"multiply-adds for one sample ({letter})", ylabel="AUROC, mean over sets (%)")
     axes.margins(x=0.2, y=0.25)
+    _name_points(axes, [(name, cost["multiply_adds"] / unit, auroc) for name, cost, auroc in points])
     return figure
+
+
+def _name_points(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
+    """Writes names beside points; those of points of about one cost stand apart, joined to their points by a line."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    columns: list[list[tuple[str, float, float]]] = []
+    for point in sorted(points, key=lambda point: point[1]):
+        if columns and point[1] - columns[-1][-1][1] < 0.2 * (right - left):
+            columns[-1].append(point)
+        else:
+            columns.append([point])
+    for column in columns:
+        column.sort(key=lambda point: point[2])
+        start = max(x for _, x, _ in column) + 0.04 * (right - left)
+        heights = _apart([y for _, _, y in column], 0.065 * (high - low))
+        for (name, x, y), height in zip(column, heights, strict=True):
+            line = {"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate(name, (x, y), (start, height), va="center", fontsize=8, arrowprops=line)
+
+
+def _apart(ascending: Sequence[float], gap: float) -> list[float]:
+    """The values moved as little as keeps each at least `gap` from the next."""
+    placed: list[float] = []
+    for value in ascending:
+        placed.append(max(value, placed[-1] + gap) if placed else value)
+    shift = (sum(placed) - sum(ascending)) / len(placed)
+    return [value - shift for value in placed]
 
 
 def _shift(models: Mapping[str, Entry]) -> Figure:
@@ -199,7 +225,7 @@ def _shift(models: Mapping[str, Entry]) -> Figure:
             axes = panels[row * len(kinds) + column]
             _shift_lines(axes, models, kind, metric)
             axes.set(title=kind, xlabel="severity", ylabel=label)
-    panels[0].legend(fontsize=8)
+    _legend_below(figure, panels[0])
     return figure
 
 

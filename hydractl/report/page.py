@@ -32,7 +32,7 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
             ("results", "Results", [_table(group, rows) for group in column_groups(rows, full=False)]),
             ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
         ],
-        caption=list(caption(report)),
+        caption=list(caption(report, full=True)),
         pictures=[(TITLES[name], pictures[name]) for name in TITLES if name in pictures],
         maps=list(_head_maps(models)),
         definitions=DEFINITIONS,

@@ -17,8 +17,12 @@ from hydractl.report.definitions import caption, marked
 GAP = 3  # blanks between groups of columns
 
 
-def print_results(report: Mapping[str, Any], console: Console) -> None:
-    """Prints a report's table; groups of columns that do not fit the console's width go on below."""
+def print_results(report: Mapping[str, Any], console: Console, full: bool = False) -> None:
+    """Prints a report's table; groups of columns that do not fit the console's width go on below.
+
+    Args:
+        full: every metric, rather than the few that most look for.
+    """
     models: Mapping[str, Entry] = report["models"]
     if not models:
         return
@@ -26,7 +30,7 @@ def print_results(report: Mapping[str, Any], console: Console) -> None:
     names = _part("", [("system", [Text(marked(name, entry)) for name, entry in models.items()])], justify="left")
     parts = [
         _part(group.title, [(column.name, _cells(column, rows)) for column in group.columns])
-        for group in column_groups(rows, full=False)
+        for group in column_groups(rows, full)
     ]
     for number, run in enumerate(_fit(parts, console, console.width - _width(names, console))):
         if number:
@@ -35,7 +39,7 @@ def print_results(report: Mapping[str, Any], console: Console) -> None:
         line.add_row(names, *run)
         console.print(line)
     console.print()
-    for text in caption(report):
+    for text in caption(report, full):
         console.print(text, style="dim", highlight=False, markup=False)
 
 

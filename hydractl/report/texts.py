@@ -42,7 +42,7 @@ def markdown(report: Mapping[str, Any]) -> str:
             for (_, column), best in zip(columns, bests, strict=True)
         ]
         lines.append("| " + " | ".join([_cell(marked(name, entry)), *cells]) + " |")
-    return "\n".join([*lines, "", *caption(report), ""])
+    return "\n".join([*lines, "", *caption(report, full=True), ""])
 
 
 def latex(report: Mapping[str, Any]) -> str:

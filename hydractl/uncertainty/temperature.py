@@ -7,7 +7,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
 from hydractl.uncertainty.checks import IntArray, Logits, check_labels, check_member_logits
-from hydractl.uncertainty.probabilities import label_log_probabilities, sample_chunks, scaled_logits
+from hydractl.uncertainty.probabilities import (
+    label_log_probabilities,
+    mean_over_members,
+    member_probabilities,
+    sample_chunks,
+    scaled_logits,
+)
 
 # From cosine similarities without their scale (T near 0.01) to saturated logits.
 BOUNDS = (1e-3, 1e4)
@@ -21,6 +27,7 @@ class FittedTemperature:
     nll_before: float  # nats, at temperature 1
     nll_after: float
     at_bound: bool  # the NLL still falls at the end of the range: separable, or useless, calibration data
+    argmax_changed: float  # share of the samples that are predicted another class: none by one member
 
 
 def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> FittedTemperature:
@@ -52,7 +59,19 @@ def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> Fitte
     candidates = [(before, 0.0), (losses[best], float(grid[best])), (float(found.fun), float(found.x))]
     nll, log_temperature = min(candidates, key=lambda candidate: candidate[0])
     at_bound = bool(np.isclose(log_temperature, np.log(BOUNDS), rtol=0, atol=1e-3).any())
-    return FittedTemperature(float(np.exp(log_temperature)), before, nll, at_bound)
+    temperature = float(np.exp(log_temperature))
+    return FittedTemperature(temperature, before, nll, at_bound, _changed(member_logits, temperature))
+
+
+def _changed(member_logits: Logits, temperature: float) -> float:
+    changed = 0
+    for samples in sample_chunks(member_logits):
+        before, after = (
+            mean_over_members(member_probabilities(scaled_logits(member_logits, samples, value))).argmax(axis=-1)
+            for value in (1.0, temperature)
+        )
+        changed += int((before != after).sum())
+    return float(changed / member_logits.shape[1])
 
 
 def _nll(member_logits: Logits, labels: IntArray, temperature: float) -> float:

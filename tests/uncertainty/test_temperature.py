@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -119,3 +120,15 @@ def test_what_cannot_be_fitted_is_refused():
         fit_temperature(np.zeros((1, 1, 3)), np.array([3]))
     with pytest.raises(DataError, match="is nan"):
         fit_temperature(np.full((1, 1, 3), np.nan), np.array([0]))
+
+
+def test_how_many_predictions_it_changes() -> None:
+    generator = np.random.default_rng(0)
+    logits = 5 * generator.normal(size=(3, 400, 4)).astype(np.float32)
+    labels = generator.integers(0, 4, 400)
+    found = fit_temperature(logits, labels)
+    before, after = (
+        softmax(logits.astype(np.float64) / t, axis=-1).mean(0).argmax(-1) for t in (1.0, found.temperature)
+    )
+    assert found.argmax_changed == (before != after).mean() > 0
+    assert fit_temperature(logits[:1], labels).argmax_changed == 0
