@@ -60,22 +60,23 @@ def predict(
     hydra = load(model, choose_device(device), choose_dtype(dtype)).optimize_for_inference()
     if classes is not None:
         hydra.set_classes(read_classes(classes), template)
-    names, samples = _read_texts(files) if hydra.spec.task == "text-classification" else _read_images(files)
+    texts = hydra.spec.task == "text-classification"
+    names = _read_texts(files) if texts else files
     show = _json_line if json else _plain_line
-    with console.progress("predict", len(samples), quiet) as advance:
-        for start in range(0, len(samples), batch_size):
-            part = slice(start, start + batch_size)
-            prediction = hydra.predict(samples[part])
-            for row, name in enumerate(names[part]):
+    with console.progress("predict", len(names), quiet) as advance:
+        for start in range(0, len(names), batch_size):
+            part = names[start : start + batch_size]
+            prediction = hydra.predict(part if texts else [_read_image(file) for file in part])
+            for row, name in enumerate(part):
                 print(show(name, prediction, row, hydra))
-            advance(len(samples[part]))
+            advance(len(part))
 
 
-def _read_texts(files: Sequence[str]) -> tuple[list[str], list[str]]:
+def _read_texts(files: Sequence[str]) -> list[str]:
     texts = [line for file in files for line in _text_of(file).splitlines() if line.strip()]
     if not texts:
         raise DataError(f"{', '.join(files)}: no text in it: write one text a line")
-    return texts, texts
+    return texts
 
 
 def _text_of(file: str) -> str:
@@ -86,17 +87,14 @@ def _text_of(file: str) -> str:
         raise DataError(f"{file}: cannot read as text ({error}): write one text a line, in UTF-8") from error
 
 
-def _read_images(files: Sequence[str]) -> tuple[list[str], list[Any]]:
+def _read_image(file: str) -> Any:
     from hydractl.data.images import decode_image
 
-    images = []
-    for file in files:
-        try:
-            data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-        except OSError as error:
-            raise DataError(f"{file}: cannot read: {error.strerror}") from error
-        images.append(decode_image({"bytes": data, "path": None}, file))
-    return list(files), images
+    try:
+        data = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    except OSError as error:
+        raise DataError(f"{file}: cannot read: {error.strerror}") from error
+    return decode_image({"bytes": data, "path": None}, file)
 
 
 def _plain_line(name: str, prediction: Prediction, row: int, model: Hydra) -> str:
