@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hydractl.cli import console
 from hydractl.cli.device import choose_device, choose_dtype
-from hydractl.cli.evaluation_data import DataOptions, open_evaluation_data
+from hydractl.cli.evaluation_data import SetOptions, open_evaluation_data
 from hydractl.cli.evaluation_systems import OpenSystem, Running, modality_of
+from hydractl.cli.material import DataOptions
 from hydractl.cli.options import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -31,6 +32,12 @@ from hydractl.cli.options import (
     Token,
     Workers,
 )
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.data.sources import Samples
+    from hydractl.evaluation.sets import EvaluationData
+    from hydractl.uncertainty.temperature import FittedTemperature
 
 
 def calibrate(
@@ -63,42 +70,63 @@ def calibrate(
     One number divides the logits of every member; it is the one with the least negative log-likelihood of the members'
     mean probability. Predictions of the written file use it. Evaluations refuse the data it was fitted on.
     """
-    from dataclasses import asdict, replace
-
     from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.data.columns import Columns
-    from hydractl.data.seen import sketch
-    from hydractl.evaluation.calibrate import calibrate as fit
+    from hydractl.data.ranks import Ranks, batch_workers
     from hydractl.evaluation.systems import SystemSpec
-    from hydractl.families.open import read_checkpoint, write_checkpoint
-    from hydractl.surgery.provenance import with_provenance
+    from hydractl.families.open import read_checkpoint
 
     refuse_existing(output, force)
     checkpoint = read_checkpoint(model)
     system = OpenSystem(SystemSpec(model, (model,)), (checkpoint,))
-    modality = modality_of([system]) or "image"
-    columns = Columns(image_column, text_column, label_column)
-    options = DataOptions(data, [], None, [], None, 0, columns, limit, skip_bad, match_labels)
-    opened = open_evaluation_data(options, modality, quiet)
-    running = Running(choose_device(device), choose_dtype(dtype), batch_size, workers, 0, classes, template, quiet)
-    networks = system.load(opened, running)
-    with console.progress("calibrate", opened.size, quiet) as advance:
-        found = fit(networks, next(iter(opened.sets)), advance)
-    written = {"batch_size": batch_size, "limit": limit, "dtype": dtype}
-    seen = {"search_data": {"calibration data": sketch(opened.id.content_hashes())}}
-    calibrated = with_provenance(
-        replace(checkpoint, temperature=found.fitted.temperature), "calibrate", [checkpoint], {**written, **seen}
-    )
-    write_checkpoint(calibrated, output, force)
-    if found.fitted.at_bound:
+    reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
+    sets = SetOptions(data, [], None, [], None, 0, skip_bad, reading)
+    opened = open_evaluation_data(sets, modality_of([system]) or "image", quiet)
+    place = choose_device(device)
+    with batch_workers(place, ahead=1) as in_parallel:
+        running = Running(
+            place, choose_dtype(dtype), False, batch_size, workers, 0, reading, Ranks(), in_parallel, quiet
+        )
+        fitted = _fit(system, opened, running)
+    options = {"batch_size": batch_size, "limit": limit, "dtype": dtype}
+    _write(checkpoint, fitted, opened.id, options, output, force)
+    _tell(fitted, output, len(opened.id), json, quiet)
+
+
+def _fit(system: OpenSystem, data: EvaluationData, running: Running) -> FittedTemperature:
+    from hydractl.evaluation.run import collect
+    from hydractl.uncertainty.temperature import fit_temperature
+
+    networks = system.load(data, running)
+    with console.progress("calibrate", data.size, running.quiet) as advance:
+        return fit_temperature(*collect(networks.logits(next(iter(data.sets))), advance))
+
+
+def _write(
+    checkpoint: Checkpoint, fitted: FittedTemperature, used: Samples, options: dict[str, Any], output: Path, force: bool
+) -> None:
+    """Writes the model with its temperature; its history remembers the samples."""
+    from dataclasses import replace
+
+    from hydractl.data.seen import sketch
+    from hydractl.families.open import write_checkpoint
+    from hydractl.surgery.provenance import with_provenance
+
+    seen = {"search_data": {"calibration data": sketch(used.content_hashes())}}
+    warm = replace(checkpoint, temperature=fitted.temperature)
+    write_checkpoint(with_provenance(warm, "calibrate", [checkpoint], {**options, **seen}), output, force)
+
+
+def _tell(fitted: FittedTemperature, output: Path, samples: int, json: bool, quiet: bool) -> None:
+    from dataclasses import asdict
+
+    if fitted.at_bound:
         console.note("note: the loss still falls at the end of the range: the data is too easy, or too little", quiet)
     if json:
-        changed = {"argmax_changed": found.argmax_changed}
-        console.print_json({"output": str(output), **asdict(found.fitted), **changed})
+        console.print_json({"output": str(output), **asdict(fitted)})
         return
     console.note(
-        f"T = {found.fitted.temperature:.4f}: NLL {found.fitted.nll_before:.4f} -> {found.fitted.nll_after:.4f} "
-        f"on {len(opened.id)} samples, {100 * found.argmax_changed:.2f} % of predictions changed",
+        f"T = {fitted.temperature:.4f}: NLL {fitted.nll_before:.4f} -> {fitted.nll_after:.4f} "
+        f"on {samples} samples, {100 * fitted.argmax_changed:.2f} % of predictions changed",
         quiet,
     )
     print(output)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hydractl.cli import console
+from hydractl.cli.material import DataOptions
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d+)=(?P<source>.+)", re.D
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """The data options of the command line."""
+class SetOptions:
+    """The options that name the sets of an evaluation, and how they are read."""
 
     id_data: str
     ood_data: Sequence[str]
@@ -28,38 +29,40 @@ class DataOptions:
     shift_data: Sequence[str]
     corrupt: str | None
     seed: int
-    columns: Columns
-    limit: int | None
     skip_bad: bool
-    match: Literal["name", "index"]
+    reading: DataOptions
 
 
-def open_evaluation_data(options: DataOptions, modality: Modality, quiet: bool) -> EvaluationData:
+def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -> EvaluationData:
     """The sets of an evaluation, opened; what was left out or looks odd is said on stderr.
 
     Raises:
         DataError: a source cannot be read.
         OptionError: two sets of one name, or a shifted set without severity.
     """
+    from hydractl.data.columns import Columns
     from hydractl.data.corrupt import corrupted
     from hydractl.data.sources import open_data
     from hydractl.data.spec import parse_data_spec
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
+    reading = options.reading
+    columns = Columns(reading.image_column, reading.text_column, reading.label_column)
+
     def opened(text: str, columns: Columns, grouped: bool = False) -> tuple[Samples, SetKey]:
         spec = parse_data_spec(text, grouped)
-        samples = open_data(spec, modality, columns, options.limit, options.skip_bad)
+        samples = open_data(spec, modality, columns, reading.limit, options.skip_bad)
         _tell(samples, quiet)
         return samples, SetKey("ood", samples.name, spec.group)
 
     sets: dict[SetKey, Samples] = {}
     if options.calib_data is not None:
-        samples, key = opened(options.calib_data, options.columns)
+        samples, key = opened(options.calib_data, columns)
         sets[replace(key, role="calibration")] = samples
-    samples, key = opened(options.id_data, options.columns)
+    samples, key = opened(options.id_data, columns)
     sets[replace(key, role="id")] = samples
     # A column named for the ID data need not be there in every OOD set.
-    lenient = replace(options.columns, strict=False)
+    lenient = replace(columns, strict=False)
     for text in options.ood_data:
         samples, key = opened(text, lenient, grouped=True)
         if any(other.role == "ood" and other.name == key.name for other in sets):
@@ -71,12 +74,12 @@ def open_evaluation_data(options: DataOptions, modality: Modality, quiet: bool) 
         shifted = SetKey("shift", found["name"], severity=int(found["severity"]))
         if shifted in sets:
             raise OptionError(f"--shift-data {text}: {shifted.path} is there already")
-        sets[shifted] = opened(found["source"], options.columns)[0]
+        sets[shifted] = opened(found["source"], columns)[0]
     if options.corrupt is not None:
         inside = next(samples for key, samples in sets.items() if key.role == "id")
         for kind, severity in _corruptions(options.corrupt):
             sets[SetKey("shift", kind, severity=severity)] = corrupted(inside, kind, severity, options.seed)
-    return EvaluationData(sets, options.match)
+    return EvaluationData(sets, reading.match_labels)
 
 
 def _corruptions(text: str) -> list[tuple[str, int]]:
@@ -84,7 +87,7 @@ def _corruptions(text: str) -> list[tuple[str, int]]:
     kinds, _, severities = text.partition(":")
     found = re.fullmatch(r"(\d+)(?:-(\d+))?", severities or "1-5")
     if not kinds or found is None:
-        raise OptionError(f"--corrupt {text}: write KIND,KIND:1-5, as in gaussian_noise,jpeg:1-5")
+        raise OptionError(f"--corrupt {text}: write KIND,KIND:1-5, as in gaussian_noise,contrast:1-5")
     first, last = int(found[1]), int(found[2] or found[1])
     return [(kind, severity) for kind in kinds.split(",") for severity in range(first, last + 1)]
 

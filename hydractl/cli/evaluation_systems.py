@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.cli import console
 from hydractl.cli.classes import set_classes
+from hydractl.cli.material import DataOptions
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.data.columns import Modality
+    from hydractl.data.ranks import InParallel, Ranks
     from hydractl.evaluation.networks import Networks
     from hydractl.evaluation.predictions import SavedPredictions
     from hydractl.evaluation.sets import EvaluationData
@@ -30,11 +31,13 @@ class Running:
 
     device: torch.device
     dtype: torch.dtype | None
+    compiled: bool
     batch_size: int
     workers: int
     seed: int
-    classes: Path | None
-    template: str
+    reading: DataOptions
+    ranks: Ranks
+    in_parallel: InParallel
     quiet: bool
 
 
@@ -77,25 +80,31 @@ class OpenSystem:
 
     def load(self, data: EvaluationData, running: Running) -> Networks:
         """The system with its weights in memory."""
+        from hydractl import inference
         from hydractl.data.preprocessing import preprocessor_from_json
-        from hydractl.evaluation.networks import Networks, with_dropout
-        from hydractl.inference import load_checkpoint
+        from hydractl.evaluation.dropout import with_dropout
+        from hydractl.evaluation.networks import Networks
 
-        first = self.checkpoints[0]
+        first, dropout = self.checkpoints[0], self.spec.dropout
         models = []
         for checkpoint in self.checkpoints:
-            model = load_checkpoint(checkpoint, running.device, running.dtype)
-            set_classes(model, running.classes, running.template, data.id)
-            dropout = self.spec.dropout
+            model = inference.load_checkpoint(checkpoint, running.device, running.dtype)
+            set_classes(model, running.reading.classes, running.reading.template, data.id)
             models.append(with_dropout(model, dropout, checkpoint.name) if dropout else model.optimize_for_inference())
+        if running.compiled and dropout is None:
+            # What is compiled would draw dropout's masks in a way of its own.
+            for model in models:
+                inference.compile_model(model)
         return Networks(
             models,
             preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config),
             data,
             running.batch_size,
-            self.spec.dropout,
+            dropout,
             running.seed,
             running.workers,
+            running.ranks,
+            running.in_parallel,
             lambda text: console.note(f"note: {self.spec.name}: {text}", running.quiet),
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.evaluation_output import output_report
+from hydractl.cli.evaluation_output import Full, JsonReport, Outputs, check_outputs, output_report
 from hydractl.cli.options import Force, Quiet
 
 
@@ -19,7 +19,8 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write a page, figures and tables.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE|-", help="Write the joined report as JSON.")] = None,
+    json: JsonReport = None,
+    full: Full = False,
     quiet: Quiet = False,
     force: Force = False,
 ) -> None:
@@ -30,18 +31,12 @@ def report(
     Prints the table; nothing is computed again. Only reports made by the same definitions are joined, and where they
     are not of the same data, that is said. Curves are drawn of reports that hold them: report.json of --report FOLDER.
     """
-    from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.report.artifact import join_reports, read_report
-    from hydractl.report.figures import check_plots
-    from hydractl.report.folder import refuse_existing_report
 
-    if json is not None and str(json) != console.STDOUT:
-        refuse_existing(json, force)
-    if output is not None:
-        refuse_existing_report(output, force)
-        check_plots()
+    outputs = Outputs(json, output, full, force, quiet)
+    check_outputs(outputs)
     reports: dict[str, dict[str, Any]] = {file: read_report(file) for file in files}
     joined, notes = join_reports(reports)
     for text in notes:
         console.note(f"note: {text}", quiet)
-    output_report(joined, json, output, force, quiet)
+    output_report(joined, outputs)

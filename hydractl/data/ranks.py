@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import timedelta
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from hydractl.errors import HydractlError
+
 In = TypeVar("In")
 Out = TypeVar("Out")
+# One rank may wait long for another that has more to do; one that died ends the job by closing its connections.
+PATIENCE = timedelta(days=1)
+END = "end"
+
+
+class InParallel(Protocol):
+    """A map, results in order."""
+
+    def __call__(self, function: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]: ...
 
 
 @dataclass(frozen=True)
@@ -64,6 +78,68 @@ class Ranks:
         dist.broadcast(held, rank)
         return held.to(tensor.device)
 
+    def ask(self, what: object, own: Any = None) -> list[Any]:
+        """What every rank answers, in order of rank; for the leading rank, while the others `hear` and `reply`.
+
+        Args:
+            what: they hear.
+            own: this rank's own answer, the first of the list.
+
+        Raises:
+            HydractlError: what a rank replied in place of an answer, or a rank is gone.
+        """
+        if self.size == 1:
+            return [own]
+        answers: list[Any] = [None] * self.size
+        try:
+            dist.broadcast_object_list([what], 0, device=torch.device(self.device))
+            dist.gather_object(own, answers, 0)
+        except RuntimeError as error:
+            raise HydractlError("a process of this job ended before its time: see what it said") from error
+        for answer in answers:
+            if isinstance(answer, HydractlError):
+                raise answer
+        return answers
+
+    def hear(self) -> Any:
+        """What the leading rank asks; this process ends, silently, where that one has failed and said why."""
+        heard: list[Any] = [None]
+        try:
+            dist.broadcast_object_list(heard, 0, device=torch.device(self.device))
+        except RuntimeError as error:
+            raise SystemExit(1) from error
+        if heard[0] == END:
+            self.reply(None)
+            raise SystemExit(1)
+        return heard[0]
+
+    def reply(self, answer: object) -> None:
+        """Answers what was heard; an error is raised by the leading rank, which says it once for all."""
+        try:
+            dist.gather_object(answer, None, 0)
+        except RuntimeError as error:
+            raise SystemExit(1) from error
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """While the leading rank asks: where it fails the others are told, after whatever it does on its way out."""
+        try:
+            yield
+        except BaseException:
+            with suppress(HydractlError):
+                self.ask(END)
+            raise
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """While other ranks answer: what fails there is raised by the leading rank when it asks next."""
+        try:
+            yield
+        except HydractlError as error:
+            self.hear()
+            self.reply(error)
+            self.hear()  # the end, which comes when the leading rank has said what happened
+
 
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
@@ -75,7 +151,7 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(local_device(device))
-    dist.init_process_group("nccl" if gpu else "gloo")
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=PATIENCE)
     try:
         yield Ranks(dist.get_rank(), size, "cuda" if gpu else "cpu")
         # Ranks leave together: gloo aborts one whose peer closes the connection while its threads still read.
@@ -93,18 +169,34 @@ def local_device(device: torch.device) -> torch.device:
 
 
 @contextmanager
-def batch_workers(device: torch.device) -> Iterator[Callable[[Callable[[In], Out], Iterable[In]], Iterator[Out]]]:
+def batch_workers(device: torch.device, ahead: int | None = None) -> Iterator[InParallel]:
     """A map that runs whole batches side by side, on a CPU one to a core, and gives results in order.
 
     A matrix product shared by several threads may round otherwise than by one; a batch on one thread is the same
     number whatever the machine has, and threads that need not wait for each other are faster.
+
+    Args:
+        ahead: how many batches beyond those at work are taken from the input, all of them where it is left out.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     workers = threads if device.type == "cpu" else 1
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+
     try:
-        yield pool.map
+        yield pool.map if ahead is None else partial(_few_at_a_time, pool, workers + ahead)
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
+
+
+def _few_at_a_time(
+    pool: ThreadPoolExecutor, most: int, function: Callable[[In], Out], items: Iterable[In]
+) -> Iterator[Out]:
+    begun: deque[Future[Out]] = deque()
+    for item in items:
+        begun.append(pool.submit(function, item))
+        if len(begun) == most:
+            yield begun.popleft().result()
+    while begun:
+        yield begun.popleft().result()

@@ -7,20 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batch, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.sources import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost, cost
+from hydractl.evaluation.dropout import SeededDropout
 from hydractl.evaluation.predictor import LogitBatch
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Dropout
 from hydractl.inference import member_logits
 from hydractl.model.hydra import Hydra
+
+NEXT = "next"  # what the leading rank says to have each rank's next batch
 
 
 def check_together(name: str, checkpoints: Sequence[Checkpoint]) -> None:
@@ -49,6 +53,11 @@ class Networks:
 
     The networks share preprocessing, classes and temperature (`check_together`). With dropout each answers
     `passes` times, with draws that depend on the seed and the batch alone.
+
+    Attributes:
+        ranks: the processes that share the batches; the leading one asks for `logits`, the others `serve`.
+        in_parallel: what runs several batches side by side.
+        on_note: told what a reader of the numbers should know.
     """
 
     models: Sequence[Hydra]
@@ -58,7 +67,9 @@ class Networks:
     dropout: Dropout | None = None
     seed: int = 0
     workers: int = 0
-    on_note: Callable[[str], None] | None = None  # told what a reader of the numbers should know
+    ranks: Ranks = Ranks()  # noqa: RUF009 (a frozen value)
+    in_parallel: InParallel = map
+    on_note: Callable[[str], None] | None = None
 
     @property
     def temperature(self) -> float:
@@ -80,14 +91,51 @@ class Networks:
         return len(self.data.sets[key])
 
     def logits(self, key: SetKey) -> Iterator[LogitBatch]:
+        """The set's logits in the order of its batches; other ranks must `serve` meanwhile."""
+        self.ranks.ask(key)
+        own = self._answers(key)
+        for _ in self._rounds(key):
+            yield from (batch for batch in self.ranks.ask(NEXT, next(own)) if batch is not None)
+
+    def serve(self) -> None:
+        """Answers what the leading rank asks of this system, until it calls `dismiss`."""
+        while (key := self.ranks.hear()) is not None:
+            self.ranks.reply(None)
+            own = self._answers(key)
+            for _ in self._rounds(key):
+                answer = next(own, None)
+                self.ranks.hear()
+                self.ranks.reply(answer)
+        self.ranks.reply(None)
+
+    def dismiss(self) -> None:
+        """Tells the ranks that serve that this system is done."""
+        self.ranks.ask(None)
+
+    def _rounds(self, key: SetKey) -> range:
+        """In each, every rank answers one batch, the last ranks of the last round perhaps none."""
+        return range(0, self.samples(key), self.batch_size * self.ranks.size)
+
+    def _answers(self, key: SetKey) -> Iterator[LogitBatch]:
+        """This rank's share of the batches."""
         samples = self._labelled(self.data.sets[key]) if key.has_labels else self.data.sets[key]
-        batches = make_batches(samples, self.preprocessor, self.batch_size, workers=self.workers)
+        batches = make_batches(
+            samples,
+            self.preprocessor,
+            self.batch_size,
+            workers=self.workers,
+            rank=self.ranks.rank,
+            world_size=self.ranks.size,
+        )
         if batches.truncated and self.on_note is not None:
             counted = f"{batches.truncated} of {len(samples)} texts"
             self.on_note(f"{samples.name}: {counted} are too long for the model and lost their end")
-        for batch in batches:
+
+        def answer(batch: Batch) -> LogitBatch:
             logits = [part for model in self.models for part in self._passes(model, batch, key)]
-            yield LogitBatch(torch.cat(logits), batch.labels if key.has_labels else None, batch.positions)
+            return LogitBatch(torch.cat(logits), batch.labels if key.has_labels else None, batch.positions)
+
+        return self.in_parallel(answer, batches)
 
     def _labelled(self, samples: Samples) -> Samples:
         labels = self.models[0].labels
@@ -99,26 +147,12 @@ class Networks:
         if self.dropout is None:
             yield member_logits(model, batch)
             return
-        device = next(model.parameters()).device
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            # A batch draws the same whichever process runs it and whatever ran before.
-            torch.manual_seed(_batch_seed(self.seed, key, int(batch.positions[0])))
+        # A batch draws the same whichever process runs it and whatever ran before.
+        generator = torch.Generator(next(model.parameters()).device)
+        generator.manual_seed(_batch_seed(self.seed, key, int(batch.positions[0])))
+        with SeededDropout(generator):
             for _ in range(self.dropout.passes):
                 yield member_logits(model, batch)
-
-
-def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
-    """The model with dropout on at test time, at the rate asked for or at its own.
-
-    Raises:
-        OptionError: no rate given and none of its own.
-    """
-    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
-    if dropout.rate is None and not any(layer.p for layer in layers):
-        raise OptionError(f"{name}: was trained without dropout: say how much, as in {name},mc-dropout=10,p=0.1")
-    for layer in layers:
-        layer.p = layer.p if dropout.rate is None else dropout.rate
-    return model.train()
 
 
 def _batch_seed(seed: int, key: SetKey, position: int) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hydractl.evaluation import run
+from hydractl.evaluation import networks, run
+from hydractl.report import table
 from tests.cli.conftest import Command, save_images, save_vit
 
 
@@ -167,8 +169,42 @@ def test_an_interruption_keeps_what_was_finished(
     assert "Interrupted: systems are missing." in result.out
     monkeypatch.undo()
     assert "exists already" in hydractl(*arguments, *saving).err
+    answer, answered = networks.member_logits, []
+    monkeypatch.setattr(networks, "member_logits", lambda *args: answered.append(args) or answer(*args))
     resumed = hydractl(*arguments, *saving, "--resume", "--json", "-")
     assert json.loads(resumed.out) == whole
+    assert len(answered) == 1  # of the four sets only the one that was cut off
+
+
+def test_what_ends_the_command_at_its_table_costs_no_file(
+    hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(*_: object) -> None:
+        raise KeyboardInterrupt  # as a reader of the pipe who is gone would
+
+    monkeypatch.setattr(table, "print_results", leave)
+    files = ("--json", tmp_path / "r.json", "--report", tmp_path / "report")
+    hydractl("evaluate", vit, "--id-data", images, *files)
+    assert json.loads((tmp_path / "r.json").read_text())["complete"]
+    assert (tmp_path / "report" / "index.html").exists()
+
+
+def test_all_metrics_are_printed_with_what_they_mean(
+    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, held_out: Path
+) -> None:
+    arguments = (f"DE={vit}+{other}", "--id-data", images, "--ood-data", f"far/n={noise}")
+    fitted = hydractl("evaluate", *arguments, "--calib-data", held_out, "--temperature", "fit", "--full").out
+    for said in (
+        "far/n (29 % OOD)",
+        "AUPR-out %",
+        "AUPR-in %",
+        "OOD is positive",
+        "chance is the share",
+        "flat over sets",
+    ):
+        assert said in fitted
+    assert re.search(r"Temperature fitted: DE \d+\.\d{3}, NLL .* to .*, \d+\.\d\d % of predictions changed\.", fitted)
+    assert "AUPR" not in hydractl("evaluate", *arguments).out
 
 
 def test_resuming_another_evaluation_is_refused(
@@ -254,13 +290,16 @@ def test_seeds_of_one_system_are_one_row(hydractl: Command, vit: Path, other: Pa
 
 
 def test_corrupted_images_by_severity(hydractl: Command, vit: Path, images: Path) -> None:
-    arguments = (vit, "--id-data", images, "--corrupt", "gaussian_noise,jpeg:2-3")
+    arguments = (vit, "--id-data", images, "--corrupt", "gaussian_noise,pixelate:2-3")
     found = models(hydractl, *arguments)["vit"]["shift"]
-    assert {kind: set(by) for kind, by in found.items()} == {"gaussian_noise": {"2", "3"}, "jpeg": {"2", "3"}}
+    assert {kind: set(by) for kind, by in found.items()} == {
+        "gaussian_noise": {"2", "3"},
+        "pixelate": {"2", "3"},
+    }
     assert found == models(hydractl, *arguments, "--workers", 2)["vit"]["shift"]
     for bad, message in (
         ("snow", "no such corruption"),
-        ("jpeg:0-3", "severities are 1 to 5"),
+        ("pixelate:0-3", "severities are 1 to 5"),
         (":3", "KIND,KIND:1-5"),
     ):
         result = hydractl("evaluate", vit, "--id-data", images, "--corrupt", bad)

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
-from hydractl.evaluation.predictions import read_predictions, saving
+from hydractl.evaluation.predictions import read_predictions
 from hydractl.evaluation.predictor import LogitBatch
 from hydractl.evaluation.run import predict_sets
+from hydractl.evaluation.saving import saving
 from hydractl.evaluation.sets import SetKey
 from hydractl.uncertainty.table import tabulate
 

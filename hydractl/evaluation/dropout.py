@@ -1,0 +1,63 @@
+"""Dropout at test time, with masks that no other thread, process or earlier batch has a part in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hydractl.errors import OptionError
+from hydractl.evaluation.systems import Dropout
+from hydractl.model.hydra import Hydra
+
+
+def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
+    """The model with dropout on at test time, at the rate asked for or at its own.
+
+    Raises:
+        OptionError: no rate given and none of its own.
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    if dropout.rate is None and not any(layer.p for layer in layers):
+        raise OptionError(f"{name}: was trained without dropout: say how much, as in {name},mc-dropout=10,p=0.1")
+    for layer in layers:
+        layer.p = layer.p if dropout.rate is None else dropout.rate
+    return model.train()
+
+
+class SeededDropout(TorchFunctionMode):
+    """While it is entered, dropout draws its masks from a generator, for this thread alone.
+
+    Torch's own generator serves all threads, so that what a batch draws would depend on what runs beside it.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.dropout:
+            return self._drop(*args, **kwargs)
+        if function is F.scaled_dot_product_attention and kwargs.get("dropout_p"):
+            return self._attend(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    def _drop(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0:
+            return x
+        return x * torch.empty_like(x).bernoulli_(1 - p, generator=self.generator).div_(1 - p)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool, dropout_p: float
+    ) -> Tensor:
+        """Attention as torch defines it, written out: its own function takes no generator."""
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, float("-inf"))
+        return self._drop(scores.softmax(-1), dropout_p) @ v

@@ -1,0 +1,146 @@
+"""Text and zero-shot models go through every option of `hydractl evaluate` that image classifiers do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import CLIPConfig, CLIPModel
+
+from hydractl import inference
+from tests.cli.conftest import LABELS, Command, save_bert, save_images, save_vit
+from tests.data.tokenizers_and_processors import clip_files
+
+
+@dataclass(frozen=True)
+class Case:
+    """Two networks of one kind, and data for them."""
+
+    a: Path
+    b: Path
+    id: Path
+    ood: Path
+    calibration: Path
+    shift: Path
+
+    @property
+    def data(self) -> tuple[object, ...]:
+        shift = ("--shift-data", f"fog/3={self.shift}")
+        return ("--id-data", self.id, "--ood-data", f"far/n={self.ood}", "--calib-data", self.calibration, *shift)
+
+
+def save_texts(path: Path, texts: list[str]) -> Path:
+    rows = [json.dumps({"text": text, "label": LABELS[at % 3]}) for at, text in enumerate(texts)]
+    path.write_text("\n".join(rows))
+    return path
+
+
+def texts(folder: Path) -> Case:
+    words = ["good", "bad", "film", "owl", "a film", "bad owl", "good a a", "owl owl owl a"]
+    sets = [
+        save_texts(folder / f"{name}.jsonl", [f"{start} {word}" for word in words])
+        for name, start in (("id", "a"), ("ood", "film film"), ("calib", "good"), ("shift", "bad"))
+    ]
+    return Case(save_bert(folder / "a"), save_bert(folder / "b", seed=1), *sets)
+
+
+def save_clip(folder: Path, seed: int) -> Path:
+    clip_files(folder)
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+    text = {**sizes, "vocab_size": 56, "max_position_embeddings": 10, "bos_token_id": 54, "eos_token_id": 55}
+    config = CLIPConfig(vision_config={**sizes, "image_size": 8, "patch_size": 4}, text_config=text, projection_dim=8)
+    CLIPModel(config).save_pretrained(folder)
+    return folder
+
+
+def zero_shot(folder: Path) -> Case:
+    sets = [save_images(folder / name, count=3, seed=seed) for seed, name in enumerate(("id", "ood", "calib", "shift"))]
+    return Case(save_clip(folder / "a", 0), save_clip(folder / "b", 1), *sets)
+
+
+# Of a longer prompt the tiny tokenizer would cut the class name off.
+PROMPT = ("--template", "{label}")
+CASES = {"text": texts, "zero-shot": zero_shot}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return CASES[request.param](tmp_path)
+
+
+def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
+    result = hydractl("evaluate", *arguments, "--json", "-")
+    assert (result.code, result.err) == (0, "")
+    content: dict[str, Any] = json.loads(result.out)["models"]
+    return content
+
+
+def test_every_system_and_option(hydractl: Command, case: Case, tmp_path: Path) -> None:
+    hydractl("fuse", case.a, case.b, "--separate", "all", "-o", tmp_path / "hydra")
+    systems = (case.a, f"DE={case.a}+{case.b}", f"mc={case.a},mc-dropout=2,p=0.2", tmp_path / "hydra")
+    fit = ("--temperature", "fit", "--conformal", "aps", "--bootstrap", 10)
+    found = models(
+        hydractl, *systems, *case.data, *PROMPT, *fit, "--save-logits", tmp_path / "logits", "--batch-size", 4
+    )
+    for name in ("a", "DE", "mc", "hydra"):
+        temperature = found[name]["temperature"]
+        assert temperature["nll_after"] < temperature["nll_before"]
+        assert found[name]["shift"]["fog"]["3"]["samples"] == found[name]["id"]["samples"]
+    assert found["a"]["temperature"]["argmax_changed"] == 0
+    for key, value in found["DE"]["id"].items():
+        assert found["hydra"]["id"][key] == pytest.approx(value, abs=1e-5), key
+    assert found["mc"]["id"]["mutual_information"] > 0
+    again = models(hydractl, f"DE=predictions:{tmp_path / 'logits' / 'DE'}", *fit)["DE"]
+    assert {key: again[key] for key in ("id", "ood", "shift", "conformal", "intervals")} == {
+        key: found["DE"][key] for key in ("id", "ood", "shift", "conformal", "intervals")
+    }
+
+
+def test_seeds_scores_and_styles(hydractl: Command, case: Case, tmp_path: Path) -> None:
+    data = ("--id-data", case.id, "--ood-data", f"n={case.ood}", *PROMPT)
+    entry = models(hydractl, f"m={case.a}", f"m={case.b}", *data, "--seeds", "--save-logits", tmp_path / "logits")["m"]
+    assert len(entry["seeds"]) == 2
+    saved = f"m=predictions:{tmp_path / 'logits' / 'm'}"
+    for score in ("entropy", "mutual-information", "max-logit", "energy"):
+        assert 0 <= models(hydractl, saved, "--ood-score", score)["m"]["ood"]["n"]["auroc"] <= 1
+    for style in ("openood", "torch-uncertainty"):
+        assert 0 <= models(hydractl, saved, "--style", style)["m"]["ood"]["n"]["auroc"] <= 1
+
+
+def test_a_calibrated_file_is_what_fitting_in_the_evaluation_is(hydractl: Command, tmp_path: Path) -> None:
+    case = texts(tmp_path)
+    hydractl("calibrate", case.a, "--data", case.calibration, "-o", tmp_path / "warm", "--quiet")
+    fitted = models(hydractl, case.a, *case.data, "--temperature", "fit")["a"]
+    kept = models(hydractl, tmp_path / "warm", "--id-data", case.id, "--ood-data", f"far/n={case.ood}")["warm"]
+    assert kept["id"] == fitted["id"]
+
+
+def test_texts_cannot_be_corrupted_and_empty_ones_are_left_out(hydractl: Command, tmp_path: Path) -> None:
+    case = texts(tmp_path)
+    result = hydractl("evaluate", case.a, "--id-data", case.id, "--corrupt", "contrast")
+    assert (result.code, "--shift-data" in result.err) == (2, True)
+    save_texts(case.id, ["a good film", "", "bad"])
+    assert "1 of 3 texts are empty" in hydractl("evaluate", case.a, "--id-data", case.id).err
+    result = hydractl("evaluate", case.a, "--id-data", case.id, "--skip-bad", "--json", "-")
+    assert json.loads(result.out)["models"]["a"]["id"]["samples"] == 2
+    assert "1 samples left out" in result.err
+
+
+def test_a_compiled_model_says_the_same(
+    hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another backend than a user's, which would call a C++ compiler for a minute.
+    monkeypatch.setattr(inference, "compile_model", partial(inference.compile_model, backend="aot_eager"))
+    other = save_vit(tmp_path / "other", seed=1)
+    arguments = (f"DE={vit}+{other}", f"mc={vit},mc-dropout=2,p=0.2", "--id-data", images, "--batch-size", 5)
+    plain, compiled = models(hydractl, *arguments), models(hydractl, *arguments, "--compile")
+    for name in ("DE", "mc"):
+        assert compiled[name]["cost"] == plain[name]["cost"]
+        for key, value in plain[name]["id"].items():
+            assert compiled[name]["id"][key] == pytest.approx(value, abs=1e-6), key

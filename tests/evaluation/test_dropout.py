@@ -1,0 +1,84 @@
+"""MC Dropout equals transformers' own, dropped where it drops and with the same masks, in float64."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import BertForSequenceClassification, ViTForImageClassification
+
+from hydractl.data.batches import Batch
+from hydractl.evaluation.dropout import SeededDropout, with_dropout
+from hydractl.evaluation.systems import Dropout
+from hydractl.inference import load, member_logits
+from tests.cli.conftest import save_bert, save_vit
+
+RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+PASSES = 3
+
+
+def seeded(seed: int) -> SeededDropout:
+    return SeededDropout(torch.Generator().manual_seed(seed))
+
+
+def ours(folder: Path, inputs: dict[str, Tensor]) -> Tensor:
+    model = with_dropout(load(folder, dtype=torch.float64), Dropout(PASSES), "m")
+    batch = Batch(inputs, None, torch.arange(4))
+    with seeded(7):
+        return torch.cat([member_logits(model, batch) for _ in range(PASSES)])
+
+
+@torch.no_grad()
+def theirs(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    model.double().train()
+    with seeded(7):
+        return torch.stack([model(**inputs).logits for _ in range(PASSES)])
+
+
+def test_vision(tmp_path: Path) -> None:
+    folder = save_vit(tmp_path / "vit", **RATES)
+    inputs = {"pixel_values": torch.randn(4, 3, 8, 8, dtype=torch.float64)}
+    reference = ViTForImageClassification.from_pretrained(folder, attn_implementation="eager")
+    expected = theirs(reference, inputs)
+    # Their attention takes its softmax in float32 whatever the model's type.
+    torch.testing.assert_close(ours(folder, inputs), expected, rtol=0, atol=1e-8)
+    assert not torch.equal(expected[0], expected[1])
+
+
+def test_text_with_padding(tmp_path: Path) -> None:
+    folder = save_bert(tmp_path / "bert")  # its own rate is 0.1 throughout
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])
+    inputs = {"input_ids": torch.randint(2, 10, (4, 5)) * mask, "attention_mask": mask}
+    reference = BertForSequenceClassification.from_pretrained(folder, attn_implementation="eager")
+    torch.testing.assert_close(ours(folder, inputs), theirs(reference, inputs), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_the_mean_over_masks_is_the_input(rate: float) -> None:
+    x = torch.full((100, 1000), 3.0, dtype=torch.float64)
+    with seeded(0):
+        dropped = F.dropout(x, rate)
+        assert torch.equal(F.dropout(x, rate, training=False), x)
+    assert dropped.unique().tolist() == [0.0, pytest.approx(3.0 / (1 - rate))]
+    deviation = 3 * (rate / (1 - rate) / x.numel()) ** 0.5
+    assert abs(dropped.mean().item() - 3) < 5 * deviation
+
+
+def test_attention_without_dropout_is_torchs_own() -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, 8, dtype=torch.float64)
+    mode = seeded(0)
+    for causal in (False, True):
+        expected = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        torch.testing.assert_close(mode._attend(q, k, v, None, causal, 0.0), expected, rtol=0, atol=1e-10)
+
+
+def test_another_generator_is_left_alone() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    with seeded(1):
+        F.dropout(torch.ones(10))
+    assert torch.equal(torch.rand(3), expected)
