@@ -16,6 +16,7 @@ from torch import Tensor
 from hydractl.checkpoint.atomic import write_atomically
 from hydractl.checkpoint.tensors import DTYPES, TensorMap
 
+LINE = 64  # bytes
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -54,12 +55,14 @@ def layout(
     header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
     starts: dict[str, int] = {}
     end = 0
-    # The format wants each tensor aligned to its item size: wide items first keeps that true without gaps.
-    for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, name)):
+    # The format wants each tensor aligned to its item size: wide items first keeps that true without gaps. Tensors of
+    # whole cache lines before the others: mapped into memory, they lie where an allocator would put them.
+    sizes = {name: prod(shape) * dtype.itemsize for name, (dtype, shape) in tensors.items()}
+    for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, sizes[name] % LINE != 0, name)):
         dtype, shape = tensors[name]
-        starts[name], end = end, end + prod(shape) * dtype.itemsize
+        starts[name], end = end, end + sizes[name]
         header[name] = {"dtype": dtype_name(dtype), "shape": list(shape), "data_offsets": [starts[name], end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % LINE)
     prefix = len(text).to_bytes(8, "little") + text
     return prefix, {name: len(prefix) + start for name, start in starts.items()}

@@ -67,3 +67,37 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "one.safetensors"}}))
     with pytest.raises(CheckpointError, match=r"shard one.safetensors is missing"):
         open_weights(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_none_are_found_wherever_they_stand(dtype: torch.dtype, bad: float, tmp_path: Path) -> None:
+    large = torch.ones(300, 500, dtype=dtype)
+    large[299, 123] = bad
+    save_file({"large": large, "small": large[-1, :200].clone()}, tmp_path / "file")
+    for name in ("large", "small"):
+        with pytest.raises(CheckpointError, match=f"file: {name} holds NaN or infinite numbers"):
+            open_weights(tmp_path / "file")[0][name].load()
+
+
+def test_finite_numbers_whose_sum_is_not(tmp_path: Path) -> None:
+    save_file({"a": torch.full((500, 500), 60000.0, dtype=torch.float16)}, tmp_path / "file")
+    assert (open_weights(tmp_path / "file")[0]["a"].load() == 60000).all()
+
+
+def test_what_is_read_is_this_process_own_and_of_the_file_that_was_opened(tmp_path: Path) -> None:
+    first, other = torch.randn(300, 500), torch.randn(300, 500)
+    write_safetensors(tmp_path / "file", {"a": LazyTensor((300, 500), torch.float32, lambda: first)}, {})
+    lazy = open_weights(tmp_path / "file")[0]["a"]
+    lazy.load().zero_()
+    write_safetensors(tmp_path / "file", {"b": LazyTensor((300, 500), torch.float32, lambda: other)}, {}, force=True)
+    assert torch.equal(lazy.load(), first)
+    assert torch.equal(open_weights(tmp_path / "file")[0]["b"].load(), other)
+
+
+def test_tensors_of_a_file_of_ours_are_aligned_whatever_their_sizes(tmp_path: Path) -> None:
+    shapes = {"a": (), "b": (300, 500), "c": (7, 3), "d": (1024, 64), "e": (999,)}
+    lazy = {name: LazyTensor(s, torch.float32, lambda s=s: torch.ones(s)) for name, s in shapes.items()}
+    write_safetensors(tmp_path / "file", lazy, {"any": "thing"})
+    tensors = open_weights(tmp_path / "file")[0]
+    assert all(tensors[name].load().data_ptr() % 64 == 0 for name in ("b", "d"))
