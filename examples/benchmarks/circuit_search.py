@@ -1,15 +1,18 @@
-"""Algorithm 1 as printed against the exact search, side by side: wall-clock ratio, counted ratio, same choices or not.
+"""Algorithm 1 as printed against the exact and the screened search, side by side in one process.
 
-    python circuit_search.py [STEPS] [SAMPLES]
+    python circuit_search.py [BATCH_SIZES] [STEPS] [SAMPLES]     e.g. circuit_search.py 4,8,16 3 8
 
 A ViT of 12 layers x 12 heads with random weights and a small width. The naive search is transformers' own forward with
-a candidate's columns of W_O zeroed, every candidate over every sample; both run on one thread.
+each candidate's columns of W_O zeroed in turn. Everything runs on one thread. First what a round costs at each batch
+size, medians of alternating runs; then whole searches of a few steps, with their choices.
 """
 
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
 
 import numpy as np
 import torch
@@ -19,14 +22,19 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.circuit.cost import base_cost, candidate_cost, tokens_of, tower_cost
 from hydractl.circuit.objective import measure
+from hydractl.circuit.ranking import Plan, Ranking
+from hydractl.circuit.replay import Replay
 from hydractl.circuit.round import SearchData
-from hydractl.circuit.search import Plan, Ranking, extract_circuits
+from hydractl.circuit.screen import rough_network
+from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
-from hydractl.model.hydra import from_checkpoint
+from hydractl.model.hydra import Hydra, from_checkpoint
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
-WIDTH, HEADS, LAYERS, CLASSES, BATCH = 192, 12, 12, 10, 16
+WIDTH, HEADS, LAYERS, CLASSES, SIZE = 384, 12, 12, 10, 64
+ALTERNATIONS = 3
+EVERY = [Head("vision", layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
 def build() -> ViTForImageClassification:
@@ -36,7 +44,7 @@ def build() -> ViTForImageClassification:
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,
         intermediate_size=4 * WIDTH,
-        image_size=112,
+        image_size=SIZE,
         patch_size=8,
         num_labels=CLASSES,
     )
@@ -47,26 +55,30 @@ def build() -> ViTForImageClassification:
     return model
 
 
+def columns(model: ViTForImageClassification, head: Head) -> torch.Tensor:
+    width = WIDTH // HEADS
+    return model.vit.layers[head.layer].attention.o_proj.weight[:, head.head * width : (head.head + 1) * width]
+
+
+@contextmanager
+def off(model: ViTForImageClassification, head: Head) -> Iterator[None]:
+    kept = columns(model, head).clone()
+    columns(model, head).zero_()
+    yield
+    columns(model, head).copy_(kept)
+
+
 @torch.inference_mode()
 def naive(model: ViTForImageClassification, batches: Plain, steps: int) -> list[Head]:
     """Algorithm 1 for the mean of accuracy and AUROC."""
-    width = WIDTH // HEADS
-    left = [Head("vision", layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-    dropped = []
-
-    def columns(head: Head) -> torch.Tensor:
-        weight = model.vit.layers[head.layer].attention.o_proj.weight
-        return weight[:, head.head * width : (head.head + 1) * width]
-
+    left, dropped = list(EVERY), []
     for _ in range(steps):
         ranks = []
         for head in left:
-            kept = columns(head).clone()
-            columns(head).zero_()
-            ranks.append(score(model, batches))
-            columns(head).copy_(kept)
+            with off(model, head):
+                ranks.append(score(model, batches))
         best = left.pop(int(np.argmax(ranks)))
-        columns(best).zero_()
+        columns(model, best).zero_()
         dropped.append(best)
     return dropped
 
@@ -83,16 +95,16 @@ def score(model: ViTForImageClassification, batches: Plain) -> int:
     return found.rank("avg")
 
 
-def timed(run: Callable[[], list[Head]]) -> tuple[list[Head], float]:
+def timed(run: Callable[[], object]) -> float:
     start = time.perf_counter()
-    return run(), time.perf_counter() - start
+    run()
+    return time.perf_counter() - start
 
 
-def counted_ratio(dropped: list[Head], tower: TowerSpec) -> float:
-    """Multiply-adds of the naive search over those of the exact one, for the choices made."""
+def counted_ratio(dropped: Sequence[Head], candidates: Sequence[Head], tower: TowerSpec) -> float:
+    """Multiply-adds of the naive rounds over those of the exact ones, of which the first knows no dropped head."""
     tokens, printed, exact = tokens_of(tower), 0.0, 0.0
-    counts = [HEADS] * LAYERS
-    left = {Head("vision", layer, head) for layer in range(LAYERS) for head in range(HEADS)}
+    counts, left = [HEADS] * LAYERS, list(candidates)
     for head in dropped:
         printed += len(left) * tower_cost(tower, [HEADS] * LAYERS, tokens)
         exact += base_cost(tower, counts, tokens)
@@ -102,29 +114,84 @@ def counted_ratio(dropped: list[Head], tower: TowerSpec) -> float:
     return printed / exact
 
 
-def main(steps: int, samples: int) -> None:
+@torch.inference_mode()
+def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Tensor) -> None:
+    """One batch with every third candidate off in turn; the naive one does a twelfth of the work and is scaled up."""
+    candidates = EVERY[::3]
+    few = [candidates[layer * 4 + layer % 4] for layer in range(LAYERS)]
+
+    def printed() -> None:
+        for head in few:
+            with off(reference, head):
+                reference(pixel_values=pixels)
+
+    def replayed(network: Hydra) -> Callable[[], object]:
+        return lambda: [logits.numpy() for _, logits in Replay(network, candidates).logits({"pixel_values": pixels})]
+
+    runs = {"printed": printed, "exact": replayed(model), "screen": replayed(rough_network(model))}
+    for run in runs.values():
+        run()
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ALTERNATIONS):
+        for name, run in runs.items():
+            times[name].append(timed(run))
+    scaled = [seconds * len(candidates) / len(few) for seconds in times["printed"]]
+    exact, screen = (
+        median(slow / fast for slow, fast in zip(scaled, times[name], strict=True)) for name in ("exact", "screen")
+    )
+    counted = counted_ratio(candidates[:1], candidates, model.spec.tower("vision"))
+    print(
+        f"batch {len(pixels):3}: naive / exact {exact:.2f}, counted {counted:.2f}: {100 * exact / counted:.0f} %; "
+        f"naive / bfloat16 pass {screen:.2f}",
+        flush=True,
+    )
+
+
+def searches(reference: ViTForImageClassification, model: Hydra, steps: int, samples: int) -> None:
+    """Whole searches on `samples` ID images and as many OOD ones."""
+    pixels = torch.randn(2 * samples, 3, SIZE, SIZE)
+    with torch.inference_mode():
+        labels = reference(pixel_values=pixels[:samples]).logits.argmax(-1)
+    labels[::3] = (labels[::3] + 1) % CLASSES
+    places = torch.arange(samples).split(8)
+    inside = [Batch({"pixel_values": pixels[at]}, labels[at], at) for at in places]
+    outside = [Batch({"pixel_values": pixels[samples + at]}, None, at) for at in places]
+    data = SearchData(inside, outside, samples, samples)
+    plain = [(batch.inputs["pixel_values"], batch.labels) for batch in [*inside, *outside]]
+    chosen: dict[str, list[Head]] = {}
+
+    def ours(mode: str) -> None:
+        plan = Plan(tuple(member_heads(model.heads, 0)), steps, mode=mode)
+        (found,) = extract_circuits(model, data, plan, [Ranking("avg")])
+        chosen[mode] = [step.head for step in found.steps]
+        if found.shortcut:
+            print(f"screened: {found.shortcut.checked} candidates scored exactly", flush=True)
+
+    def theirs() -> None:
+        chosen["naive"] = naive(reference, plain, steps)
+
+    exact, screened, slow = timed(lambda: ours("exact")), timed(lambda: ours("screened")), timed(theirs)
+    counted = counted_ratio(chosen["exact"], EVERY, model.spec.tower("vision"))
+    print(
+        f"{steps} steps: naive / exact {slow / exact:.2f}, counted {counted:.2f}, choices {agree(chosen, 'exact')}; "
+        f"naive / screened {slow / screened:.2f}, its first step done both ways, choices {agree(chosen, 'screened')}"
+    )
+
+
+def agree(chosen: dict[str, list[Head]], mode: str) -> str:
+    return "agree" if chosen[mode] == chosen["naive"] else "DIFFER"
+
+
+def main(batch_sizes: str = "4,8,16", steps: str = "2", samples: str = "8") -> None:
     torch.set_num_threads(1)
     reference = build()
     with tempfile.TemporaryDirectory() as folder:
         reference.save_pretrained(folder)
         model = from_checkpoint(read_checkpoint(folder))
-    pixels = torch.randn(2 * samples, 3, 112, 112)
-    labels = reference(pixel_values=pixels[:samples]).logits.argmax(-1)
-    labels[::3] = (labels[::3] + 1) % CLASSES
-    places = torch.arange(samples).split(BATCH)
-    inside = [Batch({"pixel_values": pixels[at]}, labels[at], at) for at in places]
-    outside = [Batch({"pixel_values": pixels[samples + at]}, None, at) for at in places]
-    plan = Plan(tuple(member_heads(model.heads, 0)), steps)
-    data = SearchData(inside, outside, samples, samples)
-    ours, fast = timed(lambda: [s.head for s in extract_circuits(model, data, plan, [Ranking("avg")])[0].steps])
-    plain = [(batch.inputs["pixel_values"], batch.labels) for batch in [*inside, *outside]]
-    theirs, slow = timed(lambda: naive(reference, plain, steps))
-    counted = counted_ratio(ours, model.spec.tower("vision"))
-    print(f"as printed {slow:.1f} s, exact {fast:.1f} s: {slow / fast:.2f}x; counted multiply-adds {counted:.2f}x,")
-    print(
-        f"{100 * slow / fast / counted:.0f} % of the counted ratio; choices {'agree' if ours == theirs else 'DIFFER'}"
-    )
+    for size in map(int, batch_sizes.split(",")):
+        rounds(reference, model, torch.randn(size, 3, SIZE, SIZE))
+    searches(reference, model, int(steps), int(samples))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2, int(sys.argv[2]) if len(sys.argv) > 2 else 16)
+    main(*sys.argv[1:])

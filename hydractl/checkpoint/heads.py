@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 #: Per tower, per layer, per member: the heads that member keeps there, ascending.
@@ -51,3 +51,21 @@ def without(kept: KeptHeads, gone: Set[Head]) -> KeptHeads:
         )
         for tower, layers in kept.items()
     }
+
+
+def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], int]:
+    """How many heads each (tower, layer) gives up so that layers differ by one at most.
+
+    Earlier layers give the extra ones; a layer that has run out of heads leaves its share to the others.
+    """
+    available: dict[tuple[str, int], int] = {}
+    for head in in_candidate_order(heads):
+        available[head.tower, head.layer] = available.get((head.tower, head.layer), 0) + 1
+    shares = dict.fromkeys(available, 0)
+    left = budget
+    while left:
+        for layer in shares:
+            if left and shares[layer] < available[layer]:
+                shares[layer] += 1
+                left -= 1
+    return shares

@@ -9,7 +9,7 @@ from typing import Any
 from hydractl.artifacts import Artifact, ModelReference, read_artifact
 from hydractl.checkpoint.heads import TOWERS, Head
 from hydractl.circuit.objective import OBJECTIVES, Measure
-from hydractl.circuit.search import Ranking
+from hydractl.circuit.ranking import Ranking, Shortcut
 from hydractl.errors import ArtifactError
 
 FORMAT = "hydractl-circuit"
@@ -48,8 +48,14 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
         "objective": ranking.objective,
         "baseline": _numbers(ranking.baseline),
         "steps": steps,
+        **({"search": _account(ranking, ranking.shortcut)} if ranking.shortcut else {}),
         **origin,
     }
+
+
+def _account(ranking: Ranking, shortcut: Shortcut) -> dict[str, Any]:
+    assert ranking.baseline is not None
+    return {shortcut.kind: shortcut.slack / ranking.baseline.span(ranking.objective), "checked": list(shortcut.checked)}
 
 
 def _numbers(measure: Measure) -> dict[str, float]:

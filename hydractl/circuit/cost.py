@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from hydractl.checkpoint.heads import Head, KeptHeads
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.circuit.ranking import Plan
 
 
 def tokens_of(tower: TowerSpec) -> int:
@@ -64,20 +65,23 @@ def candidate_costs(spec: ModelSpec, kept: KeptHeads, candidates: Iterable[Head]
     return costs
 
 
-def expected_costs(spec: ModelSpec, kept: KeptHeads, candidates: Sequence[Head], rounds: int) -> list[float]:
-    """What each round costs for one sample if heads go evenly from wherever there are candidates.
+def round_cost(spec: ModelSpec, kept: KeptHeads, plan: Plan, done: int) -> float:
+    """What measuring every candidate once costs for one sample after `done` heads have left, evenly from all layers."""
+    towers = {name: [len(members[0]) for members in kept[name]] for name in {head.tower for head in plan.candidates}}
+    gone = done / len(plan.candidates)
+    total = 0.0
+    for head in plan.turn(done):
+        counts = [count * (1 - gone) for count in towers[head.tower]]
+        tower = spec.tower(head.tower)
+        total += candidate_cost(tower, counts, tokens_of(tower), head.layer)
+    # Whose turn it is all stand yet where layers take turns.
+    return total if plan.mode == "headmap" else total * (1 - gone)
 
-    Args:
-        rounds: each drops one of the candidates.
-    """
-    towers = {name: [len(members[0]) for members in kept[name]] for name in {head.tower for head in candidates}}
-    costs = []
-    for number in range(rounds):
-        left = 1 - number / len(candidates)
-        total = 0.0
-        for head in candidates:
-            counts = [count * left for count in towers[head.tower]]
-            tower = spec.tower(head.tower)
-            total += left * candidate_cost(tower, counts, tokens_of(tower), head.layer)
-        costs.append(total)
-    return costs
+
+def search_cost(spec: ModelSpec, kept: KeptHeads, plan: Plan, done: int) -> float:
+    """What is left of a search for one sample after `done` heads; nobody knows yet how many a screen will check."""
+    total = 0.0
+    while done < plan.budget:
+        total += round_cost(spec, kept, plan, done) * plan.passes(done)
+        done += plan.drops(done)
+    return total

@@ -51,6 +51,11 @@ class Measure(NamedTuple):
             return 2 * self.ood_samples * self.correct + self.ordered
         return self.correct if objective == "acc" else self.ordered
 
+    def span(self, objective: Objective) -> int:
+        """What ranks differ by where objectives differ by 1."""
+        pairs = 2 * self.id_samples * self.ood_samples
+        return {"acc": self.id_samples, "ood": pairs, "avg": 2 * pairs}[objective]
+
 
 def measure(
     correct: NDArray[np.bool_], id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64], nll: NDArray[np.float64]

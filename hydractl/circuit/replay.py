@@ -16,6 +16,7 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
+from hydractl.model.packed import PackedAttention
 from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
 
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
@@ -25,16 +26,28 @@ GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
 Group = tuple[Head, ...]
 
 
+def packed(tower: Tower) -> list[PackedAttention]:
+    """Each layer's attention laid out for speed, as it runs above a candidate's layer, where no head is told apart."""
+    return [PackedAttention(attention_of(layer), common=False) for layer in layers_of(tower)]
+
+
 def replay(
-    tower: Tower, kept: Sequence[Sequence[int]], start: Hidden, candidates: Sequence[Head]
+    tower: Tower,
+    attentions: Sequence[PackedAttention],
+    kept: Sequence[Sequence[int]],
+    start: Hidden,
+    candidates: Sequence[Head],
 ) -> Iterator[tuple[Group, Tensor]]:
     """What a tower pools with each candidate off, `[G,B,D]` for G of them at a time; last with none off, `[1,B,D]`.
 
     Args:
+        attentions: the tower's, `packed`.
         kept: the heads of each layer, in the order of its weights.
         candidates: heads to turn off, one at a time; each of them kept.
     """
     x, mask, ids = start
+    # A search may screen its candidates with layers in half precision.
+    x = x.to(attention_of(layers_of(tower)[0]).o.weight.dtype)
     place = tower.place(ids)
     for number, layer in enumerate(layers_of(tower)):
         # In the last layer only the tokens that are pooled matter.
@@ -44,16 +57,22 @@ def replay(
         for group in _groups([head for head in candidates if head.layer == number], x):
             rows = [kept[number].index(head.head) for head in group]
             y = layer.complete(x, without_heads(attention_of(layer), attended, z, rows))
-            yield group, _finish(tower, Hidden(y, mask, ids), number + 1, place)
+            yield group, _finish(tower, attentions, Hidden(y, mask, ids), number + 1, place)
         x = layer.complete(x, attended)
-    yield (), _finish(tower, Hidden(x, mask, ids), len(tower.layers), place)
+    yield (), _finish(tower, attentions, Hidden(x, mask, ids), len(tower.layers), place)
 
 
-def _finish(tower: Tower, hidden: Hidden, start: int, place: Place | None) -> Tensor:
+def _finish(
+    tower: Tower, attentions: Sequence[PackedAttention], hidden: Hidden, start: int, place: Place | None
+) -> Tensor:
     """What the tower pools, from layer `start` on."""
     x, mask, ids = hidden
     for number, layer in list(enumerate(layers_of(tower)))[start:]:
-        x = layer(x, mask) if place is None or number < len(tower.layers) - 1 else layer.forward_at(place, x, mask)
+        if place is not None and number == len(tower.layers) - 1:
+            x = layer.forward_at(place, x, mask)
+        else:
+            x = layer.complete(x, attentions[number](layer.attention_input(x), mask))
+    x = x.to(next(tower.embeddings.parameters()).dtype)
     return tower.pool(x, ids) if place is None else tower.finish(x)
 
 
@@ -99,6 +118,7 @@ class Replay:
             prompts: batches of class prompts, of a zero-shot model.
         """
         self.model, self.candidates = model, candidates
+        self.attentions = {tower.name: packed(model.get_submodule(tower.name)) for tower in model.spec.towers}
         self.classes: dict[Group, Tensor] = {}  # [G,C,P]
         parts: dict[Head | None, list[Tensor]] = {}
         for batch in prompts:
@@ -126,4 +146,5 @@ class Replay:
     def _replay(self, name: str, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
         tower: Tower = getattr(self.model, name)
         kept = [members[0] for members in self.model.heads[name]]
-        return replay(tower, kept, embed(tower, inputs), [head for head in self.candidates if head.tower == name])
+        heads = [head for head in self.candidates if head.tower == name]
+        return replay(tower, self.attentions[name], kept, embed(tower, inputs), heads)

@@ -5,51 +5,16 @@ Source: [HE] D.1.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.objective import Measure, Objective
+from hydractl.circuit.ranking import Measures, Plan, Ranking, Step
 from hydractl.circuit.round import Progress, SearchData, run_round
+from hydractl.circuit.screen import screened_round
+from hydractl.circuit.shortlist import shortlisted_round
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
-
-TieBreak = Literal["order", "nll"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A head that was dropped, and how the network does without it and all before it."""
-
-    head: Head
-    measure: Measure
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """The heads dropped for one objective, first dropped first; `baseline` is the network with all of them."""
-
-    objective: Objective
-    baseline: Measure | None = None
-    steps: tuple[Step, ...] = ()
-
-    @property
-    def dropped(self) -> frozenset[Head]:
-        return frozenset(step.head for step in self.steps)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is searched for: `budget` heads among the candidates, which stand in candidate order.
-
-    With `heads_per_step` above 1 a round drops so many of its best at once, which is no longer Algorithm 1.
-    """
-
-    candidates: tuple[Head, ...]
-    budget: int
-    tie_break: TieBreak = "order"
-    heads_per_step: int = 1
 
 
 def extract_circuits(
@@ -73,30 +38,43 @@ def extract_circuits(
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
+        OptionError: a screened search of a model in half precision.
     """
     found = list(rankings)
     while unfinished := [ranking for ranking in found if len(ranking.steps) < plan.budget]:
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
-        left = [head for head in plan.candidates if head not in dropped]
         network = without_heads(model, dropped)
         growing = [ranking for ranking in found if ranking.dropped == dropped]
-        measures = run_round(network, data, left, on_round(network, growing))
-        for ranking in growing:
-            grown = _grown(ranking, measures, plan)
+        measured = _measure(network, data, plan, growing, on_round(network, growing))
+        for ranking, (accounted, measures) in zip(growing, measured, strict=True):
+            grown = _grown(accounted, measures, plan)
             found[found.index(ranking)] = grown
             on_step(found, grown)
     return found
 
 
-def _grown(ranking: Ranking, measures: Mapping[Head | None, Measure], plan: Plan) -> Ranking:
+def _measure(
+    network: Hydra, data: SearchData, plan: Plan, growing: Sequence[Ranking], progress: Progress
+) -> list[tuple[Ranking, Measures]]:
+    """For each ranking the candidates it chooses from, measured, and its account of the shortcut taken, if any."""
+    left = plan.left(growing[0].dropped)
+    drops = plan.drops(len(growing[0].steps))
+    if plan.mode == "screened":
+        return screened_round(network, data, left, drops, growing, progress)
+    if plan.mode == "shortlist":
+        return shortlisted_round(network, data, left, max(plan.shortlist, drops), growing, progress)
+    measures = run_round(network, data, left, progress)
+    return [(ranking, measures) for ranking in growing]
+
+
+def _grown(ranking: Ranking, measures: Measures, plan: Plan) -> Ranking:
     """The ranking with the best of a round dropped, the first in candidate order among equals."""
 
     def badness(head: Head) -> tuple[float, ...]:
         measure = measures[head]
         return -measure.rank(ranking.objective), measure.nll if plan.tie_break == "nll" else 0.0
 
-    left = [head for head in plan.candidates if head in measures]
-    count = min(plan.heads_per_step, plan.budget - len(ranking.steps))
-    best = sorted(left, key=badness)[:count]
+    choice = [head for head in plan.candidates if head in measures]
+    best = sorted(choice, key=badness)[: plan.drops(len(ranking.steps))]
     steps = tuple(Step(head, measures[head]) for head in best)
     return replace(ranking, baseline=ranking.baseline or measures[None], steps=ranking.steps + steps)

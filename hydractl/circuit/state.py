@@ -12,7 +12,7 @@ from hydractl.artifacts import read_artifact
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure
-from hydractl.circuit.search import Ranking, Step
+from hydractl.circuit.ranking import Ranking, Shortcut, Step
 from hydractl.errors import ArtifactError
 
 FORMAT = "hydractl-search-state"
@@ -65,13 +65,16 @@ def _to_json(ranking: Ranking) -> dict[str, Any]:
         "objective": ranking.objective,
         "baseline": list(ranking.baseline) if ranking.baseline else None,
         "steps": [[list(step.head), list(step.measure)] for step in ranking.steps],
+        "shortcut": [cut.kind, cut.slack, cut.checked] if (cut := ranking.shortcut) else None,
     }
 
 
 def _from_json(entry: Mapping[str, Any]) -> Ranking:
     baseline = Measure(*entry["baseline"]) if entry["baseline"] else None
     steps = tuple(Step(Head(*head), Measure(*measure)) for head, measure in entry["steps"])
-    return Ranking(entry["objective"], baseline, steps)
+    kind, slack, checked = entry.get("shortcut") or (None, 0, ())
+    shortcut = Shortcut(kind, slack, tuple(checked)) if kind else None
+    return Ranking(entry["objective"], baseline, steps, shortcut)
 
 
 def _short(value: object) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -27,46 +26,76 @@ from hydractl.cli.options import (
     TextColumn,
     Token,
 )
-from hydractl.errors import OptionError, OutputError
+from hydractl.cli.search import begin, finish, run_search
+from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.objective import Objective
-    from hydractl.circuit.round import Progress, SearchData
-    from hydractl.circuit.search import Plan, Ranking
-    from hydractl.circuit.state import Journal
+    from hydractl.circuit.ranking import Plan
     from hydractl.model.hydra import Hydra
 
 ALL = "all"
 PLACEHOLDER = "{objective}"
+SHORTLIST = 16
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A Hugging Face folder or a file of ours.")]
+IdData = Annotated[str, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Labelled in-distribution data.")]
+OodData = Annotated[str, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Out-of-distribution data.")]
+Budget = Annotated[str, typer.Option(metavar="N|all", help="Heads to rank, over the whole model.")]
+Objectives = Annotated[
+    str, typer.Option(metavar="acc|ood|avg[,...]", help="What to keep: ID accuracy, AUROC of MSP, or their mean.")
+]
+Towers = Annotated[str | None, typer.Option(metavar="vision,text", help="Towers to take heads from; all unless given.")]
+Layers = Annotated[str | None, typer.Option(metavar="A-B", help="Layers to take heads from, both included, from 0 on.")]
+TieBreak = Annotated[
+    Literal["order", "nll"], typer.Option(help="Among equals the first head, or the one with the lowest ID loss.")
+]
+HeadsPerStep = Annotated[
+    int, typer.Option(min=1, help="Heads to drop at once: faster, and no longer the paper's search.")
+]
+Search = Annotated[
+    Literal["exact", "screened", "shortlist", "headmap"],
+    typer.Option(
+        help="exact: the paper's search. screened: half precision, and what comes near the best again in float32. "
+        "shortlist: only candidates with a low gradient. headmap: layer by layer, each giving up its share at once."
+    ),
+]
+Shortlist = Annotated[
+    int | None, typer.Option(metavar="K", min=1, help=f"Candidates on a shortlist; {SHORTLIST} unless given.")
+]
+CircuitOutput = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE|-", help="{objective} in it stands for each objective.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where an interrupted search was, if one was.")]
+
+
+class Wanted(NamedTuple):
+    """The options that say what is searched for, and how; None where one was not given or does not count."""
+
+    budget: str
+    towers: str | None
+    layers: str | None
+    tie_break: Literal["order", "nll"]
+    heads_per_step: int
+    search: Literal["screened", "shortlist", "headmap"] | None
+    shortlist: int | None
 
 
 def extract_circuit(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A Hugging Face folder or a file of ours.")],
-    id_data: Annotated[str, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Labelled in-distribution data.")],
-    ood_data: Annotated[str, typer.Option(metavar="[NAME=]SOURCE[:SPLIT]", help="Out-of-distribution data.")],
-    budget: Annotated[str, typer.Option(metavar="N|all", help="Heads to rank, over the whole model.")],
-    objective: Annotated[
-        str, typer.Option(metavar="acc|ood|avg[,...]", help="What to keep: ID accuracy, AUROC of MSP, or their mean.")
-    ] = "avg",
-    towers: Annotated[
-        str | None, typer.Option(metavar="vision,text", help="Towers to take heads from; all unless given.")
-    ] = None,
-    layers: Annotated[
-        str | None, typer.Option(metavar="A-B", help="Layers to take heads from, both included, from 0 on.")
-    ] = None,
-    tie_break: Annotated[
-        Literal["order", "nll"], typer.Option(help="Among equals the first head, or the one with the lowest ID loss.")
-    ] = "order",
-    heads_per_step: Annotated[
-        int, typer.Option(min=1, help="Heads to drop at once: faster, and no longer the paper's search.")
-    ] = 1,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE|-", help="{objective} in it stands for each objective.")
-    ] = Path("circuit.json"),
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted search was, if one was.")
-    ] = False,
+    model: Model,
+    id_data: IdData,
+    ood_data: OodData,
+    budget: Budget,
+    objective: Objectives = "avg",
+    towers: Towers = None,
+    layers: Layers = None,
+    tie_break: TieBreak = "order",
+    heads_per_step: HeadsPerStep = 1,
+    search: Search = "exact",
+    shortlist: Shortlist = None,
+    output: CircuitOutput = Path("circuit.json"),
+    resume: Resume = False,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -90,45 +119,58 @@ def extract_circuit(
     ID accuracy and the AUROC after each. Neither data set may be used in an evaluation later, and evaluate refuses it.
     Beside the output lies a .state file while the search runs; after an interruption --resume goes on from it.
     """
-    from hydractl.circuit.artifact import circuit_json
-    from hydractl.circuit.search import Plan
     from hydractl.circuit.state import Journal
     from hydractl.data.ranks import join_ranks
 
-    outputs = _outputs(output, objective)
-    if resume and str(output) == console.STDOUT:
-        raise OptionError("--resume has nothing to go on from with -o -: a search keeps its state beside its file")
-    options = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(model, id_data, ood_data, options, device, dtype)
-    candidates = _candidates(material.model, towers, layers)
-    plan = Plan(candidates, _budget(budget, len(candidates)), tie_break, heads_per_step)
-    chosen = {
-        "budget": plan.budget,
-        "towers": towers,
-        "layers": layers,
-        "tie_break": tie_break,
-        "heads_per_step": heads_per_step,
-        "batch_size": batch_size,
-        "limit": limit,
-        "dtype": dtype,
-        "template": template if material.model.spec.task == "zero-shot" else None,
-    }
+    wanted = _wanted(budget, towers, layers, tie_break, heads_per_step, search, shortlist)
+    outputs = _outputs(output, objective, resume)
+    reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
+    material = open_material(model, id_data, ood_data, reading, device, dtype)
+    plan = _plan(material.model, wanted)
+    chosen = wanted._asdict() | {"budget": plan.budget, "batch_size": batch_size, "limit": limit, "dtype": dtype}
+    chosen["template"] = template if material.model.spec.task == "zero-shot" else None
     origin = material.origin(chosen)
     conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **chosen}
     journal = None if str(output) == console.STDOUT else Journal(_state_file(output, objective), conditions)
-    begun = _begin(journal, outputs, resume, force, quiet)
     with join_ranks(material.device) as ranks:
-        data = material.search_data(batch_size, ranks)
-        rankings = _search(material.model, data, plan, begun, journal, quiet)
+        quiet = quiet or not ranks.leads
+        begun = begin(journal, outputs, resume, force, quiet)
+        rankings = run_search(material.model, material.search_data(batch_size, ranks), plan, begun, journal, quiet)
         if ranks.leads:
-            for ranking in rankings:
-                console.write_json(outputs[ranking.objective], circuit_json(ranking, origin), force)
-            if journal is not None:
-                journal.remove()
-                print("\n".join(str(path) for path in outputs.values()))
+            finish(rankings, origin, outputs, journal, force)
 
 
-def _outputs(output: Path, objective: str) -> dict[Objective, Path]:
+def _wanted(
+    budget: str,
+    towers: str | None,
+    layers: str | None,
+    tie_break: Literal["order", "nll"],
+    heads_per_step: int,
+    search: Literal["exact", "screened", "shortlist", "headmap"],
+    shortlist: int | None,
+) -> Wanted:
+    """The options, those that have no effect refused."""
+    if shortlist is not None and search != "shortlist":
+        raise OptionError(f"--shortlist has no effect with --search {search}: leave it out, or take --search shortlist")
+    if search == "headmap" and heads_per_step > 1:
+        raise OptionError("--heads-per-step has no effect with --search headmap: a layer gives up its share at once")
+    size = None if search != "shortlist" else shortlist or SHORTLIST
+    if size is not None and size < heads_per_step:
+        raise OptionError(f"--shortlist {size} is shorter than --heads-per-step {heads_per_step}")
+    return Wanted(budget, towers, layers, tie_break, heads_per_step, None if search == "exact" else search, size)
+
+
+def _plan(model: Hydra, wanted: Wanted) -> Plan:
+    """What is searched for in this model."""
+    from hydractl.circuit.ranking import Plan
+
+    candidates = _candidates(model, wanted.towers, wanted.layers)
+    budget = _budget(wanted.budget, len(candidates))
+    mode = wanted.search or "exact"
+    return Plan(candidates, budget, wanted.tie_break, wanted.heads_per_step, mode, wanted.shortlist or 1)
+
+
+def _outputs(output: Path, objective: str, resume: bool) -> dict[Objective, Path]:
     """Where the circuit of each objective goes."""
     from hydractl.circuit.objective import OBJECTIVES
 
@@ -138,6 +180,8 @@ def _outputs(output: Path, objective: str) -> dict[Objective, Path]:
         raise OptionError(f"--objective {objective}: expected acc, ood, avg or several of them with commas between")
     if len(known) > 1 and (str(output) == console.STDOUT or PLACEHOLDER not in output.name):
         raise OptionError(f"--objective {objective} makes {len(known)} files: put {PLACEHOLDER} into the name after -o")
+    if resume and str(output) == console.STDOUT:
+        raise OptionError("--resume has nothing to go on from with -o -: a search keeps its state beside its file")
     return {name: output.with_name(output.name.replace(PLACEHOLDER, name)) for name in known}
 
 
@@ -176,61 +220,3 @@ def _budget(budget: str, candidates: int) -> int:
     if not budget.isdecimal() or not 1 <= int(budget) <= candidates:
         raise OptionError(f"--budget {budget}: expected 1 to {candidates}, the heads there are to choose from, or all")
     return int(budget)
-
-
-def _begin(
-    journal: Journal | None, outputs: Mapping[Objective, Path], resume: bool, force: bool, quiet: bool
-) -> list[Ranking]:
-    """The rankings to grow: those of an interrupted search, or empty ones."""
-    from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.circuit.search import Ranking
-
-    if journal is not None:
-        for path in outputs.values():
-            refuse_existing(path, force)
-        if resume and journal.path.exists():
-            return journal.read()
-        if resume:
-            # A Makefile passes --resume always: the first time there is nothing yet.
-            console.note(f"note: {journal.path} is not there: starting afresh", quiet)
-        if journal.path.exists() and not force:
-            raise OutputError(f"{journal.path}: an interrupted search: go on with --resume, or start over with --force")
-    return [Ranking(objective) for objective in outputs]
-
-
-def _search(
-    model: Hydra, data: SearchData, plan: Plan, begun: list[Ranking], journal: Journal | None, quiet: bool
-) -> list[Ranking]:
-    """Runs the search, saving each step and saying what it is."""
-    from hydractl.circuit.cost import candidate_costs, expected_costs
-    from hydractl.circuit.search import extract_circuits
-
-    quiet = quiet or not data.ranks.leads
-    rounds = expected_costs(model.spec, model.heads, plan.candidates, plan.budget)
-    total = sum(sum(rounds[len(ranking.steps) :: plan.heads_per_step]) for ranking in begun)
-    samples = (data.id_samples + data.ood_samples) / data.ranks.size
-    with console.progress("search", total, quiet) as advance:
-
-        def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
-            left = [head for head in plan.candidates if head not in growing[0].dropped]
-            costs = candidate_costs(network.spec, network.heads, left)
-            share = sum(rounds[len(ranking.steps)] for ranking in growing) / sum(costs.values()) / samples
-            return lambda group, count: advance(share * count * sum(costs[head] for head in group))
-
-        def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
-            if journal is not None and data.ranks.leads:
-                journal.save(rankings)
-            console.note(_step_line(grown), quiet)
-
-        try:
-            return extract_circuits(model, data, plan, begun, on_round, on_step)
-        except KeyboardInterrupt:
-            if journal is not None:
-                console.note(f"{journal.path}: holds what was found; --resume goes on from it", not data.ranks.leads)
-            raise
-
-
-def _step_line(ranking: Ranking) -> str:
-    step = ranking.steps[-1]
-    numbers = f"accuracy {step.measure.accuracy:.4f}  AUROC {step.measure.auroc:.4f}"
-    return f"{ranking.objective}  {len(ranking.steps):3}  {step.head}  {numbers}"

@@ -36,7 +36,7 @@ def choose_by_taylor(
     Raises:
         OptionError: no data, an unknown tower, or a budget larger than the heads there are.
     """
-    from hydractl.checkpoint.heads import member_heads
+    from hydractl.checkpoint.heads import layer_budgets, member_heads
     from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
     from hydractl.data.sources import draw

@@ -1,13 +1,13 @@
-"""A model without some of its heads, made from a model that is loaded already."""
+"""A model made from one that is loaded already: without some of its heads, or its weights open to change."""
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.heads import Head, without
+from hydractl.checkpoint.heads import Head, KeptHeads, without
 from hydractl.checkpoint.slots import kept_entries, slots
 from hydractl.model.hydra import Hydra
 
@@ -25,9 +25,17 @@ def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:
         places = torch.tensor(entries, dtype=torch.long, device=tensor.device)
         return tensor.index_select(table[name].head_axis or 0, places)
 
-    state = {name: sliced(name, tensor) for name, tensor in model.state_dict().items()}
-    pruned = Hydra(model.spec, heads, model.shared, {name: tuple(tensor.shape) for name, tensor in state.items()})
-    pruned.load_state_dict(state, assign=True)
-    pruned.labels, pruned.temperature, pruned.preprocessor = model.labels, model.temperature, model.preprocessor
-    pruned.class_prompts = model.class_prompts
-    return pruned.eval().requires_grad_(False)
+    return _rebuilt(model, heads, {name: sliced(name, tensor) for name, tensor in model.state_dict().items()})
+
+
+def copied(model: Hydra) -> Hydra:
+    """The model a second time, its tensors being the first one's until a parameter is given others."""
+    return _rebuilt(model, model.heads, model.state_dict())
+
+
+def _rebuilt(model: Hydra, heads: KeptHeads, state: Mapping[str, Tensor]) -> Hydra:
+    rebuilt = Hydra(model.spec, heads, model.shared, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    rebuilt.load_state_dict(state, assign=True)
+    rebuilt.labels, rebuilt.temperature, rebuilt.preprocessor = model.labels, model.temperature, model.preprocessor
+    rebuilt.class_prompts = model.class_prompts
+    return rebuilt.eval().requires_grad_(False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Literal
 
-from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets
 from hydractl.errors import OptionError
 
 Scope = Literal["global", "layer"]
@@ -59,24 +59,6 @@ def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "glo
         for layer, share in layer_budgets(order, budget).items()
         for head in in_candidate_order(random.sample([h for h in order if (h.tower, h.layer) == layer], share))
     ]
-
-
-def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], int]:
-    """How many heads each (tower, layer) gives up so that layers differ by one at most.
-
-    Earlier layers give the extra ones; a layer that has run out of heads leaves its share to the others.
-    """
-    available: dict[tuple[str, int], int] = {}
-    for head in in_candidate_order(heads):
-        available[head.tower, head.layer] = available.get((head.tower, head.layer), 0) + 1
-    shares = dict.fromkeys(available, 0)
-    left = budget
-    while left:
-        for layer in shares:
-            if left and shares[layer] < available[layer]:
-                shares[layer] += 1
-                left -= 1
-    return shares
 
 
 def check_budget(budget: int, available: int) -> None:

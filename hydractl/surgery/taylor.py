@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, layer_budgets
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
 from hydractl.scoring.taylor import ScoringData, taylor_scores
-from hydractl.surgery.choose import Scope, by_scores, check_budget, layer_budgets
+from hydractl.surgery.choose import Scope, by_scores, check_budget
 
 
 def by_taylor(

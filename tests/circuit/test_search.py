@@ -6,7 +6,8 @@ import pytest
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.objective import OBJECTIVES
-from hydractl.circuit.search import Plan, Ranking, extract_circuits
+from hydractl.circuit.ranking import Plan, Ranking
+from hydractl.circuit.search import extract_circuits
 from tests.circuit.conftest import Case
 from tests.circuit.naive import algorithm_1
 

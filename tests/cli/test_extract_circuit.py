@@ -73,13 +73,44 @@ def test_all_heads_of_some_layers(hydractl: Command, here: Path, search: Sequenc
 
 
 def test_several_heads_a_step(hydractl: Command, here: Path, search: Sequence[str]) -> None:
-    assert hydractl(*search, "--heads-per-step=3", "--budget=5").code == 0
+    result = hydractl(*search, "--heads-per-step=3", "--budget=5")
+    assert (result.code, len(result.err.splitlines())) == (0, 5)
     assert len({(s["layer"], s["head"]) for s in json.loads((here / "circuit.json").read_text())["steps"]}) == 5
+
+
+def test_inexact_searches_say_what_they_left_to_chance(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    screened = hydractl(*search, "--search=screened", "--budget=3", "--dtype=float32")
+    circuit = json.loads((here / "circuit.json").read_text())
+    assert circuit["options"]["search"] == "screened"
+    first, *later = circuit["search"]["checked"]
+    assert (first, len(later), len(circuit["steps"])) == (8, 2, 3)
+    assert screened.err.splitlines()[-1] == (
+        f"note: avg: exact scores: 8 in the first step, {sum(later)} in all others, of heads within "
+        f"{circuit['search']['margin']:.4f} of the best, a margin that the first step suggests"
+    )
+    listed = hydractl(*search, "--search=shortlist", "--shortlist=2", "--budget=3", "--force")
+    circuit = json.loads((here / "circuit.json").read_text())
+    assert circuit["search"]["checked"] == [8, 2, 2]
+    assert circuit["options"]["shortlist"] == 2
+    assert f"the first shortlist was {circuit['search']['gap']:.4f} below the best of all" in listed.err
+
+
+def test_headmap_takes_each_layer_its_share(hydractl: Command, here: Path, search: Sequence[str]) -> None:
+    result = hydractl(*search, "--search=headmap", "--budget=3")
+    assert result.code == 0
+    circuit = json.loads((here / "circuit.json").read_text())
+    assert [step["layer"] for step in circuit["steps"]] == [0, 0, 1]
+    assert len(result.err.splitlines()) == 3
+    assert "search" not in circuit
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--budget=1", "--shortlist=4"], "--shortlist has no effect with --search exact"),
+        (["--budget=1", "--search=headmap", "--heads-per-step=2"], "--heads-per-step has no effect with --search"),
+        (["--budget=1", "--search=shortlist", "--shortlist=1", "--heads-per-step=2"], "--shortlist 1 is shorter than"),
+        (["--budget=1", "--search=screened", "--dtype=bfloat16"], "compares half precision with float32: add --dtype"),
         (["--budget=9"], "--budget 9: expected 1 to 8, the heads there are to choose from, or all"),
         (["--budget=some"], "--budget some: expected 1 to 8"),
         (["--budget=1", "--objective=best"], "--objective best: expected acc, ood, avg or several of them"),
@@ -170,11 +201,26 @@ def test_an_interrupted_search_resumes_to_the_same_bytes(
     assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted
 
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "hydractl"]
+
+
 def test_two_processes_write_the_same_bytes(
     slow_search: Sequence[str], uninterrupted: dict[str, bytes], here: Path
 ) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "hydractl"]
-    done = subprocess.run([*torchrun, *slow_search], cwd=here, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*TORCHRUN, *slow_search], cwd=here, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "acc.json\navg.json\n"
     assert contents(here) == uninterrupted
+
+
+@pytest.mark.parametrize("mode", ["screened", "shortlist", "headmap"])
+def test_two_processes_write_the_same_bytes_in_each_mode(
+    hydractl: Command, here: Path, slow_search: Sequence[str], mode: str
+) -> None:
+    arguments = [*slow_search, "--budget=3", f"--search={mode}"]
+    assert hydractl(*arguments, "-q").code == 0
+    alone = contents(here)
+    done = subprocess.run([*TORCHRUN, *arguments, "-f"], cwd=here, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == 6 + (0 if mode == "headmap" else 2)
+    assert contents(here) == alone

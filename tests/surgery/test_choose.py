@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, layer_budgets
 from hydractl.errors import OptionError
-from hydractl.surgery.choose import at_random, by_ranking, by_scores, layer_budgets
+from hydractl.surgery.choose import at_random, by_ranking, by_scores
 
 HEADS = [Head("vision", layer, head) for layer in range(3) for head in range(4)]
 

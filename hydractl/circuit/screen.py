@@ -1,0 +1,92 @@
+"""A round whose candidates run in half precision first; those that come near the best are measured again exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from hydractl.checkpoint.heads import Head
+from hydractl.circuit.objective import Objective
+from hydractl.circuit.ranking import Measures, Ranking, Shortcut
+from hydractl.circuit.round import Progress, SearchData, run_round
+from hydractl.errors import DataError, OptionError
+from hydractl.model.hydra import Hydra
+from hydractl.model.without import copied
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+def screened_round(
+    network: Hydra, data: SearchData, left: Sequence[Head], drops: int, growing: Sequence[Ranking], progress: Progress
+) -> list[tuple[Ranking, Measures]]:
+    """For each ranking the exact measures of the candidates it may choose from.
+
+    In the first step all are measured both ways, and twice the largest difference becomes the margin: if precision
+    costs no more later on, no winner is lost. That is a heuristic, but the choice is always made on exact measures.
+
+    Args:
+        left: the candidates.
+        drops: how many of them leave, so that the last of those sets the bar.
+        growing: told apart by objective; all have dropped what `network` lacks.
+
+    Raises:
+        DataError: a logit is not finite, or ID samples have no labels.
+        OptionError: the network is in half precision itself.
+    """
+    first = growing[0].shortcut is None
+    halved = rough_network(network)
+    full: Measures = run_round(network, data, left, progress) if first else {}
+    rough = _rough_measures(halved, data, left, progress)
+    if first:
+        return [
+            (replace(ranking, shortcut=Shortcut("margin", _margin(rough, full, ranking.objective), (len(left),))), full)
+            for ranking in growing
+        ]
+    near = [tuple(_near_best(rough, left, drops, ranking)) for ranking in growing]
+    # Each as if it was alone: what another objective had measured must show neither in choices nor in last digits.
+    full_of = {some: run_round(network, data, some) for some in dict.fromkeys(near)}
+    return [(_accounted(ranking, len(some)), full_of[some]) for ranking, some in zip(growing, near, strict=True)]
+
+
+def rough_network(network: Hydra) -> Hydra:
+    """The network with its encoder layers in half precision.
+
+    Embeddings and classifier are a thousandth of the work, and the classifier's rounding would be most of the error.
+
+    Raises:
+        OptionError: it is in half precision itself.
+    """
+    weight = next(network.parameters())
+    if weight.dtype in HALF:
+        raise OptionError("--search screened compares half precision with float32: add --dtype float32")
+    rough = copied(network)
+    for tower in network.spec.towers:
+        # bfloat16 is what processors have fast products for; float16 has more digits and is as fast on a GPU.
+        layers = rough.get_submodule(f"{tower.name}.layers")
+        layers.to(torch.bfloat16 if weight.device.type == "cpu" else torch.float16)
+    return rough
+
+
+def _rough_measures(halved: Hydra, data: SearchData, left: Sequence[Head], progress: Progress) -> Measures:
+    try:
+        return run_round(halved, data, left, progress)
+    except DataError as error:
+        raise DataError("the model's logits are not finite in half precision: take --search exact") from error
+
+
+def _margin(rough: Measures, full: Measures, objective: Objective) -> int:
+    return 2 * max(abs(rough[head].rank(objective) - full[head].rank(objective)) for head in full)
+
+
+def _near_best(rough: Measures, left: Sequence[Head], drops: int, ranking: Ranking) -> list[Head]:
+    assert ranking.shortcut is not None
+    ranks = {head: rough[head].rank(ranking.objective) for head in left}
+    bar = sorted(ranks.values())[-drops] - ranking.shortcut.slack
+    return [head for head in left if ranks[head] >= bar]
+
+
+def _accounted(ranking: Ranking, checked: int) -> Ranking:
+    assert ranking.shortcut is not None
+    return replace(ranking, shortcut=replace(ranking.shortcut, checked=(*ranking.shortcut.checked, checked)))
