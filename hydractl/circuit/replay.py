@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.cost import tokens_of
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Tower
+from hydractl.model.encoder import ACTIVATION_BYTES, Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
 from hydractl.model.packed import PackedAttention
@@ -118,7 +119,9 @@ class Replay:
             prompts: batches of class prompts, of a zero-shot model.
         """
         self.model, self.candidates = model, candidates
-        self.attentions = {tower.name: packed(model.get_submodule(tower.name)) for tower in model.spec.towers}
+        self.attentions: dict[str, list[PackedAttention]] = {
+            tower.name: packed(getattr(model, tower.name)) for tower in model.spec.towers
+        }
         self.classes: dict[Group, Tensor] = {}  # [G,C,P]
         parts: dict[Head | None, list[Tensor]] = {}
         for batch in prompts:
@@ -142,6 +145,15 @@ class Replay:
         for group, classes in self.classes.items():
             if group:
                 yield group, images @ classes.mT * scale
+
+    def at_once(self, inputs: Mapping[str, Tensor]) -> int:
+        """How many of a batch's samples are best replayed together: on a CPU as many as a tower runs at once."""
+        ids, device = inputs.get("input_ids"), next(self.model.parameters()).device
+        if device.type != "cpu":
+            return len(next(iter(inputs.values())))
+        tower = self.model.spec.towers[0]
+        tokens = tokens_of(tower) if ids is None else ids.shape[1]
+        return max(ACTIVATION_BYTES // (tokens * tower.mlp_width * torch.float32.itemsize), 1)
 
     def _replay(self, name: str, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
         tower: Tower = getattr(self.model, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,21 +49,19 @@ class _Answers:
     nll: NDArray[np.float64]  # [n,N]
     msp: NDArray[np.float64]  # [n,N+N'], the ID samples first
 
-    def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64]) -> None:
-        """Keeps the MSPs of logits `[G,B,C]`."""
-        self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
+    @classmethod
+    def none(cls, networks: int, data: SearchData) -> _Answers:
+        """Room for what so many networks will say."""
+        n, both = data.id_samples, data.id_samples + data.ood_samples
+        return cls(np.zeros((networks, n), np.uint8), np.zeros((networks, n)), np.zeros((networks, both)))
 
-    def note_labelled(
-        self,
-        rows: NDArray[np.int64],
-        columns: NDArray[np.int64],
-        scaled: NDArray[np.float64],
-        labels: NDArray[np.int64],
-    ) -> None:
-        """Keeps what the labels `[B]` say of logits `[G,B,C]`; of equal logits the first is the prediction."""
-        self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
-        for row, one in zip(rows, scaled, strict=True):
-            self.nll[row, columns] = -label_log_probabilities(one[None], labels)
+    def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64], labels: Places | None) -> None:
+        """Keeps what logits `[G,B,C]` say of samples, ID ones having labels `[B]`; of equal logits the first counts."""
+        self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
+        if labels is not None:
+            self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
+            for row, one in zip(rows, scaled, strict=True):
+                self.nll[row, columns] = -label_log_probabilities(one[None], labels)
 
 
 def run_round(
@@ -81,11 +79,7 @@ def run_round(
         DataError: a logit is not finite, or ID samples have no labels.
     """
     rows = {head: number for number, head in enumerate([None, *candidates])}
-    answers = _Answers(
-        np.zeros((len(rows), data.id_samples), np.uint8),
-        np.zeros((len(rows), data.id_samples)),
-        np.zeros((len(rows), data.id_samples + data.ood_samples)),
-    )
+    answers = _Answers.none(len(rows), data)
     device = next(model.parameters()).device
     with torch.inference_mode():
         network = Replay(model, candidates, data.prompts)
@@ -93,18 +87,16 @@ def run_round(
 
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
         batches, number, offset = job
-        batch = batches[number]
-        columns = batch.positions.numpy() + offset
-        with torch.inference_mode():
-            for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
-                if stop.is_set():
-                    return
-                places = np.array([rows[head] for head in group or (None,)])
-                scaled = _scaled(logits, model.temperature)
-                answers.note(places, columns, scaled)
-                if not offset:
-                    answers.note_labelled(places, columns, scaled, _labels(batch))
-                progress(group, len(columns))
+        whole = batches[number]
+        for batch in _parts(whole, network.at_once(whole.inputs)):
+            columns, labels = batch.positions.numpy() + offset, None if offset else _labels(batch)
+            with torch.inference_mode():
+                for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
+                    if stop.is_set():
+                        return
+                    places = np.array([rows[head] for head in group or (None,)])
+                    answers.note(places, columns, _scaled(logits, model.temperature), labels)
+                    progress(group, len(columns))
 
     jobs = [(data.id, n, 0) for n in range(len(data.id))]
     jobs += [(data.ood, n, data.id_samples) for n in range(len(data.ood))]
@@ -114,6 +106,14 @@ def run_round(
         finally:
             stop.set()
     return _measures(answers, rows, data)
+
+
+def _parts(batch: Batch, size: int) -> Iterator[Batch]:
+    """The batch in parts of so many samples, the last may have fewer."""
+    for start in range(0, len(batch.positions), size):
+        at = slice(start, start + size)
+        inputs = {name: tensor[at] for name, tensor in batch.inputs.items()}
+        yield Batch(inputs, None if batch.labels is None else batch.labels[at], batch.positions[at])
 
 
 def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:

@@ -65,6 +65,16 @@ def test_the_last_layer_may_lose_every_head(family_reference: Reference, tmp_pat
     )
 
 
+def test_a_large_batch_is_replayed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = build_reference("bert")
+    network = Replay(from_checkpoint(read_checkpoint(reference.save(tmp_path))), [])
+    tokens, width = reference.inputs["input_ids"].shape[1], network.model.spec.towers[0].mlp_width
+    monkeypatch.setattr(replay_module, "ACTIVATION_BYTES", 7 * 4 * tokens * width + 3)
+    assert network.at_once(reference.inputs) == 7
+    monkeypatch.setattr(replay_module, "ACTIVATION_BYTES", 1)
+    assert network.at_once(reference.inputs) == 1
+
+
 def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
     reference = build_reference("vit")
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))

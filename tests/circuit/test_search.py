@@ -7,6 +7,7 @@ import pytest
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Plan, Ranking
+from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import extract_circuits
 from tests.circuit.conftest import Case
 from tests.circuit.naive import algorithm_1
@@ -37,6 +38,13 @@ def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_batch_size_changes_no_decision(case: Case, batch_size: int) -> None:
     assert _decisions(search(case, batch_size=batch_size)) == _decisions(search(case))
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_parts_of_a_batch_change_no_decision(case: Case, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _decisions(search(case))
+    monkeypatch.setattr(Replay, "at_once", lambda self, inputs: size)
+    assert _decisions(search(case)) == whole
 
 
 def _decisions(found: dict[str, Ranking]) -> dict[str, list[tuple[object, ...]]]:
