@@ -26,7 +26,7 @@ from hydractl.cli.options import (
     TextColumn,
     Token,
 )
-from hydractl.cli.search import begin, finish, run_search
+from hydractl.cli.search import search_and_write
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -119,9 +119,6 @@ def extract_circuit(
     ID accuracy and the AUROC after each. Neither data set may be used in an evaluation later, and evaluate refuses it.
     Beside the output lies a .state file while the search runs; after an interruption --resume goes on from it.
     """
-    from hydractl.circuit.state import Journal
-    from hydractl.data.ranks import join_ranks
-
     wanted = _wanted(budget, towers, layers, tie_break, heads_per_step, search, shortlist)
     outputs = _outputs(output, objective, resume)
     reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
@@ -129,15 +126,8 @@ def extract_circuit(
     plan = _plan(material.model, wanted)
     chosen = wanted._asdict() | {"budget": plan.budget, "batch_size": batch_size, "limit": limit, "dtype": dtype}
     chosen["template"] = template if material.model.spec.task == "zero-shot" else None
-    origin = material.origin(chosen)
-    conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **chosen}
-    journal = None if str(output) == console.STDOUT else Journal(_state_file(output, objective), conditions)
-    with join_ranks(material.device) as ranks:
-        quiet = quiet or not ranks.leads
-        begun = begin(journal, outputs, resume, force, quiet)
-        rankings = run_search(material.model, material.search_data(batch_size, ranks), plan, begun, journal, quiet)
-        if ranks.leads:
-            finish(rankings, origin, outputs, journal, force)
+    state = None if str(output) == console.STDOUT else _state_file(output, objective)
+    search_and_write(material, plan, chosen, outputs, state, resume, force, quiet)
 
 
 def _wanted(

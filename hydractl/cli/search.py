@@ -14,18 +14,56 @@ if TYPE_CHECKING:
     from hydractl.circuit.ranking import Plan, Ranking
     from hydractl.circuit.round import Progress, SearchData
     from hydractl.circuit.state import Journal
+    from hydractl.cli.material import Material
     from hydractl.model.hydra import Hydra
 
 
-def begin(
-    journal: Journal | None, outputs: Mapping[Objective, Path], resume: bool, force: bool, quiet: bool
-) -> list[Ranking]:
-    """The rankings to grow: those of an interrupted search, or empty ones.
+def search_and_write(
+    material: Material,
+    plan: Plan,
+    chosen: Mapping[str, Any],
+    outputs: Mapping[Objective, Path],
+    state: Path | None,
+    resume: bool,
+    force: bool,
+    quiet: bool,
+) -> None:
+    """Searches and writes the circuit of each objective, then lets go of the state they were found with.
+
+    Args:
+        chosen: the options that determine the result, `batch_size` among them.
+        state: where the search notes each step; None where it cannot.
 
     Raises:
         ArtifactError: the state is damaged, or of a search under other conditions.
+        DataError: a logit is not finite, or ID samples have no labels.
+        OptionError: a screened search of a model in half precision.
         OutputError: an output exists, or an interrupted search that is neither gone on with nor given up.
     """
+    from hydractl.circuit.artifact import circuit_json
+    from hydractl.circuit.state import Journal
+    from hydractl.data.ranks import join_ranks
+
+    origin = material.origin(chosen)
+    conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **chosen}
+    journal = Journal(state, conditions) if state else None
+    with join_ranks(material.device) as ranks:
+        quiet = quiet or not ranks.leads
+        begun = _begin(journal, outputs, resume, force, quiet)
+        found = _run(material.model, material.search_data(chosen["batch_size"], ranks), plan, begun, journal, quiet)
+        if not ranks.leads:
+            return
+        for ranking in found:
+            console.write_json(outputs[ranking.objective], circuit_json(ranking, origin), force)
+        if journal is not None:
+            journal.remove()
+            print("\n".join(str(path) for path in outputs.values()))
+
+
+def _begin(
+    journal: Journal | None, outputs: Mapping[Objective, Path], resume: bool, force: bool, quiet: bool
+) -> list[Ranking]:
+    """The rankings to grow: those of an interrupted search, or empty ones."""
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.circuit.ranking import Ranking
 
@@ -43,15 +81,10 @@ def begin(
     return [Ranking(objective) for objective in outputs]
 
 
-def run_search(
+def _run(
     model: Hydra, data: SearchData, plan: Plan, begun: list[Ranking], journal: Journal | None, quiet: bool
 ) -> list[Ranking]:
-    """Runs the search, saving each step and saying what it is.
-
-    Raises:
-        DataError: a logit is not finite, or ID samples have no labels.
-        OptionError: a screened search of a model in half precision.
-    """
+    """Runs the search, saving each step and saying what it is."""
     from hydractl.circuit.cost import candidate_costs, round_cost, search_cost
     from hydractl.circuit.search import extract_circuits
 
@@ -102,24 +135,3 @@ def _step_line(ranking: Ranking, number: int) -> str:
     step = ranking.steps[number]
     numbers = f"accuracy {step.measure.accuracy:.4f}  AUROC {step.measure.auroc:.4f}"
     return f"{ranking.objective}  {number + 1:3}  {step.head}  {numbers}"
-
-
-def finish(
-    rankings: Sequence[Ranking],
-    origin: Mapping[str, Any],
-    outputs: Mapping[Objective, Path],
-    journal: Journal | None,
-    force: bool,
-) -> None:
-    """Writes the circuits, and only then lets go of the state they were found with.
-
-    Raises:
-        OutputError: the disk refuses a file.
-    """
-    from hydractl.circuit.artifact import circuit_json
-
-    for ranking in rankings:
-        console.write_json(outputs[ranking.objective], circuit_json(ranking, origin), force)
-    if journal is not None:
-        journal.remove()
-        print("\n".join(str(path) for path in outputs.values()))
