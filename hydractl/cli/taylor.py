@@ -36,7 +36,7 @@ def choose_by_taylor(
     Raises:
         OptionError: no data, an unknown tower, or a budget larger than the heads there are.
     """
-    from hydractl.checkpoint.heads import layer_budgets, member_heads
+    from hydractl.checkpoint.heads import member_heads
     from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
     from hydractl.data.sources import draw
@@ -77,7 +77,7 @@ def _towers(model: Hydra, wanted: str | None) -> list[str]:
 
 
 def _tell_shares(heads: Sequence[Head], budget: int, quiet: bool) -> None:
-    from hydractl.surgery.choose import layer_budgets
+    from hydractl.checkpoint.heads import layer_budgets
 
     shares = set(layer_budgets(heads, budget).values())
     if len(shares) > 1:
