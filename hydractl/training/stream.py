@@ -110,7 +110,8 @@ class Stream(Dataset[Batch | DataError]):
         for place, image in zip(places, inputs, strict=True):
             # Seeded by its place, an image looks the same whoever loads it.
             draw = derived_seed(self.seed, AUGMENTATION, place)
-            torch.manual_seed(draw)
+            # The CPU's generator alone: torch.manual_seed also goes through every GPU's, at a millisecond a call.
+            torch.default_generator.manual_seed(draw)
             random.seed(draw)
             changed.append(self.augmentation(image))
         torch.set_rng_state(state)
