@@ -1,30 +1,53 @@
 # A ViT on CIFAR-10: three members pruned and fine-tuned, fused, beside a Deep Ensemble, a LoRA- and a BatchEnsemble of
-# the same network. Every member of every system sees CIFAR10_STEPS x 64 training samples.
+# the same network. Every member of every system sees CIFAR10_STEPS x 64 training samples. A data set is a hub id or a
+# folder. Given OOD_SEARCH, OOD images that are not evaluated on, members follow circuits; without, heads go at random.
 CIFAR10 ?= uoft-cs/cifar10
-CIFAR10_TEST ?= $(CIFAR10):test
+CIFAR10_TEST ?= test
 CIFAR10_VIT ?= nateraw/vit-base-patch16-224-cifar10
 CIFAR10_BUDGET ?= 48
-CIFAR10_PRUNE ?= --method random
 CIFAR10_STEPS ?= 782
 OOD ?= near/cifar100=uoft-cs/cifar100:test far/svhn=ufldl-stanford/svhn:cropped_digits:test
+OOD_SEARCH ?=
+SEARCH_SAMPLES ?= 1000
 C := $(BUILD)/cifar10
 CIFAR10_TRAIN := --data $(CIFAR10):train --recipe cifar10.toml --steps $(CIFAR10_STEPS) $(FINETUNE)
+THREE := 0 1 2
 
-$(C)/pruned%: | $(INSTALLED)
+ifdef OOD_SEARCH
+CIFAR10_CIRCUITS := $(OBJECTIVES:%=$(C)/circuit-%.json)
+CIFAR10_PRUNED := $(OBJECTIVES:%=$(C)/pruned-%)
+CIFAR10_ID := $(C)/evaluate.parquet
+
+# What chooses heads is held out of the evaluation.
+$(C)/search.parquet $(CIFAR10_ID) &: split_data.py | $(INSTALLED)
+	python split_data.py $(CIFAR10) $(CIFAR10_TEST) $(SEARCH_SAMPLES) $(C)
+
+$(CIFAR10_CIRCUITS) &: $(C)/search.parquet
+	hydractl extract-circuit $(CIFAR10_VIT) --id-data $< --ood-data $(OOD_SEARCH) --limit $(SEARCH_SAMPLES) \
+	  --objective acc,ood,avg --budget $(CIFAR10_BUDGET) -o '$(C)/circuit-{objective}.json' --force
+
+$(C)/pruned-%: $(C)/circuit-%.json
+	hydractl prune $(CIFAR10_VIT) --method circuit --circuit $< --budget $(CIFAR10_BUDGET) -o $@ --force
+else
+CIFAR10_PRUNED := $(THREE:%=$(C)/pruned-%)
+CIFAR10_ID := $(CIFAR10):$(CIFAR10_TEST)
+
+$(C)/pruned-%: | $(INSTALLED)
 	mkdir -p $(C)
-	hydractl prune $(CIFAR10_VIT) $(CIFAR10_PRUNE) --budget $(CIFAR10_BUDGET) --seed $* -o $@
+	hydractl prune $(CIFAR10_VIT) --method random --seed $* --budget $(CIFAR10_BUDGET) -o $@ --force
+endif
 
-$(C)/member%: $(C)/pruned% cifar10.toml
-	hydractl finetune $< $(CIFAR10_TRAIN) --seed $* -o $@ --force
+$(THREE:%=$(C)/member%) &: $(CIFAR10_PRUNED) cifar10.toml
+	hydractl finetune $(CIFAR10_PRUNED) $(CIFAR10_TRAIN) -o '$(C)/member{member}' --force
 
-$(C)/copy%: cifar10.toml | $(INSTALLED)
+$(THREE:%=$(C)/copy%) &: cifar10.toml | $(INSTALLED)
 	mkdir -p $(C)
-	hydractl finetune $(CIFAR10_VIT) $(CIFAR10_TRAIN) --seed $* -o $@ --force
+	hydractl finetune $(THREE:%=$(CIFAR10_VIT)) $(CIFAR10_TRAIN) -o '$(C)/copy{member}' --force
 
-$(C)/hydra: $(SEEDS:%=$(C)/member%)
+$(C)/hydra: $(THREE:%=$(C)/member%)
 	hydractl fuse $^ -o $@ --force
 
-$(C)/deep-ensemble: $(SEEDS:%=$(C)/copy%)
+$(C)/deep-ensemble: $(THREE:%=$(C)/copy%)
 	hydractl fuse $^ --separate all -o $@ --force
 
 $(C)/lora-ensemble $(C)/batch-ensemble: $(C)/%-ensemble: cifar10.toml | $(INSTALLED)
@@ -32,7 +55,7 @@ $(C)/lora-ensemble $(C)/batch-ensemble: $(C)/%-ensemble: cifar10.toml | $(INSTAL
 	hydractl finetune $(CIFAR10_VIT) $(CIFAR10_TRAIN) --method $*-ensemble --members 3 -o $@ --force
 
 $(C)/report.json: $(C)/hydra $(C)/deep-ensemble $(C)/lora-ensemble $(C)/batch-ensemble
-	hydractl evaluate single=$(CIFAR10_VIT) tuned=$(C)/copy0 $^ --id-data $(CIFAR10_TEST) $(OOD:%=--ood-data %) \
+	hydractl evaluate single=$(CIFAR10_VIT) tuned=$(C)/copy0 $^ --id-data $(CIFAR10_ID) $(OOD:%=--ood-data %) \
 	  --json $@ --force > $(C)/table.txt
 
 cifar10: $(C)/report.json

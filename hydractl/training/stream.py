@@ -110,7 +110,7 @@ class Stream(Dataset[Batch | DataError]):
         for place, image in zip(places, inputs, strict=True):
             # Seeded by its place, an image looks the same whoever loads it.
             draw = derived_seed(self.seed, AUGMENTATION, place)
-            # The CPU's generator alone: torch.manual_seed also goes through every GPU's, at a millisecond a call.
+            # The CPU's generator alone: torch.manual_seed is many times slower, as it notes for every GPU who called.
             torch.default_generator.manual_seed(draw)
             random.seed(draw)
             changed.append(self.augmentation(image))

@@ -17,13 +17,13 @@ def test_the_example_runs_through(tmp_path: Path) -> None:
     stamp = tmp_path / "installed"
     stamp.write_text(str(ROOT))  # this environment has the project already
     build = tmp_path / "build"
-    variables = [f"BUILD={build}", "STEPS=300", f"VENV={sys.prefix}", f"INSTALLED={stamp}"]
+    variables = [f"BUILD={build}", "STEPS=300", "MEMBER_STEPS=20", f"VENV={sys.prefix}", f"INSTALLED={stamp}"]
     done = subprocess.run(
         ["make", "-C", ROOT / "examples", "digits", *variables], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     report = json.loads((build / "report.json").read_text())
-    assert list(report["models"]) == ["single", "acc", "ood", "avg", "hydra", "unmerged"]
+    assert list(report["models"]) == ["single", "tuned", "acc", "ood", "avg", "hydra", "unmerged", "untuned"]
     single, hydra = report["models"]["single"], report["models"]["hydra"]
     assert single["id"]["accuracy"] > 0.5
     assert (single["cost"]["members"], hydra["cost"]["members"]) == (1, 3)
