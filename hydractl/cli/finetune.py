@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
 import typer.core
 
 from hydractl.cli import console
+from hydractl.cli import training_options as own
 from hydractl.cli.device import choose_device
 from hydractl.cli.options import (
     Device,
@@ -25,19 +25,13 @@ from hydractl.cli.options import (
     Seed,
     TextColumn,
     Token,
+    Workers,
 )
-from hydractl.errors import OptionError
+from hydractl.cli.training_runs import EACH, chosen_baseline, chosen_recipe, networks, output_paths, sample_kind
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.training.baselines import Baseline
-    from hydractl.training.loop import Progress
-    from hydractl.training.recipe import Recipe
+    from hydractl.training.plan import Progress
     from hydractl.training.run import Result
-
-MEMBER = "{member}"
-EACH = "each"  # what --members stands for without a number
-DEFAULT_RANK = 4
 
 
 class MembersCommand(typer.core.TyperCommand):
@@ -54,66 +48,33 @@ class MembersCommand(typer.core.TyperCommand):
 
 
 def finetune(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="One network, or members to train each.")],
+    models: own.Models,
     *,
-    data: Annotated[str, typer.Option(metavar="SOURCE[:SPLIT]", help="Labelled training data.")],
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", help="File to write; for several members a folder, or a name with {member}."),
-    ],
-    val_data: Annotated[str | None, typer.Option(metavar="SOURCE[:SPLIT]", help="Labelled validation data.")] = None,
-    val_split: Annotated[
-        int | None, typer.Option(min=1, help="Hold so many training samples out for validation, always the same.")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE.toml", help="What is computed; see hydractl recipes list.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the recipe; repeat it.")
-    ] = None,
-    lr_grid: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help="Learning rates to try; validation chooses.")
-    ] = None,
-    epochs: Annotated[float | None, typer.Option(min=0, help="Passes over the training data.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps.")] = None,
-    train_only: Annotated[
-        str | None, typer.Option(metavar="PART,...", help="Train these parts only: attention, mlp, text.norm ...")
-    ] = None,
-    freeze_below: Annotated[
-        int | None, typer.Option(metavar="L", help="Freeze the layers below this; negative counts from the top.")
-    ] = None,
-    new_classifier: Annotated[
-        Literal["no", "zeros", "normal"] | None,
-        typer.Option(help="Replace the classifier by an untrained one over the data's labels."),
-    ] = None,
-    members: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[N]", help="Train each member of a Hydra on its own; with --method, how many members to make."
-        ),
-    ] = None,
-    joint: Annotated[
-        bool, typer.Option("--joint", help="Train a Hydra as it is fused, on the mean of its members' losses.")
-    ] = False,
-    method: Annotated[
-        Literal["lora-ensemble", "batch-ensemble"] | None,
-        typer.Option(help="Make an ensemble of one dense network, as a baseline, and fold it into one file."),
-    ] = None,
-    rank: Annotated[int | None, typer.Option(min=1, help="Rank of each member's deltas in a LoRA ensemble.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="LoRA's deltas count alpha / rank, once unless given.")] = None,
+    data: own.TrainingSource,
+    output: own.Outputs,
+    val_data: own.ValidationSource = None,
+    val_split: own.ValidationSplit = None,
+    streaming: own.Streaming = False,
+    recipe: own.RecipeName = None,
+    set_: own.Settings = None,
+    lr_grid: own.LrGrid = None,
+    epochs: own.Epochs = None,
+    steps: own.Steps = None,
+    train_only: own.TrainOnly = None,
+    freeze_below: own.FreezeBelow = None,
+    new_classifier: own.NewClassifier = None,
+    members: own.Members = None,
+    joint: own.Joint = False,
+    method: own.BaselineMethod = None,
+    rank: own.Rank = None,
+    alpha: own.Alpha = None,
     seed: Seed = 0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an interrupted run stopped.")] = False,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples per forward pass and device; a step adds up as many as it needs.")
-    ] = None,
-    precision: Annotated[
-        Literal["no", "bf16", "fp16"], typer.Option(help="Mixed precision of products; weights stay float32.")
-    ] = "no",
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode and augment images.")] = 0,
-    save_every: Annotated[
-        int | None, typer.Option(min=1, help="Steps between saved states; at each validation unless given.")
-    ] = None,
-    keep: Annotated[int, typer.Option(min=1, help="Saved states to keep.")] = 2,
+    resume: own.Resume = False,
+    batch_size: own.PassSize = None,
+    precision: own.MixedPrecision = "no",
+    workers: Workers = 0,
+    save_every: own.SaveEvery = None,
+    keep: own.Keep = 2,
     device: Device = "auto",
     limit: Limit = None,
     image_column: ImageColumn = None,
@@ -134,22 +95,24 @@ def finetune(
     """
     from hydractl.data.columns import Columns
     from hydractl.families.open import read_checkpoint, write_checkpoint
+    from hydractl.training.batches import Machine
     from hydractl.training.data import open_training_data
+    from hydractl.training.folders import clear_states, is_done, prepare_folder, run_folder
     from hydractl.training.process import start_accelerator
-    from hydractl.training.run import Machine, clear_states, fine_tune_checkpoint, is_done, prepare_folder, run_folder
+    from hydractl.training.run import fine_tune_checkpoint
 
-    settings = _settings(set_, lr_grid, epochs, steps, train_only, freeze_below, new_classifier)
-    chosen = _recipe(recipe, settings)
+    settings = {"lr": lr_grid, "epochs": epochs, "steps": steps, "train_only": train_only,
+                "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
+    chosen = chosen_recipe(recipe, set_ or [], settings)
+    baseline = chosen_baseline(method, members, rank, alpha, joint)
     fresh = chosen.new_classifier != "no"
-    baseline = _baseline(method, members, rank, alpha, joint)
-    names, checkpoints = _networks(
-        [(model, read_checkpoint(model, fresh)) for model in models], members, joint, baseline
-    )
+    opened = [(model, read_checkpoint(model, fresh)) for model in models]
+    names, checkpoints = networks(opened, members, joint, baseline)
     paths = output_paths(output, names)
     unfinished = [number for number, path in enumerate(paths) if not is_done(path, resume, force)]
     columns = Columns(image_column, text_column, label_column)
-    kind = "pair" if chosen.loss == "contrastive" else _modality(checkpoints)
-    training_data = open_training_data(kind, data, val_data, val_split, columns, limit)
+    kind = sample_kind(checkpoints, chosen)
+    training_data = open_training_data(kind, data, val_data, val_split, columns, limit, streaming)
     accelerator = start_accelerator(choose_device(device), precision)
     is_main = accelerator.is_main_process
     accelerator.wait_for_everyone()
@@ -177,110 +140,6 @@ def finetune(
             console.note(_summary(path, result), quiet)
     if is_main:
         _print_outputs(paths, json)
-
-
-def _settings(
-    pairs: list[str] | None,
-    lr_grid: str | None,
-    epochs: float | None,
-    steps: int | None,
-    train_only: str | None,
-    freeze_below: int | None,
-    new_classifier: str | None,
-) -> dict[str, Any]:
-    """What the command line changes in a recipe."""
-    from hydractl.training.recipe import parse_settings
-
-    options = {
-        "lr": lr_grid,
-        "epochs": epochs,
-        "steps": steps,
-        "train_only": train_only,
-        "freeze_below": freeze_below,
-        "new_classifier": new_classifier,
-    }
-    return parse_settings(pairs or []) | {name: value for name, value in options.items() if value is not None}
-
-
-def _recipe(name: str | None, settings: dict[str, Any]) -> Recipe:
-    from hydractl.training.published import find_recipe
-    from hydractl.training.recipe import Recipe, changed
-
-    return changed(find_recipe(name) if name else Recipe(), settings, "the command line")
-
-
-def _baseline(
-    method: Literal["lora-ensemble", "batch-ensemble"] | None,
-    members: str | None,
-    rank: int | None,
-    alpha: float | None,
-    joint: bool,
-) -> Baseline | None:
-    from hydractl.training.baselines import Baseline
-
-    if method != "lora-ensemble" and (rank is not None or alpha is not None):
-        raise OptionError("--rank and --alpha are for --method lora-ensemble: leave them out")
-    if joint and (method or members):
-        raise OptionError("--joint trains the members of a Hydra together: leave --method and --members out")
-    if method is None:
-        return None
-    if members is None or not members.isdecimal():
-        raise OptionError(f"--method {method}: say how many members to make, e.g. --members 3")
-    return Baseline(method, int(members), rank or DEFAULT_RANK, alpha)
-
-
-def _networks(
-    opened: list[tuple[str, Checkpoint]], members: str | None, joint: bool, baseline: Baseline | None
-) -> tuple[list[str], list[Checkpoint]]:
-    """What is trained on its own, and what each is called: models as they are, or the members of a Hydra."""
-    from hydractl.surgery.members import split_members
-
-    if members is None or baseline is not None:
-        for name, checkpoint in opened:
-            if checkpoint.members > 1 and not joint and baseline is None:
-                raise OptionError(
-                    f"{name}: has {checkpoint.members} members: train each with --members, or all with --joint"
-                )
-            if checkpoint.members == 1 and joint:
-                raise OptionError(f"--joint: {name} has one member: leave --joint out")
-        return [name for name, _ in opened], [checkpoint for _, checkpoint in opened]
-    if members != EACH:
-        raise OptionError(
-            f"--members {members}: a number is for --method; --members alone trains each member of a Hydra"
-        )
-    parts = [
-        (f"{name.removesuffix('.safetensors')}-member{number}", part)
-        for name, checkpoint in opened
-        for number, part in enumerate(split_members(checkpoint))
-    ]
-    return [name for name, _ in parts], [part for _, part in parts]
-
-
-def output_paths(output: str, models: list[str]) -> list[Path]:
-    """A file for each model: `output` itself for one, else by name in that folder, or numbered where {member} stands.
-
-    Raises:
-        OptionError: several models and one file to write, or two models of one name.
-    """
-    path = Path(output)
-    if MEMBER in path.name:
-        return [path.with_name(path.name.replace(MEMBER, str(number))) for number in range(len(models))]
-    if path.is_dir() or output.endswith("/"):
-        path.mkdir(exist_ok=True)
-        names = [f"{Path(model).resolve().name.removesuffix('.safetensors')}.safetensors" for model in models]
-        if len(set(names)) < len(names):
-            raise OptionError(f"--output {output}: two models have the same name: use a name with {MEMBER}")
-        return [path / name for name in names]
-    if len(models) > 1:
-        raise OptionError(f"--output {output}: {len(models)} members need a folder (NAME/) or a name with {MEMBER}")
-    return [path]
-
-
-def _modality(checkpoints: list[Checkpoint]) -> Literal["image", "text"]:
-    tasks = {checkpoint.spec.task for checkpoint in checkpoints}
-    if len(tasks) > 1:
-        raise OptionError(f"members of different kinds: {', '.join(sorted(tasks))}: train them one by one")
-    return "text" if tasks == {"text-classification"} else "image"
 
 
 def _summary(path: Path, result: Result) -> str:

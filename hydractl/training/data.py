@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -12,28 +13,36 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data import seen
-from hydractl.data.columns import Columns, Modality
+from hydractl.data.columns import Columns
 from hydractl.data.labels import match_labels
 from hydractl.data.sources import Samples, open_data
 from hydractl.data.spec import parse_data_spec
+from hydractl.data.streams import SampleStream, open_stream
 from hydractl.errors import DataError, OptionError
 from hydractl.training.classifier import with_new_classifier
-from hydractl.training.pairs import open_pairs
+from hydractl.training.pairs import PairStream, open_pairs, stream_pairs
 from hydractl.training.recipe import Recipe
 
 REMEMBERED = 20_000  # samples whose hashes a file carries at most
 SPLIT_SEED = 0  # not the run's: members of one ensemble are validated on the same samples
 
 
+Kind = Literal["image", "text", "pair"]
 Match = Literal["name", "index"]
+Streamed = SampleStream | PairStream
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Labelled samples to train on, and some to validate with."""
+    """Labelled samples to train on, at hand or read as they come, and some to validate with."""
 
-    train: Samples
+    train: Samples | Streamed
     validation: Samples | None = None
+
+    @property
+    def size(self) -> int | None:
+        """How many samples there are to train on; None where a stream does not say."""
+        return self.train.length if isinstance(self.train, Streamed) else len(self.train)
 
 
 @dataclass(frozen=True)
@@ -57,34 +66,46 @@ class Picked(Sequence[Any]):
 
 
 def open_training_data(
-    modality: Modality | Literal["pair"],
+    kind: Kind,
     train: str,
     validation: str | None,
     val_split: int | None,
     columns: Columns | None = None,
     limit: int | None = None,
+    streaming: bool = False,
 ) -> TrainingData:
     """The training data a user names, and validation data: a source of its own, or samples held out of training.
 
-    With `modality` "pair", samples are pairs of an image and a text.
+    Args:
+        kind: of the samples; "pair" for pairs of an image and a text.
+        streaming: whether training data is read as it comes and kept nowhere.
 
     Raises:
         DataError: see `open_data`.
-        OptionError: both kinds of validation data, or nothing left to train on.
+        OptionError: both kinds of validation data, nothing left to train on, or samples held out of a stream.
     """
     if validation is not None and val_split is not None:
         raise OptionError("--val-data and --val-split both name validation data: leave one out")
-    samples = _open(train, modality, columns, limit)
-    if val_split is not None:
-        return TrainingData(*split_off(samples, val_split))
-    if validation is None:
-        return TrainingData(samples)
-    return TrainingData(samples, _open(validation, modality, columns, limit))
+    if streaming and val_split is not None:
+        raise OptionError(
+            f"--val-split {val_split}: a stream is not divided: name two slices, as in "
+            f"--data SOURCE:train[{val_split}:] --val-data SOURCE:train[:{val_split}]"
+        )
+    held = None if validation is None else _open(validation, kind, columns, limit)
+    if streaming:
+        return TrainingData(_open_stream(train, kind, columns, limit), held)
+    samples = _open(train, kind, columns, limit)
+    return TrainingData(samples, held) if val_split is None else TrainingData(*split_off(samples, val_split))
 
 
-def _open(text: str, modality: Modality | Literal["pair"], columns: Columns | None, limit: int | None) -> Samples:
+def _open(text: str, kind: Kind, columns: Columns | None, limit: int | None) -> Samples:
     spec = parse_data_spec(text)
-    return open_pairs(spec, columns, limit) if modality == "pair" else open_data(spec, modality, columns, limit)
+    return open_pairs(spec, columns, limit) if kind == "pair" else open_data(spec, kind, columns, limit)
+
+
+def _open_stream(text: str, kind: Kind, columns: Columns | None, limit: int | None) -> Streamed:
+    spec = parse_data_spec(text)
+    return stream_pairs(spec, columns, limit) if kind == "pair" else open_stream(spec, kind, columns, limit)
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
@@ -128,29 +149,54 @@ def fit_labels(
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, seed)
     if checkpoint.labels is None:
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with --recipe clip-lit")
-    try:
-        train = match_labels(data.train, checkpoint.labels, match)
-    except DataError as error:
-        raise DataError(f"{error}; or train a new classifier with --new-classifier zeros") from error
+    train = _matched(data.train, checkpoint.labels, match)
     validation = None if data.validation is None else match_labels(data.validation, checkpoint.labels, match)
     return checkpoint, TrainingData(train, validation)
 
 
-def remembered(samples: Samples) -> dict[str, Any]:
-    """What an evaluation refuses; of a large set as many as one can hash without a second pass over everything."""
-    if len(samples) <= REMEMBERED:
-        return seen.sketch(samples.content_hashes())
-    drawn = np.sort(np.random.default_rng(0).permutation(len(samples))[:REMEMBERED])
-    return seen.sketch(take(samples, drawn).content_hashes())
+def _matched(data: Samples | Streamed, labels: tuple[str, ...], match: Match) -> Samples | Streamed:
+    if isinstance(data, PairStream):
+        return data
+    step = partial(_match_or_advise, labels=labels, match=match)
+    return data.through(step) if isinstance(data, SampleStream) else step(data)
 
 
-def _label_names(samples: Samples) -> tuple[str, ...]:
-    if samples.labels is None:
-        raise DataError(f"{samples.name}: {samples.label_problem or 'holds no labels'}")
-    return samples.label_names or tuple(str(label) for label in range(int(samples.labels.max()) + 1))
+def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:
+    try:
+        return match_labels(samples, labels, match)
+    except DataError as error:
+        raise DataError(f"{error}; or train a new classifier with --new-classifier zeros") from error
 
 
-def digest(samples: Samples) -> str:
-    """Tells one set of training labels from another; images are not decoded for it."""
-    labels = samples.labels if samples.labels is not None else np.array([len(samples)])
+def remembered(data: Samples | Streamed) -> dict[str, Any]:
+    """What a file tells of its training data: hashes, of a large set as many as can be made without reading it all.
+
+    A stream would have to be read once more for them; of it only name and size are told.
+    """
+    if isinstance(data, Streamed):
+        return {"stream": data.name, "samples": data.length}
+    if len(data) <= REMEMBERED:
+        return seen.sketch(data.content_hashes())
+    drawn = np.sort(np.random.default_rng(0).permutation(len(data))[:REMEMBERED])
+    return seen.sketch(take(data, drawn).content_hashes())
+
+
+def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
+    if isinstance(data, PairStream):
+        raise DataError(f"{data.name}: pairs of images and texts have no labels")
+    if isinstance(data, SampleStream):
+        if data.label_names is None:
+            raise DataError(f"{data.name}: does not declare its classes, and a stream is not searched for them")
+        return data.label_names
+    if data.labels is None:
+        raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
+    return data.label_names or tuple(str(label) for label in range(int(data.labels.max()) + 1))
+
+
+def digest(data: Samples | Streamed) -> str:
+    """Tells one training set from another by its labels, without decoding an image; a stream by its source."""
+    if isinstance(data, Streamed):
+        source = data.images if isinstance(data, PairStream) else data
+        return f"stream of {source.spec}"
+    labels = data.labels if data.labels is not None else np.array([len(data)])
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()

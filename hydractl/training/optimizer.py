@@ -66,19 +66,25 @@ def warmup_steps(recipe: Recipe, steps: int) -> int:
     return ceil(recipe.warmup * steps) if recipe.warmup < 1 else int(recipe.warmup)
 
 
-def step_count(recipe: Recipe, samples: int) -> int:
+def step_count(recipe: Recipe, samples: int | None) -> int:
     """How many optimiser steps the recipe takes over so many training samples.
 
+    Args:
+        samples: None where data is a stream that does not say.
+
     Raises:
-        OptionError: it says neither steps nor epochs.
+        OptionError: it says neither steps nor epochs, or epochs of a length that is not known.
     """
     if recipe.steps:
         return recipe.steps
     if not recipe.epochs:
         raise OptionError("the recipe says neither steps nor epochs: pass --steps N or --epochs N")
+    if samples is None:
+        raise OptionError(f"{recipe.epochs:g} epochs of a stream that does not say how long it is: pass --steps N")
     return max(1, round(recipe.epochs * samples / recipe.batch))
 
 
-def validation_interval(recipe: Recipe, samples: int, steps: int) -> int:
-    """Steps between two validations: the recipe's, or one epoch; at the end in any case."""
-    return min(steps, recipe.validate_every or max(1, round(samples / recipe.batch)))
+def validation_interval(recipe: Recipe, samples: int | None, steps: int) -> int:
+    """Steps between two validations: the recipe's, or one epoch where its length is known; at the end in any case."""
+    epoch = steps if samples is None else max(1, round(samples / recipe.batch))
+    return min(steps, recipe.validate_every or epoch)

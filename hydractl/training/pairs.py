@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from hydractl.data.columns import Columns
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.sources import Samples, open_data
 from hydractl.data.spec import DataSpec
+from hydractl.data.streams import SampleStream, open_stream
 from hydractl.training.augment import ImageAugmentation
 
 Pair = tuple[Image.Image, Any]
@@ -43,10 +44,53 @@ def open_pairs(spec: DataSpec, columns: Columns | None = None, limit: int | None
     """
     images = open_data(spec, "image", columns, limit)
     texts = open_data(spec, "text", columns, limit)
-    pairs = Pairs(images.inputs, texts.inputs)
     # Both halves decide whether two pairs are the same.
-    hashes = images.content_hashes() ^ texts.content_hashes() if len(pairs) else np.array([], dtype=np.uint64)
-    return replace(images, inputs=pairs, labels=None, label_names=None, hashes=hashes)
+    hashes = images.content_hashes() ^ texts.content_hashes() if len(images) else np.array([], dtype=np.uint64)
+    return replace(_joined(images, texts), hashes=hashes)
+
+
+@dataclass(frozen=True, eq=False)
+class PairStream:
+    """Image-text pairs read as they come: two streams of one source, side by side."""
+
+    images: SampleStream
+    texts: SampleStream
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.images.name
+
+    @property
+    def length(self) -> int | None:
+        """How many pairs there are, where that is known."""
+        return self.images.length
+
+    def shuffled(self, seed: int, epoch: int = 0) -> PairStream:
+        """The same pairs in another order, the same one for the same seed and epoch."""
+        return PairStream(self.images.shuffled(seed, epoch), self.texts.shuffled(seed, epoch))
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
+        """So many pairs after the other, from pair `start` on.
+
+        Raises:
+            DataError: see `SampleStream.blocks`.
+        """
+        for images, texts in zip(self.images.blocks(size, start), self.texts.blocks(size, start), strict=True):
+            yield _joined(images, texts)
+
+
+def stream_pairs(spec: DataSpec, columns: Columns | None = None, limit: int | None = None) -> PairStream:
+    """The image-text pairs of a source as a stream; reads the source twice at once, for its images and its texts.
+
+    Raises:
+        DataError: no column of images or of texts.
+    """
+    return PairStream(open_stream(spec, "image", columns, limit), open_stream(spec, "text", columns, limit))
+
+
+def _joined(images: Samples, texts: Samples) -> Samples:
+    return replace(images, inputs=Pairs(images.inputs, texts.inputs), labels=None, label_names=None)
 
 
 @dataclass(frozen=True)

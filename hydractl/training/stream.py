@@ -7,10 +7,10 @@ and the step's number, so a run can stop anywhere and go on, on any number of de
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -57,52 +57,28 @@ class Division:
         start, end = (step * self.batch + self.batch * i // parts for i in (part, part + 1))
         return range(start, end)
 
+    def places_of(self, number: int, rank: int) -> range:
+        """The same by the number of the forward pass, counted from the first step on."""
+        return self.places(*divmod(number, self.passes), rank)
+
 
 @dataclass(frozen=True, eq=False)
-class Stream(Dataset[Batch | DataError]):
-    """The training batches of one process, numbered by forward pass from the first step on."""
+class Preparation:
+    """How samples become a batch: each augmented by its place in the stream, then preprocessed."""
 
-    samples: Samples
     preprocessor: Preprocessor
     augmentation: Callable[[Any], Any] | None
     seed: int
-    division: Division
-    rank: int = 0
-    workers: int = 0
 
-    def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """The batches of the steps from `step` up to `end`, `division.passes` for each.
-
-        Raises:
-            DataError: an image that cannot be read.
-        """
-        wanted = range(step * self.division.passes, end * self.division.passes)
-        made: Any = map(self.__getitem__, wanted)
-        if self.workers:
-            made = DataLoader(self, batch_size=None, sampler=wanted, num_workers=self.workers)
-        for batch in made:
-            if isinstance(batch, DataError):
-                raise batch
-            yield batch
-
-    def __getitem__(self, number: int) -> Batch | DataError:
-        """One batch; a DataError is returned, since raised in a worker it would come back as a traceback."""
-        step, forward = divmod(number, self.division.passes)
-        places = self.division.places(step, forward, self.rank)
-        positions = [sample_at(self.seed, place, len(self.samples)) for place in places]
+    def batch(self, places: Sequence[int], inputs: list[Any], labels: NDArray[np.int64] | None) -> Batch | DataError:
+        """The batch; a DataError is returned, since raised in a worker it would come back as a traceback."""
         try:
-            inputs = self.preprocessor(self._augmented(places, positions))
+            tensors = self.preprocessor(self._augmented(places, inputs))
         except DataError as error:
             return error
-        labels = self.samples.labels
-        return Batch(
-            inputs,
-            None if labels is None else torch.from_numpy(labels[positions]),
-            torch.tensor(positions),
-        )
+        return Batch(tensors, None if labels is None else torch.from_numpy(labels), torch.tensor(places))
 
-    def _augmented(self, places: Sequence[int], positions: Sequence[int]) -> list[Any]:
-        inputs = [self.samples.inputs[position] for position in positions]
+    def _augmented(self, places: Sequence[int], inputs: list[Any]) -> list[Any]:
         if self.augmentation is None:
             return inputs
         state, python_state = torch.get_rng_state(), random.getstate()
@@ -117,3 +93,60 @@ class Stream(Dataset[Batch | DataError]):
         torch.set_rng_state(state)
         random.setstate(python_state)
         return changed
+
+
+class TrainingBatches(Protocol):
+    """The training batches of one process, from any step on."""
+
+    @property
+    def division(self) -> Division:
+        """How a step is dealt out."""
+
+    @property
+    def rank(self) -> int:
+        """Which process this is."""
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """The batches of the steps from `step` up to `end`, `division.passes` for each.
+
+        Raises:
+            DataError: a sample that cannot be read.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class Stream(Dataset[Batch | DataError]):
+    """The training batches of one process out of data at hand, numbered by forward pass from the first step on."""
+
+    samples: Samples
+    preparation: Preparation
+    division: Division
+    rank: int = 0
+    workers: int = 0
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """See `TrainingBatches`."""
+        wanted = range(step * self.division.passes, end * self.division.passes)
+        made: Any = map(self.__getitem__, wanted)
+        if self.workers:
+            made = DataLoader(self, batch_size=None, sampler=wanted, num_workers=self.workers)
+        return readable(made)
+
+    def __getitem__(self, number: int) -> Batch | DataError:
+        """One batch, or what is wrong with it."""
+        places = self.division.places_of(number, self.rank)
+        positions = [sample_at(self.preparation.seed, place, len(self.samples)) for place in places]
+        labels = self.samples.labels
+        try:
+            inputs = [self.samples.inputs[position] for position in positions]
+        except DataError as error:
+            return error
+        return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
+
+
+def readable(made: Iterable[Batch | DataError]) -> Iterator[Batch]:
+    """The batches; raises where one could not be made."""
+    for batch in made:
+        if isinstance(batch, DataError):
+            raise batch
+        yield batch

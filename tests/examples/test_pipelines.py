@@ -9,22 +9,27 @@ from pathlib import Path
 
 import pytest
 
+from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
 
 ROOT = Path(__file__).parents[2]
 
 
-def make(tmp_path: Path, target: str, **variables: object) -> dict[str, dict[str, object]]:
-    """Runs one target in this environment; the models of its report."""
+def make(tmp_path: Path, target: str, *flags: str, **variables: object) -> subprocess.CompletedProcess[str]:
+    """Runs one target in this environment."""
     stamp = tmp_path / "installed"
     stamp.write_text(str(ROOT))
     given = {"BUILD": tmp_path / "build", "VENV": sys.prefix, "INSTALLED": stamp, **variables}
     settings = [f"{name}={value}" for name, value in given.items()]
-    done = subprocess.run(["make", "-C", ROOT / "examples", target, *settings], capture_output=True, text=True)
+    command = ["make", "-C", ROOT / "examples", target, *flags, *settings]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "build" / target / "report.json").read_text())
-    models: dict[str, dict[str, object]] = report["models"]
-    return models
+    return done
+
+
+def models(tmp_path: Path, target: str) -> list[str]:
+    """What stands in the report of a target."""
+    return list(json.loads((tmp_path / "build" / target / "report.json").read_text())["models"])
 
 
 @pytest.mark.slow
@@ -32,10 +37,24 @@ def test_cifar10(tmp_path: Path) -> None:
     vit = save_vit(tmp_path / "vit")
     for split, seed in (("train", 0), ("test", 1)):
         save_images(tmp_path / "pets" / split, seed=seed)
-    save_images(tmp_path / "noise", seed=2)
-    models = make(tmp_path, "cifar10", CIFAR10=tmp_path / "pets", CIFAR10_VIT=vit, CIFAR10_BUDGET=2, CIFAR10_STEPS=2,
-                  OOD=f"far/noise={tmp_path / 'noise'}", FINETUNE="--device cpu --set batch=4")  # fmt: skip
-    assert list(models) == ["single", "tuned", "hydra", "deep-ensemble", "lora-ensemble", "batch-ensemble"]
+    for name, seed in (("noise", 2), ("search", 3)):
+        save_images(tmp_path / name, seed=seed)
+    make(tmp_path, "cifar10", CIFAR10=tmp_path / "pets", CIFAR10_VIT=vit, CIFAR10_BUDGET=2, CIFAR10_STEPS=2,
+         OOD=f"far/noise={tmp_path / 'noise'}", OOD_SEARCH=tmp_path / "search", SEARCH_SAMPLES=6,
+         FINETUNE="--device cpu --set batch=4")  # fmt: skip
+    assert models(tmp_path, "cifar10") == [
+        "single", "tuned", "hydra", "deep-ensemble", "lora-ensemble", "batch-ensemble"
+    ]  # fmt: skip
+    provenance = read_checkpoint(str(tmp_path / "build" / "cifar10" / "hydra")).provenance
+    assert {"id", "ood"} <= provenance["search_data"].keys()
+
+
+@pytest.mark.parametrize(("target", "search"), [("cifar10", "OOD_SEARCH"), ("sst2", "OOD_TEXT_SEARCH")])
+def test_members_follow_circuits_where_there_is_ood_data_to_search_on(tmp_path: Path, target: str, search: str) -> None:
+    assert "prune" in (plain := make(tmp_path, target, "--dry-run").stdout)
+    assert "--method random" in plain and "extract-circuit" not in plain
+    searched = make(tmp_path, target, "--dry-run", **{search: "owls"}).stdout
+    assert "--ood-data owls" in searched and "--method circuit" in searched and "random" not in searched
 
 
 @pytest.mark.slow
@@ -46,7 +65,7 @@ def test_sst2(tmp_path: Path) -> None:
         rows = [f"{text} {'a ' * n}a,{label}" for n in range(3) for text, label in zip(words, LABELS, strict=True)]
         (tmp_path / "sst2" / f"{split}.csv").write_text("\n".join(["sentence,label", *rows]))
     (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
-    models = make(tmp_path, "sst2", SST2=tmp_path / "sst2", BERT=bert, BERT_BUDGET=4, BERT_EPOCHS=1,
-                  OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", NEW_CLASSIFIER="zeros",
-                  FINETUNE="--device cpu --set batch=4 --val-split 2")  # fmt: skip
-    assert list(models) == ["dense", "hydra", "member0", "member1", "member2"]
+    make(tmp_path, "sst2", SST2=tmp_path / "sst2", BERT=bert, BERT_BUDGET=4, BERT_EPOCHS=1, SEARCH_TEXTS=3,
+         OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", NEW_CLASSIFIER="zeros",
+         FINETUNE="--device cpu --set batch=4 --val-split 2")  # fmt: skip
+    assert models(tmp_path, "sst2") == ["dense", "tuned", "member0", "member1", "member2", "hydra", "deep-ensemble"]

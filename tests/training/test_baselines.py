@@ -17,9 +17,10 @@ from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.surgery.members import split_members
 from hydractl.training.baselines import Baseline, LoraDelta, RankOne, build_baseline, spread
+from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData
 from hydractl.training.network import network_checkpoint, trained_parameters
-from hydractl.training.run import Machine, fine_tune_checkpoint
+from hydractl.training.run import fine_tune_checkpoint
 from tests.training.conftest import RECIPE, image_samples, text_samples
 from tests.training.test_run import float64
 

@@ -17,11 +17,12 @@ from hydractl.data.spec import parse_data_spec
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.inference import load_checkpoint
+from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData
 from hydractl.training.pairs import open_pairs
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
-from hydractl.training.run import Machine, fine_tune_checkpoint
+from hydractl.training.run import fine_tune_checkpoint
 from hydractl.training.stream import sample_at
 from tests.conftest import SIZES
 from tests.training.conftest import RECIPE

@@ -18,10 +18,12 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.surgery.prune import drop_heads
+from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData, split_off
+from hydractl.training.folders import clear_states
 from hydractl.training.log import read_log
 from hydractl.training.recipe import Recipe
-from hydractl.training.run import Machine, Result, clear_states, fine_tune_checkpoint
+from hydractl.training.run import Result, fine_tune_checkpoint
 from hydractl.training.state import saved_states
 from hydractl.training.stream import sample_at
 from tests.cli.conftest import LABELS

@@ -1,0 +1,56 @@
+"""What a run is to do, how far it has come, and what it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.training.recipe import Recipe, to_json
+from hydractl.training.validate import Validation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does, and where it keeps itself.
+
+    `run` is what its result depends on beside recipe, rate and seed, in plain JSON; a state of another is not resumed.
+    """
+
+    recipe: Recipe
+    lr: float
+    seed: int
+    steps: int
+    validate_every: int
+    save_every: int
+    folder: Path
+    keep: int = 2
+    resume: bool = False
+    run: Mapping[str, Any] = field(default_factory=dict)
+    bootstrap: bool = False  # whether members weight samples each in their own way
+
+    def identity(self) -> dict[str, Any]:
+        """All that the result depends on, in plain JSON."""
+        return {**to_json(self.recipe), "lr": self.lr, "seed": self.seed, "steps": self.steps, **self.run}
+
+
+class Progress(NamedTuple):
+    """How far a run has come."""
+
+    step: int
+    steps: int
+    loss: float
+    lr: float
+    samples_per_second: float
+    seconds_left: float
+
+
+class Outcome(NamedTuple):
+    """What a run ends with: the best weights where there was validation, else the last ones."""
+
+    checkpoint: Checkpoint
+    step: int
+    steps: int
+    validation: Validation | None
