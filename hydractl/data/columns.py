@@ -139,7 +139,8 @@ def is_text(feature: Any) -> bool:
 
 
 def _text_candidates(features: datasets.Features, label: str | None) -> list[tuple[str, ...]]:
-    texts = [name for name, feature in features.items() if is_text(feature) and name != label]
+    # A webdataset's own columns, __key__ and __url__, are no data.
+    texts = [name for name, feature in features.items() if is_text(feature) and name != label and name[:2] != "__"]
     for pair in TEXT_PAIRS:
         if set(pair) <= set(texts):
             return [pair]

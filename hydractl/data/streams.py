@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
+import numpy as np
 
 from hydractl.data.batches import Batch, make_batches
 from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns
@@ -75,9 +76,9 @@ class SampleStream:
         Files are taken in random order and samples drawn from a buffer of so many: data sorted by class within one
         file stay sorted but for the buffer.
         """
-        rows = self.rows.shuffle(seed=seed, buffer_size=buffer)
-        rows.set_epoch(epoch)
-        return replace(self, rows=rows)
+        # The epoch goes into the seed: `set_epoch` would be lost on the rows that `skip` makes of these.
+        drawn = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+        return replace(self, rows=self.rows.shuffle(seed=drawn, buffer_size=buffer))
 
     def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
         """So many samples after the other; the last block may have fewer, as any from which bad ones are left out.

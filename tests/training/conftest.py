@@ -9,12 +9,17 @@ import pytest
 import torch
 from accelerate import Accelerator
 from PIL import Image
+from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.sources import Samples
+from hydractl.data.spec import parse_data_spec
 from hydractl.families.open import read_checkpoint
+from hydractl.training.data import TrainingData
+from hydractl.training.pairs import open_pairs
 from hydractl.training.recipe import Recipe
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit
+from tests.conftest import SIZES
 
 RECIPE = Recipe(optimizer="sgd", lr=(0.05,), schedule="constant", steps=4, batch=6)
 
@@ -33,6 +38,11 @@ def text_samples(count: int, seed: int = 0) -> Samples:
     labels = random.integers(0, len(LABELS), count)
     words = [" ".join([WORDS[6 + label], *random.choice(["a", "owl"], random.integers(1, 8))]) for label in labels]
     return Samples("words", "text", words, labels, LABELS)
+
+
+def samples_for(checkpoint: Checkpoint, count: int) -> Samples:
+    """Samples of the kind a classifier takes."""
+    return text_samples(count) if checkpoint.spec.task == "text-classification" else image_samples(count)
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +65,37 @@ def accelerator() -> Accelerator:
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "run").mkdir()
     return tmp_path / "run"
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("clip")
+    torch.manual_seed(0)
+    text = {**SIZES, "vocab_size": 40, "max_position_embeddings": 12, "eos_token_id": 1, "bos_token_id": 0}
+    vision = {**SIZES, "image_size": 8, "patch_size": 4}
+    CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)).save_pretrained(folder)
+    size = {"height": 8, "width": 8}
+    CLIPImageProcessor(size=size, crop_size=size).save_pretrained(folder)
+    vocabulary = {word: i for i, word in enumerate(("<s>", "</s>", *(f"{letter}</w>" for letter in "abcdefgh")))}
+    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=[], bos_token="<s>", eos_token="</s>", unk_token="</s>")
+    tokenizer.model_max_length = 12
+    tokenizer.save_pretrained(folder)
+    return read_checkpoint(folder)
+
+
+@pytest.fixture(scope="session")
+def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten images with captions in the folder's metadata."""
+    folder = tmp_path_factory.mktemp("pairs")
+    random = np.random.default_rng(0)
+    rows = ["file_name,caption"]
+    for i in range(10):
+        Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+        rows.append(f"{i}.png,{' '.join(random.choice(list('abcdefgh'), 1 + i % 4))}")
+    (folder / "metadata.csv").write_text("\n".join(rows))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pairs(pair_folder: Path) -> TrainingData:
+    return TrainingData(open_pairs(parse_data_spec(str(pair_folder))))

@@ -1,0 +1,154 @@
+"""Training on a stream: shuffled epochs, the same batches whoever loads them and wherever a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import datasets
+import pytest
+import torch
+from accelerate import Accelerator
+
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.data.batches import Batch
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.sources import open_data
+from hydractl.data.spec import parse_data_spec
+from hydractl.errors import DataError, OptionError
+from hydractl.training.augment import build_augmentation
+from hydractl.training.batches import Machine
+from hydractl.training.data import open_training_data
+from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.stream import Division, Preparation
+from hydractl.training.streaming import StreamedTraining
+from tests.training.conftest import RECIPE, image_samples, text_samples
+from tests.training.test_stream import AUGMENTED
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder of images that declares its classes and knows how long it is."""
+    samples = image_samples(COUNT)
+    rows = []
+    for image in samples.inputs:
+        encoded = BytesIO()
+        image.save(encoded, "PNG")
+        rows.append({"bytes": encoded.getvalue(), "path": None})
+    assert samples.labels is not None and samples.label_names is not None
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=samples.label_names)})
+    path = tmp_path_factory.mktemp("streams") / "images"
+    datasets.Dataset.from_dict({"image": rows, "label": samples.labels.tolist()}, features=features).save_to_disk(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file of texts, whose length shows at its end only."""
+    samples = text_samples(COUNT)
+    assert samples.labels is not None and samples.label_names is not None
+    words = [samples.label_names[label] for label in samples.labels]
+    path = tmp_path_factory.mktemp("streams") / "train.csv"
+    datasets.Dataset.from_dict({"text": list(samples.inputs), "label": words}).to_csv(path)
+    return str(path)
+
+
+@pytest.fixture(params=["images", "texts"])
+def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -> Callable[..., StreamedTraining]:
+    """Training batches of either, divided as asked for."""
+    kind, checkpoint = ("image", vit) if request.param == "images" else ("text", bert)
+    data = open_training_data(kind, request.getfixturevalue(request.param), None, None, streaming=True)
+    assert data.size == (COUNT if kind == "image" else None)
+    preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, "model")
+    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), 7)
+
+    def make(world_size: int = 1, passes: int = 1, rank: int = 0, workers: int = 0) -> StreamedTraining:
+        return StreamedTraining(data.train, preparation, Division(4, world_size, passes), rank, workers)  # type: ignore[arg-type]
+
+    return make
+
+
+def rows(made: list[Batch]) -> list[list[float]]:
+    """Each sample of some batches as numbers, texts without their padding."""
+    tensors = [batch.inputs.get("pixel_values", batch.inputs.get("input_ids")) for batch in made]
+    return [[n for n in row.flatten().tolist() if n != 0] for tensor in tensors for row in tensor]  # type: ignore[union-attr]
+
+
+def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> None:
+    stream = open_training_data("image", images, None, None, streaming=True).train
+
+    def see(inputs: list[object]) -> dict[str, torch.Tensor]:
+        return {"brightness": torch.tensor([float(sum(image.tobytes())) for image in inputs])}  # type: ignore[attr-defined]
+
+    preparation = Preparation(see, None, 3)  # type: ignore[arg-type]
+    made = list(StreamedTraining(stream, preparation, Division(4, 1, 1)).from_step(0, 5))  # type: ignore[arg-type]
+    seen = torch.cat([batch.inputs["brightness"] for batch in made]).tolist()
+    expected = [float(sum(image.tobytes())) for image in image_samples(COUNT).inputs]
+    assert sorted(seen[:COUNT]) == sorted(seen[COUNT:]) == sorted(expected)
+    assert len({tuple(seen[:COUNT]), tuple(seen[COUNT:]), tuple(expected)}) == 3
+    labels = torch.cat([batch.labels for batch in made]).tolist()  # type: ignore[misc]
+    known = dict(zip(expected, image_samples(COUNT).labels.tolist(), strict=True))  # type: ignore[union-attr]
+    assert labels == [known[one] for one in seen]
+
+
+def test_a_step_is_the_same_samples_whoever_loads_them(batches: Callable[..., StreamedTraining]) -> None:
+    whole = rows(list(batches().from_step(0, 6)))
+    halves = [rows(list(batches(2, 1, rank).from_step(0, 6))) for rank in (0, 1)]
+    dealt = [row for at in range(0, len(halves[0]), 2) for half in halves for row in half[at : at + 2]]
+    assert dealt == whole
+    assert rows(list(batches(passes=2, workers=2).from_step(0, 6))) == whole
+
+
+def test_starting_late_gives_what_an_uninterrupted_run_gets(batches: Callable[..., StreamedTraining]) -> None:
+    whole = rows(list(batches().from_step(0, 8)))
+    for start in (1, 4, 7):
+        assert rows(list(batches().from_step(start, 8))) == whole[4 * start :]
+
+
+def test_a_run_on_a_stream_resumes_to_the_same_bits(
+    vit: Checkpoint, images: str, folder: Path, accelerator: Accelerator
+) -> None:
+    data = open_training_data("image", images, images, None, streaming=True)
+    recipe = replace(RECIPE, steps=6, flip=True, dropout=0.2)
+    whole = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, save_every=2), accelerator).outcome
+    for state in ("state-00000006.pt",):
+        (folder / state).unlink()
+    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, resume=True), accelerator).outcome
+    assert identity(resumed.checkpoint) == identity(whole.checkpoint) != identity(vit)
+    assert whole.checkpoint.provenance["options"]["training_data"] == {"stream": "images", "samples": COUNT}
+
+
+def test_what_a_stream_cannot_do(
+    vit: Checkpoint, bert: Checkpoint, images: str, texts: str, folder: Path, accelerator: Accelerator
+) -> None:
+    with pytest.raises(OptionError, match=r"--val-split 3: a stream is not divided: .*--val-data SOURCE:train\[:3\]"):
+        open_training_data("image", images, None, 3, streaming=True)
+    data = open_training_data("text", texts, None, None, streaming=True)
+    epochs = replace(RECIPE, steps=0, epochs=2)
+    with pytest.raises(OptionError, match="2 epochs of a stream that does not say how long it is: pass --steps N"):
+        fine_tune_checkpoint(bert, data, epochs, 0, Machine(folder), accelerator)
+    with pytest.raises(DataError, match="does not declare its classes, and a stream is not searched for them"):
+        fine_tune_checkpoint(bert, data, replace(RECIPE, new_classifier="zeros"), 0, Machine(folder), accelerator)
+    renamed = replace(vit, labels=("red", "green", "blue"))
+    with pytest.raises(DataError, match="train a new classifier with --new-classifier zeros"):
+        data = open_training_data("image", images, None, None, streaming=True)
+        fine_tune_checkpoint(renamed, data, RECIPE, 0, Machine(folder), accelerator)
+
+
+def test_streamed_pairs_keep_together(
+    pair_folder: Path, clip: Checkpoint, folder: Path, accelerator: Accelerator
+) -> None:
+    data = open_training_data("pair", str(pair_folder), None, None, streaming=True)
+    images = open_data(parse_data_spec(str(pair_folder)), "image")
+    texts = open_data(parse_data_spec(str(pair_folder)), "text")
+    captions = {image.tobytes(): text for image, text in zip(images.inputs, texts.inputs, strict=True)}
+    seen = [pair for block in data.train.shuffled(3).blocks(4) for pair in block.inputs]  # type: ignore[union-attr]
+    assert len(seen) == COUNT and all(captions[image.tobytes()] == text for image, text in seen)
+    assert [text for _, text in seen] != list(texts.inputs)
+    recipe = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3)
+    trained = fine_tune_checkpoint(clip, data, recipe, 0, Machine(folder), accelerator).outcome.checkpoint
+    assert identity(trained) != identity(clip)
