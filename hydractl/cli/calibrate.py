@@ -72,6 +72,7 @@ def calibrate(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.ranks import Ranks, batch_workers
+    from hydractl.data.sources import Samples
     from hydractl.evaluation.systems import SystemSpec
     from hydractl.families.open import read_checkpoint
 
@@ -79,7 +80,7 @@ def calibrate(
     checkpoint = read_checkpoint(model)
     system = OpenSystem(SystemSpec(model, (model,)), (checkpoint,))
     reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
-    sets = SetOptions(data, [], None, [], None, 0, skip_bad, reading)
+    sets = SetOptions(data, [], None, [], None, 0, skip_bad, streaming=False, reading=reading)
     opened = open_evaluation_data(sets, modality_of([system]) or "image", quiet)
     place = choose_device(device)
     with batch_workers(place, ahead=1) as in_parallel:
@@ -88,8 +89,10 @@ def calibrate(
         )
         fitted = _fit(system, opened, running)
     options = {"batch_size": batch_size, "limit": limit, "dtype": dtype}
-    _write(checkpoint, fitted, opened.id, options, output, force)
-    _tell(fitted, output, len(opened.id), json, quiet)
+    used = opened.id
+    assert isinstance(used, Samples)  # no streaming
+    _write(checkpoint, fitted, used, options, output, force)
+    _tell(fitted, output, len(used), json, quiet)
 
 
 def _fit(system: OpenSystem, data: EvaluationData, running: Running) -> FittedTemperature:
@@ -97,8 +100,9 @@ def _fit(system: OpenSystem, data: EvaluationData, running: Running) -> FittedTe
     from hydractl.uncertainty.temperature import fit_temperature
 
     networks = system.load(data, running)
-    with console.progress("calibrate", data.size, running.quiet) as advance:
-        return fit_temperature(*collect(networks.logits(next(iter(data.sets))), advance))
+    key = next(iter(data.sets))
+    with console.progress("calibrate", networks.samples(key), running.quiet) as advance:
+        return fit_temperature(*collect(networks.logits(key), advance))
 
 
 def _write(

@@ -9,6 +9,7 @@ from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from hydractl.data.sources import Samples
+    from hydractl.data.streams import SampleStream
     from hydractl.model.hydra import Hydra
 
 
@@ -28,7 +29,7 @@ def read_classes(path: Path) -> tuple[str, ...]:
     return names
 
 
-def set_classes(model: Hydra, classes: Path | None, template: str, samples: Samples) -> None:
+def set_classes(model: Hydra, classes: Path | None, template: str, samples: Samples | SampleStream) -> None:
     """Tells a zero-shot model its classes: those of the file, or those of the ID data.
 
     Raises:

@@ -65,7 +65,7 @@ def note(message: str, quiet: bool) -> None:
 
 
 @contextmanager
-def progress(what: str, total: float, quiet: bool) -> Iterator[Callable[[float], None]]:
+def progress(what: str, total: float | None, quiet: bool) -> Iterator[Callable[[float], None]]:
     """A function to tell how much more is done, in samples or in work; draws a bar on stderr if a person watches."""
     if quiet or not sys.stderr.isatty():
         yield lambda done: None

@@ -22,6 +22,7 @@ from hydractl.cli.evaluation_options import (
     Score,
     Seeds,
     ShiftData,
+    Streaming,
     StyleName,
     Systems,
     Temperature,
@@ -80,6 +81,7 @@ def evaluate(
     label_column: LabelColumn = None,
     match_labels: MatchLabels = "name",
     skip_bad: SkipBad = False,
+    streaming: Streaming = False,
     json: JsonReport = None,
     report: ReportFolder = None,
     full: Full = False,
@@ -110,16 +112,23 @@ def evaluate(
     check_outputs(outputs)
     if resume and save_logits is None:
         raise OptionError("--resume takes up what --save-logits FOLDER has saved: pass both")
+    if streaming and (save_logits is not None or allow_leak):
+        other = "--allow-leak marks" if allow_leak else "--save-logits needs"
+        raise OptionError(f"{other} what is known of a set before it is read: leave --streaming out")
     settings = read_settings(ood_score, style, temperature, conformal, coverage)
     plan = Plan(settings, bootstrap, seed, report is not None, save_logits, resume, force)
     reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
     asked = None
     if id_data is not None:
-        asked = SetOptions(id_data, ood_data or [], calib_data, shift_data or [], corrupt, seed, skip_bad, reading)
+        asked = SetOptions(
+            id_data, ood_data or [], calib_data, shift_data or [], corrupt, seed, skip_bad, streaming, reading
+        )
     options = {"batch_size": batch_size, "limit": limit, "dtype": dtype, "corrupt": corrupt, **settings.to_json()}
     options |= {"compiled": compiled or None, "bootstrap": bootstrap or None}
     place = local_device(choose_device(device))
     with join_ranks(place) as ranks, batch_workers(place, ahead=1) as in_parallel:
+        if streaming and ranks.size > 1:
+            raise OptionError("--streaming reads its data in one process: leave torchrun out")
         silent = quiet or not ranks.leads
         precision = choose_dtype(dtype)
         running = Running(place, precision, compiled, batch_size, workers, seed, reading, ranks, in_parallel, silent)

@@ -14,6 +14,8 @@ from hydractl.errors import OptionError
 if TYPE_CHECKING:
     from hydractl.data.columns import Columns, Modality
     from hydractl.data.sources import Samples
+    from hydractl.data.spec import DataSpec
+    from hydractl.data.streams import SampleStream
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
 SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d+)=(?P<source>.+)", re.DOTALL)
@@ -30,6 +32,7 @@ class SetOptions:
     corrupt: str | None
     seed: int
     skip_bad: bool
+    streaming: bool
     reading: DataOptions
 
 
@@ -38,27 +41,36 @@ def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -
 
     Raises:
         DataError: a source cannot be read.
-        OptionError: two sets of one name, or a shifted set without severity.
+        OptionError: two sets of one name, a shifted set without severity, or corruptions of a stream.
     """
     from hydractl.data.columns import Columns
-    from hydractl.data.corrupt import corrupted
     from hydractl.data.sources import open_data
     from hydractl.data.spec import parse_data_spec
+    from hydractl.data.streams import open_stream
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
     reading = options.reading
     columns = Columns(reading.image_column, reading.text_column, reading.label_column)
 
-    def opened(text: str, columns: Columns, grouped: bool = False) -> tuple[Samples, SetKey]:
-        spec = parse_data_spec(text, grouped)
+    def read(spec: DataSpec, columns: Columns) -> Samples:
         samples = open_data(spec, modality, columns, reading.limit, options.skip_bad)
         _tell(samples, quiet)
-        return samples, SetKey("ood", samples.name, spec.group)
+        return samples
 
-    sets: dict[SetKey, Samples] = {}
+    def opened(text: str, columns: Columns, grouped: bool = False) -> tuple[Samples | SampleStream, SetKey]:
+        spec = parse_data_spec(text, grouped)
+        if not options.streaming:
+            return read(spec, columns), SetKey("ood", spec.name, spec.group)
+        stream = open_stream(spec, modality, columns, reading.limit, options.skip_bad)
+        for text in stream.notes:
+            console.note(f"note: {text}", quiet)
+        return stream, SetKey("ood", spec.name, spec.group)
+
+    sets: dict[SetKey, Samples | SampleStream] = {}
     if options.calib_data is not None:
-        samples, key = opened(options.calib_data, columns)
-        sets[replace(key, role="calibration")] = samples
+        # All of it is fitted on at once.
+        spec = parse_data_spec(options.calib_data)
+        sets[SetKey("calibration", spec.name)] = read(spec, columns)
     samples, key = opened(options.id_data, columns)
     sets[replace(key, role="id")] = samples
     # A column named for the ID data need not be there in every OOD set.
@@ -75,11 +87,23 @@ def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -
         if shifted in sets:
             raise OptionError(f"--shift-data {text}: {shifted.path} is there already")
         sets[shifted] = opened(found["source"], columns)[0]
-    if options.corrupt is not None:
-        inside = next(samples for key, samples in sets.items() if key.role == "id")
-        for kind, severity in _corruptions(options.corrupt):
-            sets[SetKey("shift", kind, severity=severity)] = corrupted(inside, kind, severity, options.seed)
-    return EvaluationData(sets, reading.match_labels)
+    data = EvaluationData(sets, reading.match_labels)
+    return data if options.corrupt is None else replace(data, sets={**sets, **_corrupted(data.id, options)})
+
+
+def _corrupted(inside: Samples | SampleStream, options: SetOptions) -> dict[SetKey, Samples]:
+    """The ID data in each corruption and severity asked for."""
+    from hydractl.data.corrupt import corrupted
+    from hydractl.data.streams import SampleStream
+    from hydractl.evaluation.sets import SetKey
+
+    assert options.corrupt is not None
+    if isinstance(inside, SampleStream):
+        raise OptionError("--corrupt changes the ID data as a whole: leave --streaming out")
+    return {
+        SetKey("shift", kind, severity=severity): corrupted(inside, kind, severity, options.seed)
+        for kind, severity in _corruptions(options.corrupt)
+    }
 
 
 def _corruptions(text: str) -> list[tuple[str, int]]:

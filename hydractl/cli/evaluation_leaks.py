@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from hydractl.evaluation.sets import EvaluationData
 
 
+def watched(system: OpenSystem, data: EvaluationData) -> EvaluationData:
+    """The data, whose streams refuse what the system was made with when they come to it."""
+    from hydractl.evaluation.leakage import watch_streams
+
+    return watch_streams(system.spec.name, [checkpoint.provenance for checkpoint in system.checkpoints], data)
+
+
 def check_leaks(
     opened: Sequence[OpenSystem], data: EvaluationData | None, allowed: bool
 ) -> dict[str, Mapping[str, Any]]:

@@ -66,6 +66,14 @@ AllowLeak = Annotated[
     bool,
     typer.Option("--allow-leak", help="Evaluate also on samples that made a model; the report says which."),
 ]
+Streaming = Annotated[
+    bool,
+    typer.Option(
+        "--streaming",
+        help="Read ID, OOD and shifted data as they come, once for each system, and keep none of them: for sets of any "
+        "size, from the hub too. --limit N then takes the first N samples, of few classes where data are sorted.",
+    ),
+]
 ResumeLogits = Annotated[
     bool, typer.Option("--resume", help="Take what --save-logits has saved before instead of computing it.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.cli import console
 from hydractl.cli.evaluation_data import SetOptions, open_evaluation_data
-from hydractl.cli.evaluation_leaks import check_leaks
+from hydractl.cli.evaluation_leaks import check_leaks, watched
 from hydractl.cli.evaluation_options import Plan
 from hydractl.cli.evaluation_systems import OpenSystem, Running, check_same_samples, modality_of, open_systems
 from hydractl.errors import OptionError
@@ -69,7 +69,7 @@ def measure_systems(opened: Opened, running: Running, plan: Plan, allow_leak: bo
     folders = _folders([system.spec.name for system in systems], plan.save_logits)
     for system, folder in zip(systems, folders, strict=True):
         about = {**system.describe(), **leaks[system.spec.name]}
-        networks = None if data is None or system.saved else system.load(data, running)
+        networks = None if data is None or system.saved else system.load(watched(system, data), running)
         predictor = system.saved or _saving(networks, folder, about, plan)
         keys = list(system.saved.files if data is None and system.saved else data.sets if data else ())
         yield _measure(system.spec.name, predictor, keys, about, plan, running.quiet)
@@ -110,7 +110,7 @@ def _measure(
     from hydractl.evaluation.run import predict_sets
 
     def watch(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
-        return console.progress(f"{name}: {key.path}", predictor.samples(key), quiet)
+        return console.progress(f"{name}: {key.path}", predictor.samples(key) or None, quiet)
 
     predictions = predict_sets(predictor, keys, plan.settings.temperature, plan.settings.conformal, watch)
     entry = {**about, **measure(predictions, predictor.cost, plan.settings).to_json()}
@@ -122,6 +122,8 @@ def _measure(
 
 def data_json(opened: Opened) -> dict[str, Any]:
     """Names, sizes and columns of the sets, by what they are for."""
+    from hydractl.data.streams import SampleStream
+
     systems, data = opened
     described: dict[SetKey, dict[str, Any]] = {}
     if data is None:
@@ -131,7 +133,9 @@ def data_json(opened: Opened) -> dict[str, Any]:
         for key, samples in data.sets.items():
             columns = samples.chosen_columns
             listed = {"columns": list(columns.inputs)} if columns else {}
-            described[key] = {"name": samples.name, "samples": len(samples), **listed}
+            size = samples.length if isinstance(samples, SampleStream) else len(samples)
+            counted = {} if size is None else {"samples": size}  # the numbers of each system count a stream's
+            described[key] = {"name": samples.name, **counted, **listed}
     single = {str(key.role): entry for key, entry in described.items() if key.role in ("id", "calibration")}
     ood = {key.name: entry for key, entry in described.items() if key.role == "ood"}
     shift = {f"{key.name}/{key.severity}": entry for key, entry in described.items() if key.role == "shift"}

@@ -163,10 +163,15 @@ def modality_of(systems: Sequence[OpenSystem]) -> Modality | None:
 def check_same_samples(system: OpenSystem, data: EvaluationData) -> None:
     """Raises DataError when saved predictions are not of the data the other systems are evaluated on."""
     from hydractl.data.labels import match_labels
+    from hydractl.data.streams import SampleStream
 
     if system.saved is None:
         return
     for key, samples in data.sets.items():
+        if isinstance(samples, SampleStream):
+            raise OptionError(
+                f"{system.saved.folder}: saved predictions are compared with all data: leave --streaming out"
+            )
         if (found := system.saved.samples(key)) != len(samples):
             raise DataError(
                 f"{system.saved.folder}: has predictions for {found} samples of {key.path}, the data has "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from hydractl.data.seen import remembered
 from hydractl.data.sources import Samples
+from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.surgery.provenance import search_data
@@ -62,11 +63,28 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
         ArtifactError: a record of samples used is damaged.
     """
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
-    found = (_leak(system, key, samples, seen, data.calibration) for key, samples in data.evaluated.items())
+    whole = {key: samples for key, samples in data.evaluated.items() if isinstance(samples, Samples)}
+    found = (_leak(system, key, samples, seen, data.calibration) for key, samples in whole.items())
     return [leak for leak in found if leak is not None]
 
 
-def refuse_leaks(leaks: Sequence[Leak]) -> None:
+def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> EvaluationData:
+    """The same data, whose streams refuse samples that the system was made with at the block that holds them."""
+    seen = [entry for provenance in provenances for entry in search_data(provenance)]
+
+    def watched(key: SetKey, stream: SampleStream) -> SampleStream:
+        def check(block: Samples) -> Samples:
+            leak = _leak(system, key, block, seen, data.calibration)
+            refuse_leaks([leak] if leak else [], or_else="read them without --streaming and pass --allow-leak")
+            return block
+
+        return stream.through(check)
+
+    sets = {key: watched(key, s) if isinstance(s, SampleStream) else s for key, s in data.sets.items()}
+    return replace(data, sets=sets)
+
+
+def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass --allow-leak, which marks the report") -> None:
     """Raises DataError when there are any, naming those of the first system."""
     if not leaks:
         return
@@ -74,8 +92,7 @@ def refuse_leaks(leaks: Sequence[Leak]) -> None:
     remedies = ["name other data"] if any(set(leak.used_as) - {CALIBRATION} for leak in own) else []
     remedies += ["calibrate on other data"] if any(CALIBRATION in leak.used_as for leak in own) else []
     raise DataError(
-        f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, "
-        "or pass --allow-leak, which marks the report"
+        f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, or {or_else}"
     )
 
 

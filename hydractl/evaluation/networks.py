@@ -15,6 +15,7 @@ from hydractl.data.labels import match_labels
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.sources import Samples
+from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost, cost
 from hydractl.evaluation.dropout import SeededDropout
@@ -88,10 +89,14 @@ class Networks:
         )
 
     def samples(self, key: SetKey) -> int:
-        return len(self.data.sets[key])
+        samples = self.data.sets[key]
+        return len(samples) if isinstance(samples, Samples) else samples.length or 0
 
     def logits(self, key: SetKey) -> Iterator[LogitBatch]:
-        """The set's logits in the order of its batches; other ranks must `serve` meanwhile."""
+        """The set's logits in the order of its batches; other ranks must `serve` meanwhile, but not of a stream."""
+        if isinstance(self.data.sets[key], SampleStream):
+            yield from self._answers(key)
+            return
         self.ranks.ask(key)
         own = self._answers(key)
         for _ in self._rounds(key):
@@ -117,8 +122,20 @@ class Networks:
         return range(0, self.samples(key), self.batch_size * self.ranks.size)
 
     def _answers(self, key: SetKey) -> Iterator[LogitBatch]:
-        """This rank's share of the batches."""
-        samples = self._labelled(self.data.sets[key]) if key.has_labels else self.data.sets[key]
+        """This rank's share of the batches, of a stream all of them."""
+
+        def answer(batch: Batch) -> LogitBatch:
+            logits = [part for model in self.models for part in self._passes(model, batch, key)]
+            return LogitBatch(torch.cat(logits), batch.labels if key.has_labels else None, batch.positions)
+
+        samples = self.data.sets[key]
+        if isinstance(samples, SampleStream):
+            stream = samples.through(self._labelled) if key.has_labels else samples
+            streamed = StreamedBatches(stream, self.preprocessor, self.batch_size, self.workers)
+            yield from self.in_parallel(answer, streamed)
+            self._tell_truncated(samples.name, streamed.truncated)
+            return
+        samples = self._labelled(samples) if key.has_labels else samples
         batches = make_batches(
             samples,
             self.preprocessor,
@@ -127,15 +144,12 @@ class Networks:
             rank=self.ranks.rank,
             world_size=self.ranks.size,
         )
-        if batches.truncated and self.on_note is not None:
-            counted = f"{batches.truncated} of {len(samples)} texts"
-            self.on_note(f"{samples.name}: {counted} are too long for the model and lost their end")
+        self._tell_truncated(samples.name, batches.truncated, f" of {len(samples)}")
+        yield from self.in_parallel(answer, batches)
 
-        def answer(batch: Batch) -> LogitBatch:
-            logits = [part for model in self.models for part in self._passes(model, batch, key)]
-            return LogitBatch(torch.cat(logits), batch.labels if key.has_labels else None, batch.positions)
-
-        return self.in_parallel(answer, batches)
+    def _tell_truncated(self, name: str, truncated: int, of: str = "") -> None:
+        if truncated and self.on_note is not None:
+            self.on_note(f"{name}: {truncated}{of} texts are too long for the model and lost their end")
 
     def _labelled(self, samples: Samples) -> Samples:
         labels = self.models[0].labels

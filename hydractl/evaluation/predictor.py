@@ -37,7 +37,7 @@ class Predictor(Protocol):
         """What it costs, None where that was not recorded."""
 
     def samples(self, key: SetKey) -> int:
-        """How many samples of the set it answers."""
+        """How many samples of the set it answers; 0 where that shows only at the end of a stream."""
 
     def logits(self, key: SetKey) -> Iterator[LogitBatch]:
         """The set's logits, each sample once, in any order.

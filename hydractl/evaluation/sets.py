@@ -8,6 +8,7 @@ from typing import Literal
 
 from hydractl.data.sources import Samples
 from hydractl.data.spec import Group
+from hydractl.data.streams import SampleStream
 
 Role = Literal["calibration", "id", "ood", "shift"]
 
@@ -40,27 +41,26 @@ class SetKey:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationData:
-    """What models are evaluated on, in order; exactly one set has the role `id`, at most one `calibration`."""
+    """What models are evaluated on, in order; exactly one set has the role `id`, at most one `calibration`.
 
-    sets: Mapping[SetKey, Samples]
+    Any but the one for calibration may be a stream, which every system reads anew.
+    """
+
+    sets: Mapping[SetKey, Samples | SampleStream]
     match: Literal["name", "index"] = "name"
 
     @property
-    def size(self) -> int:
-        """How many samples a model sees."""
-        return sum(len(samples) for samples in self.sets.values())
-
-    @property
-    def id(self) -> Samples:
+    def id(self) -> Samples | SampleStream:
         """The in-distribution set."""
         return next(samples for key, samples in self.sets.items() if key.role == "id")
 
     @property
     def calibration(self) -> Samples | None:
         """What temperature and prediction sets are fitted on."""
-        return next((samples for key, samples in self.sets.items() if key.role == "calibration"), None)
+        found = (samples for key, samples in self.sets.items() if key.role == "calibration")
+        return next((samples for samples in found if isinstance(samples, Samples)), None)
 
     @property
-    def evaluated(self) -> Mapping[SetKey, Samples]:
+    def evaluated(self) -> Mapping[SetKey, Samples | SampleStream]:
         """All sets but the one for calibration."""
         return {key: samples for key, samples in self.sets.items() if key.role != "calibration"}
