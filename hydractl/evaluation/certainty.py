@@ -14,7 +14,6 @@ from hydractl.evaluation.results import GROUPS, Settings, id_predictions
 from hydractl.evaluation.run import Predictions
 from hydractl.uncertainty.bootstrap import (
     classification_replicates,
-    paired_interval,
     percentile_interval,
     sets_replicates,
 )
@@ -74,7 +73,7 @@ def assemble(measured: Sequence[Measured]) -> dict[str, dict[str, Any]]:
         if drawn:
             # Of a mean over seeds, the draws are means over seeds too.
             values = _join(lambda *arrays: np.mean(arrays, axis=0), *drawn)
-            entry["intervals"] = _join(_interval, values)
+            entry["intervals"] = _join(_interval, values, entry)
             if first is not None:
                 entry["difference"] = _differences(first, entry, values)
             else:
@@ -104,14 +103,26 @@ def _differences(
     first: tuple[Mapping[str, Any], Replicates], entry: Mapping[str, Any], values: Replicates
 ) -> dict[str, Any]:
     def difference(theirs: Any, ours: Any, their_value: float, value: float) -> dict[str, Any]:
-        interval = paired_interval(theirs, ours)
-        return {"value": value - their_value, "interval": [interval.low, interval.high]}
+        return {"value": value - their_value, "interval": _percentiles(_centred(ours - theirs, value - their_value))}
 
     found: dict[str, Any] = _join(difference, first[1], values, first[0], entry)
     return found
 
 
-def _interval(values: Any) -> list[float]:
+def _interval(values: Any, number: float) -> list[float]:
+    # Every metric is 0 or more, and none can be above all of its draws and the number.
+    return _percentiles(np.clip(_centred(values, number), 0, max(values.max(), number)))
+
+
+def _centred(values: Any, number: float) -> Any:
+    """The draws moved so that their mean is the number.
+
+    Resampled data looks worse calibrated than the data it is drawn from: where they are, ECE's may all lie above it.
+    """
+    return values - values.mean() + number
+
+
+def _percentiles(values: Any) -> list[float]:
     interval = percentile_interval(values)
     return [interval.low, interval.high]
 

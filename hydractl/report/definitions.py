@@ -47,7 +47,10 @@ DEFINITIONS = {
     "by T": "share of the calibration data that a fitted temperature predicts another class; 0 for one member.",
     "coverage, set size": "conformal prediction sets: share that holds the label, and mean number of classes.",
     "parameters, multiply-adds": "numbers stored; multiply-adds of matrix products to classify one sample.",
-    "interval": "95 % percentile bootstrap over samples, the same draws for every system, so differences are paired.",
+    "interval": (
+        "95 % bootstrap over samples: percentiles of the draws, moved so that their mean is the number, as those of "
+        "ECE are too high; the same draws for every system, so differences are paired."
+    ),
     "±": "standard deviation over the files (seeds) of a system, N - 1 in the denominator.",
 }
 

@@ -70,7 +70,7 @@ def _head_maps(models: Mapping[str, Entry]) -> Iterator[dict[str, Any]]:
                 members = len(layers[0]) if layers else 0
                 if any(len(kept) < of for layer in layers for kept in layer):
                     yield {
-                        "title": f"{system}, {tower} tower",
+                        "title": system if len(network["heads"]) == 1 else f"{system}, {tower} tower",
                         "heads": of,
                         "layers": len(layers),
                         "members": [[set(layer[member]) for layer in layers] for member in range(members)],

@@ -70,23 +70,6 @@ def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
     return Interval(float(low), float(high))
 
 
-def paired_interval(first: FloatArray, second: FloatArray, level: float = 0.95) -> Interval:
-    """The percentile interval of second - first.
-
-    Args:
-        first: [R] replicates of one system.
-        second: [R] of another on the same data, drawn with the same sizes and seed.
-        level: share of the differences inside, in (0,1).
-
-    Raises:
-        DataError: different numbers of replicates: they are not pairs.
-        OptionError: a level outside (0,1).
-    """
-    if first.shape != second.shape:
-        raise DataError(f"{len(first)} and {len(second)} bootstrap replicates: a difference needs pairs")
-    return percentile_interval(second - first, level)
-
-
 def classification_replicates(
     table: PredictionTable, replicates: int = 1000, seed: int = 0, bins: int = 15
 ) -> dict[str, FloatArray]:

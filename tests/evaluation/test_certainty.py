@@ -58,6 +58,13 @@ def test_intervals_hold_the_number_and_differences_are_paired() -> None:
     assert 0 < found["interval"][0] < found["value"] < found["interval"][1]
 
 
+def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:
+    drawn = {"id": {"ece": np.array([0.04, 0.05, 0.06]), "accuracy": np.array([0.9, 1.0, 1.0])}}
+    entry = assemble([Measured("m", {"id": {"ece": 0.02, "accuracy": 1.0}}, drawn)])["m"]
+    assert entry["intervals"]["id"]["ece"] == pytest.approx([0.0105, 0.0295])  # about .02, not about .05
+    assert entry["intervals"]["id"]["accuracy"][1] == 1.0  # never beyond what can be
+
+
 def test_seeds_are_a_mean_and_a_deviation() -> None:
     parts = [measured("m", predictions(seed)) for seed in range(3)]
     entry = assemble(parts)["m"]
