@@ -4,7 +4,8 @@
 
 A ViT of 12 layers x 12 heads with random weights and a small width. The naive search is transformers' own forward with
 each candidate's columns of W_O zeroed in turn. Everything runs on one thread. First what a round costs at each batch
-size, medians of alternating runs; then whole searches of a few steps, with their choices.
+size, medians of alternating runs, the exact one also with the library that multiplies for transformers, which alone
+compares with the counted ratio; then whole searches of a few steps, with their choices.
 """
 
 import sys
@@ -20,6 +21,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
+from hydractl.circuit import products
 from hydractl.circuit.cost import base_cost, candidate_cost, tokens_of, tower_cost
 from hydractl.circuit.objective import measure
 from hydractl.circuit.ranking import Plan, Ranking
@@ -33,6 +35,7 @@ from hydractl.model.hydra import Hydra, from_checkpoint
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
 WIDTH, HEADS, LAYERS, CLASSES, SIZE = 384, 12, 12, 10, 64
+BATCH = 8
 ALTERNATIONS = 3
 EVERY = [Head("vision", layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
@@ -125,24 +128,28 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
             with off(reference, head):
                 reference(pixel_values=pixels)
 
-    def replayed(network: Hydra) -> Callable[[], object]:
-        return lambda: [logits.numpy() for _, logits in Replay(network, candidates).logits({"pixel_values": pixels})]
+    def replayed(network: Hydra, onednn: bool = products.ONEDNN) -> Callable[[], object]:
+        def run() -> None:
+            products.ONEDNN = onednn
+            for _, logits in Replay(network, candidates).logits({"pixel_values": pixels}):
+                logits.numpy()
 
-    runs = {"printed": printed, "exact": replayed(model), "screen": replayed(rough_network(model))}
-    for run in runs.values():
-        run()
+        return run
+
+    fast = products.ONEDNN
+    runs = {"same": replayed(model, onednn=False), "exact": replayed(model), "screen": replayed(rough_network(model))}
     times: dict[str, list[float]] = {name: [] for name in runs}
+    printed()
     for _ in range(ALTERNATIONS):
+        slow = timed(printed) * len(candidates) / len(few)
         for name, run in runs.items():
-            times[name].append(timed(run))
-    scaled = [seconds * len(candidates) / len(few) for seconds in times["printed"]]
-    exact, screen = (
-        median(slow / fast for slow, fast in zip(scaled, times[name], strict=True)) for name in ("exact", "screen")
-    )
+            times[name].append(slow / timed(run))
+    products.ONEDNN = fast
+    same, exact, screen = (median(times[name]) for name in runs)
     counted = counted_ratio(candidates[:1], candidates, model.spec.tower("vision"))
     print(
-        f"batch {len(pixels):3}: naive / exact {exact:.2f}, counted {counted:.2f}: {100 * exact / counted:.0f} %; "
-        f"naive / bfloat16 pass {screen:.2f}",
+        f"batch {len(pixels):3}: naive / exact {exact:.2f}, by the same library {same:.2f}, which is "
+        f"{100 * same / counted:.0f} % of the counted {counted:.2f}; naive / bfloat16 pass {screen:.2f}",
         flush=True,
     )
 
@@ -153,7 +160,7 @@ def searches(reference: ViTForImageClassification, model: Hydra, steps: int, sam
     with torch.inference_mode():
         labels = reference(pixel_values=pixels[:samples]).logits.argmax(-1)
     labels[::3] = (labels[::3] + 1) % CLASSES
-    places = torch.arange(samples).split(8)
+    places = torch.arange(samples).split(BATCH)
     inside = [Batch({"pixel_values": pixels[at]}, labels[at], at) for at in places]
     outside = [Batch({"pixel_values": pixels[samples + at]}, None, at) for at in places]
     data = SearchData(inside, outside, samples, samples)
@@ -182,7 +189,7 @@ def agree(chosen: dict[str, list[Head]], mode: str) -> str:
     return "agree" if chosen[mode] == chosen["naive"] else "DIFFER"
 
 
-def main(batch_sizes: str = "4,8,16", steps: str = "2", samples: str = "8") -> None:
+def main(batch_sizes: str = "4,16", steps: str = "2", samples: str = "6") -> None:
     torch.set_num_threads(1)
     reference = build()
     with tempfile.TemporaryDirectory() as folder:

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.cost import tokens_of
+from hydractl.circuit.products import FastAttention, fast_layers
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import ACTIVATION_BYTES, Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
-from hydractl.model.packed import PackedAttention
+from hydractl.model.without import copied
 from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
 
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
@@ -27,14 +28,9 @@ GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
 Group = tuple[Head, ...]
 
 
-def packed(tower: Tower) -> list[PackedAttention]:
-    """Each layer's attention laid out for speed, as it runs above a candidate's layer, where no head is told apart."""
-    return [PackedAttention(attention_of(layer), common=False) for layer in layers_of(tower)]
-
-
 def replay(
     tower: Tower,
-    attentions: Sequence[PackedAttention],
+    attentions: Sequence[FastAttention],
     kept: Sequence[Sequence[int]],
     start: Hidden,
     candidates: Sequence[Head],
@@ -42,7 +38,7 @@ def replay(
     """What a tower pools with each candidate off, `[G,B,D]` for G of them at a time; last with none off, `[1,B,D]`.
 
     Args:
-        attentions: the tower's, `packed`.
+        attentions: of its layers, as they run above a candidate's own layer, where no head is told apart.
         kept: the heads of each layer, in the order of its weights.
         candidates: heads to turn off, one at a time; each of them kept.
     """
@@ -64,7 +60,7 @@ def replay(
 
 
 def _finish(
-    tower: Tower, attentions: Sequence[PackedAttention], hidden: Hidden, start: int, place: Place | None
+    tower: Tower, attentions: Sequence[FastAttention], hidden: Hidden, start: int, place: Place | None
 ) -> Tensor:
     """What the tower pools, from layer `start` on."""
     x, mask, ids = hidden
@@ -118,9 +114,9 @@ class Replay:
         Args:
             prompts: batches of class prompts, of a zero-shot model.
         """
-        self.model, self.candidates = model, candidates
-        self.attentions: dict[str, list[PackedAttention]] = {
-            tower.name: packed(getattr(model, tower.name)) for tower in model.spec.towers
+        self.model, self.candidates = copied(model), candidates
+        self.attentions: dict[str, list[FastAttention]] = {
+            tower.name: fast_layers(getattr(self.model, tower.name)) for tower in model.spec.towers
         }
         self.classes: dict[Group, Tensor] = {}  # [G,C,P]
         parts: dict[Head | None, list[Tensor]] = {}
