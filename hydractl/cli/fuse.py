@@ -38,7 +38,6 @@ def fuse(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.families.open import read_checkpoint, write_checkpoint
-    from hydractl.surgery.dtype import with_dtype
     from hydractl.surgery.fuse import fuse as fuse_members
     from hydractl.surgery.fuse import parse_separate
     from hydractl.surgery.provenance import with_provenance
@@ -46,7 +45,7 @@ def fuse(
     parts = parse_separate(part.strip() for part in separate.split(",") if part.strip())
     refuse_existing(output, force)
     members = [read_checkpoint(model) for model in models]
-    fused = with_dtype(fuse_members(members, parts), choose_dtype(dtype))
+    fused = fuse_members(members, parts, choose_dtype(dtype))
     fused = with_provenance(fused, "fuse", members, {"separate": sorted(parts), "dtype": dtype})
     write_checkpoint(fused, output, force)
     if json:

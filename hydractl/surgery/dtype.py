@@ -27,9 +27,20 @@ def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
     return replace(checkpoint, tensors=tensors)
 
 
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor in `dtype`, each number rounded once, to the nearest."""
+    if tensor.dtype != torch.float64 or dtype.itemsize > 2:
+        return tensor.to(dtype)
+    # torch goes from float64 to two bytes by way of float32, which would round twice. Cut off there instead, with the
+    # last bit set where something was cut, the number falls on the same side of every middle as the whole one.
+    single = tensor.float()
+    bits = single.view(torch.int32) - (single.double().abs() > tensor.abs()).int()
+    return (bits | (single.double() != tensor).int()).view(torch.float32).to(dtype)
+
+
 def _converted(where: str, name: str, tensor: LazyTensor, dtype: torch.dtype) -> LazyTensor:
     def load() -> Tensor:
-        converted = tensor.load().to(dtype)
+        converted = rounded(tensor.load(), dtype)
         if not torch.isfinite(converted).all():
             raise CheckpointError(f"{where}: {name} holds numbers too large for {dtype}: choose bfloat16 or float32")
         return converted

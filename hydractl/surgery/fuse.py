@@ -13,13 +13,16 @@ from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
+from hydractl.surgery.dtype import rounded, with_dtype
 from hydractl.surgery.members import split_members
 
 #: Averaged over members unless kept separate; attention and what stands behind the last layer never is.
 MERGED = frozenset({"mlp", "norm", "embeddings"})
 
 
-def fuse(checkpoints: Sequence[Checkpoint], separate: Iterable[str] = ()) -> Checkpoint:
+def fuse(
+    checkpoints: Sequence[Checkpoint], separate: Iterable[str] = (), dtype: torch.dtype | None = None
+) -> Checkpoint:
     """One checkpoint of all members, in the order given; a fused checkpoint joins with all of its members.
 
     What is bit-identical in all members is stored once and passes through unchanged. What differs is averaged in
@@ -29,6 +32,7 @@ def fuse(checkpoints: Sequence[Checkpoint], separate: Iterable[str] = ()) -> Che
     Args:
         checkpoints: of one or more members each, at least two members together.
         separate: groups to keep per member, of `GROUPS` or "all", of one tower where written `text.mlp`.
+        dtype: of the result; the members' own where left out.
 
     Raises:
         CheckpointError: members differ in family, sizes, labels, preprocessing or dtype; the first difference is named.
@@ -50,12 +54,13 @@ def fuse(checkpoints: Sequence[Checkpoint], separate: Iterable[str] = ()) -> Che
     tensors: dict[str, LazyTensor] = {}
     shared: set[str] = set()
     for names in _units(first.spec):
-        fused, is_shared = _fuse_unit(members, names, kept_separate)
+        fused, is_shared = _fuse_unit(members, names, kept_separate, dtype)
         tensors |= fused
         shared |= set(names) if is_shared else set()
     # A temperature was fitted to a member alone; the mean of members is calibrated differently.
     temperature = first.temperature if len(members) == first.members else None
-    return replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
+    whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
+    return with_dtype(whole, dtype)
 
 
 def parse_separate(names: Iterable[str]) -> frozenset[str]:
@@ -110,13 +115,13 @@ def _units(spec: ModelSpec) -> Iterable[list[str]]:
 
 
 def _fuse_unit(
-    members: Sequence[Checkpoint], names: Sequence[str], separate: frozenset[str]
+    members: Sequence[Checkpoint], names: Sequence[str], separate: frozenset[str], dtype: torch.dtype | None
 ) -> tuple[dict[str, LazyTensor], bool]:
     slot = slots(members[0].spec)[names[0]]
     if _identical(members, names, slot):
         return {name: members[0].tensors[name] for name in names}, True
     if slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}:
-        return {name: _mean([member.tensors[name] for member in members]) for name in names}, True
+        return {name: _mean([member.tensors[name] for member in members], dtype) for name in names}, True
     table = slots(members[0].spec)
     return {name: _packed([member.tensors[name] for member in members], table[name]) for name in names}, False
 
@@ -142,14 +147,16 @@ def _bytes(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
-def _mean(tensors: Sequence[LazyTensor]) -> LazyTensor:
+def _mean(tensors: Sequence[LazyTensor], dtype: torch.dtype | None) -> LazyTensor:
+    result = dtype or tensors[0].dtype
+
     def load() -> Tensor:
         total = tensors[0].load().double()
         for tensor in tensors[1:]:
             total += tensor.load()
-        return (total / len(tensors)).to(tensors[0].dtype)
+        return rounded(total / len(tensors), result)
 
-    return replace(tensors[0], load=load)
+    return LazyTensor(tensors[0].shape, result, load)
 
 
 def _packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:

@@ -113,6 +113,33 @@ def test_means_are_taken_in_float64_and_rounded_once(tmp_path: Path) -> None:
     assert torch.equal(fuse(members).tensors[name].load(), torch.full((24,), (2.0**24 + 2) / 3))
 
 
+@pytest.mark.parametrize(
+    ("held", "dtype", "values", "mean"),
+    [
+        # bfloat16 has eight bits: it would round 257/256 to 1 before float32 could hold it.
+        (torch.bfloat16, torch.float32, [1.0, 1.0 + 2.0**-7], 1.0 + 2.0**-8),
+        # 1 + 2^-8 + 2^-25 lies above the middle of two bfloat16; float32 would round it onto the middle, then down.
+        (
+            torch.float32,
+            torch.bfloat16,
+            [1.0 + 2.0**-8, 1.0 + 2.0**-8 + 2.0**-23, 1.0 + 2.0**-8, 1.0 + 2.0**-8],
+            1.0 + 2.0**-7,
+        ),
+    ],
+)
+def test_means_of_another_dtype_are_rounded_once_too(
+    held: torch.dtype, dtype: torch.dtype, values: list[float], mean: float, tmp_path: Path
+) -> None:
+    dense = read_checkpoint(build_reference("vit", dtype=held).save(tmp_path))
+    name = "vision.layers.0.mlp.fc1.bias"
+    lazy = [LazyTensor((24,), held, lambda v=v: torch.full((24,), v, dtype=held)) for v in values]
+    members = [replace(dense, tensors={**dense.tensors, name: tensor}) for tensor in lazy]
+    fused = fuse(members, dtype=dtype)
+    assert {tensor.dtype for tensor in fused.tensors.values()} == {dtype}
+    assert fused.tensors[name].load().tolist() == [mean] * 24
+    assert fused.tensors["classifier.weight"].load().equal(dense.tensors["classifier.weight"].load().to(dtype))
+
+
 def test_separate_mlp_of_one_tower(tmp_path: Path) -> None:
     checkpoints, references = different_models("clip", tmp_path, count=2)
     fused = through_a_file(fuse(checkpoints, ["text.mlp"]), tmp_path / "hydra")
