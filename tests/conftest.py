@@ -54,11 +54,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
+#: Sizes of every variant below; tests of other sizes put theirs in for a while.
 CLASSES = 5
-BATCH = 3
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24}
+BATCH = 3
 BERT = {"vocab_size": 60, "num_labels": CLASSES, "max_position_embeddings": 32, **SIZES}
-TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad_token_id": 0, **SIZES}
+TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad_token_id": 0}
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,8 @@ def _roberta(
 
 
 def _distilbert(**changes: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
-    sizes = {"dim": 16, "n_layers": 3, "n_heads": 4, "hidden_dim": 24, "max_position_embeddings": 32, "vocab_size": 60}
-    config = DistilBertConfig(num_labels=CLASSES, **sizes, **changes)
+    sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), SIZES.values(), strict=True))
+    config = DistilBertConfig(num_labels=CLASSES, max_position_embeddings=32, vocab_size=60, **sizes, **changes)
     return DistilBertForSequenceClassification(config), _bert(types=False)[1]
 
 
@@ -139,15 +140,17 @@ def _bert(
         inputs["attention_mask"] = mask
     if types:
         inputs["token_type_ids"] = torch.randint(0, 2, (BATCH, 9))
-    return model(config(**{**BERT, **changes})), inputs
+    return model(config(**{**BERT, **SIZES, "num_labels": CLASSES, **changes})), inputs
 
 
 def _clip(eos: int = 59, padded: bool = True, **text: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
     vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
-    config = CLIPConfig(text_config={**TEXT, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8)
-    prompts = torch.randint(2, 58, (CLASSES, 8))
-    ends = [7, 3, 5, 7, 4]
-    mask = torch.ones(CLASSES, 8, dtype=torch.long)
+    config = CLIPConfig(
+        text_config={**TEXT, **SIZES, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8
+    )
+    ends = [7, 3, 5, 7, 4][:CLASSES]
+    prompts = torch.randint(2, 58, (len(ends), 8))
+    mask = torch.ones(len(ends), 8, dtype=torch.long)
     for row, end in enumerate(ends):
         prompts[row, end] = 59
         prompts[row, end + 1 :] = 0
@@ -157,19 +160,22 @@ def _clip(eos: int = 59, padded: bool = True, **text: Any) -> tuple[PreTrainedMo
 
 
 def _timm(name: str = "vit_tiny_patch16_224", **changes: Any) -> tuple[VisionTransformer, dict[str, Tensor]]:
-    sizes = {"img_size": 12, "patch_size": 4, "embed_dim": 16, "depth": 3, "num_heads": 4, "mlp_ratio": 1.5}
-    model = timm.create_model(name, num_classes=CLASSES, **{**sizes, **changes})
+    width, depth, heads, hidden = SIZES.values()
+    sizes = {"embed_dim": width, "depth": depth, "num_heads": heads, "mlp_ratio": hidden / width}
+    sizes |= {"img_size": 12, "patch_size": 4, "num_classes": CLASSES}
+    model = timm.create_model(name, **{**sizes, **changes})
     return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
 
 
 def _open_clip(
     vision: dict[str, Any] | None = None, text: dict[str, Any] | None = None, **changes: Any
 ) -> tuple[nn.Module, dict[str, Tensor]]:
-    sizes = {"layers": 3, "mlp_ratio": 1.5}
+    width, layers, heads, hidden = SIZES.values()
+    sizes = {"layers": layers, "mlp_ratio": hidden / width}
     config = {
         "embed_dim": 8,
         "vision_cfg": {**sizes, "width": 24, "head_width": 8, "image_size": 12, "patch_size": 4, **(vision or {})},
-        "text_cfg": {**sizes, "width": 16, "heads": 4, "context_length": 8, "vocab_size": 60, **(text or {})},
+        "text_cfg": {**sizes, "width": width, "heads": heads, "context_length": 8, "vocab_size": 60, **(text or {})},
         **changes,
     }
     model = (CustomTextCLIP if config.get("custom_text") else OpenClip)(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -71,6 +73,46 @@ MODELS = {
         st.booleans(),
     ),
 }
+
+
+DRAWN = st.fixed_dictionaries(
+    {
+        "layers": st.integers(1, 3),
+        "heads": st.integers(1, 4),
+        "head_width": st.sampled_from([4, 6, 8]),
+        "hidden": st.sampled_from([4, 12, 20]),
+        "classes": st.integers(2, 5),
+    }
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", conftest.VARIANTS)
+@settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(sizes=DRAWN, data=st.data())
+def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int], data: st.DataObject) -> None:
+    drawn = {
+        "hidden_size": sizes["heads"] * sizes["head_width"],
+        "num_hidden_layers": sizes["layers"],
+        "num_attention_heads": sizes["heads"],
+        "intermediate_size": sizes["hidden"],
+    }
+    classes = mock.patch.object(conftest, "CLASSES", sizes["classes"])
+    with classes, mock.patch.dict(conftest.SIZES, drawn), tempfile.TemporaryDirectory() as folder:
+        references = [conftest.build_reference(name, seed) for seed in range(2)]
+        references[1] = dataclasses.replace(references[1], inputs=references[0].inputs)
+        members, expected = [], []
+        for seed, reference in enumerate(references):
+            dense = read_checkpoint(reference.save(Path(folder) / str(seed)))
+            assert_close(answers(dense, reference)[0], reference.logits(), rtol=0, atol=1e-10)
+            heads = member_heads(dense.heads, 0)
+            drop = data.draw(st.sets(st.sampled_from(heads)), label="dropped")
+            members.append(drop_heads(dense, drop))
+            zero_heads(reference, sorted(drop), {tower.name: tower.head_width for tower in dense.spec.towers})
+            expected.append(reference.logits())
+            assert_close(answers(members[-1], reference)[0], expected[-1], rtol=0, atol=1e-10)
+        ensemble = answers(fuse(members, ["all"]), references[0])
+        assert_close(ensemble, torch.stack(expected), rtol=0, atol=1e-10)
 
 
 @pytest.mark.slow
