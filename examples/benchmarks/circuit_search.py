@@ -154,11 +154,11 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
     )
 
 
+@torch.inference_mode()
 def searches(reference: ViTForImageClassification, model: Hydra, steps: int, samples: int) -> None:
     """Whole searches on `samples` ID images and as many OOD ones."""
     pixels = torch.randn(2 * samples, 3, SIZE, SIZE)
-    with torch.inference_mode():
-        labels = reference(pixel_values=pixels[:samples]).logits.argmax(-1)
+    labels = reference(pixel_values=pixels[:samples]).logits.argmax(-1)
     labels[::3] = (labels[::3] + 1) % CLASSES
     places = torch.arange(samples).split(BATCH)
     inside = [Batch({"pixel_values": pixels[at]}, labels[at], at) for at in places]
