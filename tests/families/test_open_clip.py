@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from open_clip.tokenizer import SimpleTokenizer
 from open_clip.transform import image_transform
 from PIL import Image
+from torch.testing import assert_close
+from transformers import CLIPTokenizer
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.preprocessing import read_preprocessing
@@ -18,6 +21,8 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import CheckpointError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.families.open_clip import preprocessing
+from hydractl.inference import load
+from tests import conftest
 from tests.conftest import build_reference
 
 
@@ -84,3 +89,21 @@ def test_preprocessing_travels_with_the_file(tmp_path: Path) -> None:
     assert read_preprocessing(folder) == {}
     write_checkpoint(read_checkpoint(folder), tmp_path / "ours")
     assert "pretrained_cfg" in read_checkpoint(tmp_path / "ours").preprocessing["preprocessor_config.json"]
+
+
+def test_class_prompts_are_read_as_open_clip_reads_them(tmp_path: Path) -> None:
+    theirs = SimpleTokenizer(context_length=8)
+    reference = conftest.randomised("open-clip", *conftest._open_clip(text={"vocab_size": 49408}))
+    folder = reference.save(tmp_path / "model")
+    names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    words = {names.get(word, word): place for word, place in theirs.encoder.items()}
+    # As the hub's repositories of OpenCLIP models carry it: the same words, padded with the end instead of with 0.
+    CLIPTokenizer(vocab=words, merges=list(theirs.bpe_ranks), model_max_length=8).save_pretrained(folder)
+    labels = ["Owl", "cat's  eye", "café", "a very long name that is cut off at the end"]
+    model = load(folder)
+    model.set_classes(labels, "A photo of a {label}.")
+    tokens = theirs([f"A photo of a {label}." for label in labels])
+    with torch.no_grad():
+        expected = reference.model.get_logits(reference.inputs["pixel_values"], tokens)[0]
+    logits = model(pixel_values=reference.inputs["pixel_values"]).member_logits[0]
+    assert_close(logits, expected, rtol=0, atol=1e-10)
