@@ -21,6 +21,7 @@ from hydractl.data.spec import parse_data_spec
 from hydractl.data.streams import SampleStream, StreamedBatches, open_stream
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture
+from tests.data.test_tables import Hub
 from tests.data.tokenizers_and_processors import bert_tokenizer, image_spec, text_spec, vit_files
 
 TEXTS = ["good", "a very good film", "NA", "very " * 30, "film", "not bad", "so so"]
@@ -92,6 +93,16 @@ def test_length_and_class_names_where_the_source_says_them(tmp_path: Path) -> No
     images = streamed(f"{written(tmp_path, 'images')}:[:50%]", "image")
     assert (images.length, images.label_names) == (4, ("cat", "dog"))
     assert sum(map(len, images.blocks(3))) == 4
+
+
+def test_a_hub_id_whose_size_the_hub_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts().to_parquet(tmp_path / "a.parquet")
+    builder = Hub({"validation": [str(tmp_path / "a.parquet")]})
+    builder.info = datasets.DatasetInfo(splits=[{"name": "validation", "num_examples": 7}])
+    monkeypatch.setattr("hydractl.data.tables._check_reachable", lambda source: None)
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda source, name: builder)
+    stream = streamed("owner/name:default:validation[:50%]")
+    assert (stream.length, words(stream)) == (4, TEXTS[:4])
 
 
 def test_slices_and_sums_of_splits(tmp_path: Path) -> None:
