@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from hydractl.errors import HydractlError
 
@@ -151,11 +152,15 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(local_device(device))
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=PATIENCE)
+    store, rank, size = next(rendezvous("env://"))
+    dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
     try:
-        yield Ranks(dist.get_rank(), size, "cuda" if gpu else "cpu")
-        # Ranks leave together: gloo aborts one whose peer closes the connection while its threads still read.
+        yield Ranks(rank, size, "cuda" if gpu else "cpu")
+        # Ranks leave together: gloo aborts one whose peer closes the connection while its threads still read. Past the
+        # barrier a peer may still be reading of it; what they tell the launcher's store needs no connection of theirs.
         dist.barrier()
+        store.set(f"left/{rank}", "yes")
+        store.wait([f"left/{number}" for number in range(size)], PATIENCE)
     finally:
         dist.destroy_process_group()
 

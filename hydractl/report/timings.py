@@ -21,7 +21,7 @@ COLUMNS = (
     "performed G",
     "time ratio",
     "counted",
-    "time/counted",
+    "time / counted",
 )
 
 
@@ -32,7 +32,8 @@ def print_timings(rows: Sequence[Row], console: Console) -> None:
     """
     table = Table(title=f"{rows[0].dtype}, batch {rows[0].batch_size}", title_justify="left", box=box.SIMPLE_HEAD)
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "model" else "right", no_wrap=True)
+        # A heading may take several lines; a number cut short would be no result.
+        table.add_column(column, justify="left" if column == "model" else "right", overflow="fold")
     for row in rows:
         table.add_row(row.name, *_cells(row))
     console.print(table)
