@@ -36,7 +36,7 @@ class Linear(nn.Module):
 
 
 def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each member's rows times its own weights: `[G,N,in]` by `[G,out,in]` to `[G,N,out]`, in one product.
+    """Each member's rows times its own weights: `[G,N,in]` by `[G,out,in]` to `[G,N,out]`.
 
     Either G may be 1 and meets every member of the other; bias is `[out]`, `[G,out]` or None.
     """

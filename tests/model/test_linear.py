@@ -18,6 +18,7 @@ def test_float32_in_inference_equals_each_members_product(members: tuple[int, in
     expected = (
         x.double() @ weight.double().mT + (bias.double()[:, None] if per_member_bias else bias.double())
     ).float()
-    with torch.inference_mode():
-        assert_close(grouped(x, weight, bias), expected, rtol=0, atol=1e-5)
-    assert_close(grouped(x.requires_grad_(), weight, bias), expected, rtol=0, atol=1e-5)
+    trained = weight.clone().requires_grad_()
+    for context in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with context():
+            assert_close(grouped(x, trained, bias), expected, rtol=0, atol=1e-5)
