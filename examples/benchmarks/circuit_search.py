@@ -22,7 +22,6 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.circuit import products
 from hydractl.circuit.cost import base_cost, candidate_cost, tokens_of, tower_cost
 from hydractl.circuit.objective import measure
 from hydractl.circuit.ranking import Plan, Ranking
@@ -32,6 +31,7 @@ from hydractl.circuit.screen import rough_network
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
+from hydractl.model import product
 from hydractl.model.hydra import Hydra, from_checkpoint
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
@@ -129,15 +129,15 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
             with off(reference, head):
                 reference(pixel_values=pixels)
 
-    def replayed(network: Hydra, onednn: bool = products.ONEDNN) -> Callable[[], object]:
+    def replayed(network: Hydra, onednn: bool = product.ONEDNN) -> Callable[[], object]:
         def run() -> None:
-            products.ONEDNN = onednn
+            product.ONEDNN = onednn
             for _, logits in Replay(network, candidates).logits({"pixel_values": pixels}):
                 logits.numpy()
 
         return run
 
-    fast = products.ONEDNN
+    fast = product.ONEDNN
     runs = {"same": replayed(model, onednn=False), "exact": replayed(model), "screen": replayed(rough_network(model))}
     times: dict[str, list[float]] = {name: [] for name in runs}
     printed()
@@ -145,7 +145,7 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
         slow = timed(printed) * len(candidates) / len(few)
         for name, run in runs.items():
             times[name].append(slow / timed(run))
-    products.ONEDNN = fast
+    product.ONEDNN = fast
     same, exact, screen = (median(times[name]) for name in runs)
     counted = counted_ratio(candidates[:1], candidates, model.spec.tower("vision"))
     print(

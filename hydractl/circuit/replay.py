@@ -13,12 +13,11 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.cost import tokens_of
-from hydractl.circuit.products import FastAttention, fast_layers
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import ACTIVATION_BYTES, Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
-from hydractl.model.without import copied
+from hydractl.model.packed import PackedAttention
 from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
 
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
@@ -30,7 +29,7 @@ Group = tuple[Head, ...]
 
 def replay(
     tower: Tower,
-    attentions: Sequence[FastAttention],
+    attentions: Sequence[PackedAttention],
     kept: Sequence[Sequence[int]],
     start: Hidden,
     candidates: Sequence[Head],
@@ -60,7 +59,7 @@ def replay(
 
 
 def _finish(
-    tower: Tower, attentions: Sequence[FastAttention], hidden: Hidden, start: int, place: Place | None
+    tower: Tower, attentions: Sequence[PackedAttention], hidden: Hidden, start: int, place: Place | None
 ) -> Tensor:
     """What the tower pools, from layer `start` on."""
     x, mask, ids = hidden
@@ -102,6 +101,11 @@ def without_heads(attention: FusedAttention, attended: Tensor, z: Tensor, rows: 
     return less
 
 
+def _packed(tower: Tower) -> list[PackedAttention]:
+    """The attentions of a tower laid out for speed, apart from it: where a candidate drops, heads are told apart."""
+    return [PackedAttention(attention_of(layer), common=False) for layer in layers_of(tower)]
+
+
 class Replay:
     """Logits of a single-member network with each candidate off, and with none off.
 
@@ -114,9 +118,9 @@ class Replay:
         Args:
             prompts: batches of class prompts, of a zero-shot model.
         """
-        self.model, self.candidates = copied(model), candidates
-        self.attentions: dict[str, list[FastAttention]] = {
-            tower.name: fast_layers(getattr(self.model, tower.name)) for tower in model.spec.towers
+        self.model, self.candidates = model, candidates
+        self.attentions: dict[str, list[PackedAttention]] = {
+            tower.name: _packed(getattr(model, tower.name)) for tower in model.spec.towers
         }
         self.classes: dict[Group, Tensor] = {}  # [G,C,P]
         parts: dict[Head | None, list[Tensor]] = {}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.model.linear import Linear, grouped
+from hydractl.model.linear import Linear
+from hydractl.model.product import grouped, product
 
 Heads = tuple[tuple[int, ...], ...]
 
@@ -54,15 +55,16 @@ class FusedAttention(nn.Module):
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
-        return project_output(self.o, self.rows, z)
+        assert self.o.bias is not None
+        return project_output(output_weights(self.o.weight, self.rows), self.o.bias, z)
 
     def _project(self, linear: Linear, x: Tensor) -> Tensor:
         if len(self.rows) == 1 or x.shape[0] == 1:
             # One product serves all: either one set of heads for every member, or one input for all heads.
-            return F.linear(x, linear.weight, linear.bias)
+            return product(x, linear.weight, linear.bias)
         weights = linear.weight.split(self.rows)
         biases = linear.bias.split(self.rows) if linear.bias is not None else [None] * len(weights)
-        return torch.cat([F.linear(*part) for part in zip(x, weights, biases, strict=True)], -1)[None]
+        return torch.cat([product(*part) for part in zip(x, weights, biases, strict=True)], -1)[None]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
@@ -86,20 +88,31 @@ def _allowed(mask: Tensor, causal: bool, copies: int) -> Tensor:
     return allowed.repeat(copies, 1, 1, 1) if copies > 1 else allowed
 
 
-def project_output(o: Linear, rows: tuple[int, ...], z: Tensor) -> Tensor:
-    """`[G,B,T,D]` of what heads see: `[S,B,T,R]`, each member's `rows` side by side (S is 1) or apart (S is M)."""
-    bias, members, shape = o.bias, len(rows), z.shape[1:3]
-    assert bias is not None
-    if not sum(rows):
-        # The output bias belongs to the layer, not to a head: it stays when every head of a member is gone.
+def project_output(weights: Sequence[Tensor] | Tensor, bias: Tensor, z: Tensor) -> Tensor:
+    """`[G,B,T,D]` of what heads see: `[S,B,T,R]`, members' heads side by side (S is 1) or apart (S is M).
+
+    Args:
+        weights: each member's `[D,R]`, as one tensor `[M,D,R]` where members are even.
+        bias: `[M,D]`. It belongs to the layer, not to a head: it stays when every head of a member is gone.
+    """
+    members, shape = len(weights), z.shape[1:3]
+    if not z.shape[-1]:
         return bias[:, None, None].expand(-1, *shape, -1)
     if members == 1:
-        return F.linear(z, o.weight, bias[0])
-    if len(set(rows)) == 1:
-        weight = o.weight.unflatten(1, (members, -1)).movedim(1, 0)  # [M,D,R]
+        return product(z, weights[0], bias[0])
+    if isinstance(weights, Tensor):
         own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,R]
-        y: Tensor = grouped(own.flatten(1, 2), weight, bias).unflatten(1, shape)
+        y: Tensor = grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
         return y
-    parts = zip(bias, z[0].flatten(0, 1).split(rows, -1), o.weight.split(rows, 1), strict=True)
-    uneven: Tensor = torch.stack([torch.addmm(b, own, weight.t()) for b, own, weight in parts]).unflatten(1, shape)
+    rows = z[0].flatten(0, 1).split([weight.shape[1] for weight in weights], -1)
+    uneven: Tensor = torch.stack(list(map(product, rows, weights, bias))).unflatten(1, shape)
+    return uneven
+
+
+def output_weights(weight: Tensor, rows: tuple[int, ...]) -> Sequence[Tensor] | Tensor:
+    """Views of the output weight `[D, sum_m R_m]` by member, as `project_output` takes them."""
+    if len(set(rows)) == 1:
+        even: Tensor = weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
+        return even
+    uneven: Sequence[Tensor] = weight.split(rows, 1)
     return uneven

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydractl.model.product import grouped, product
+
 
 def empty(shape: tuple[int, ...]) -> nn.Parameter:
     """A parameter without numbers yet: a checkpoint's tensors are assigned to it."""
@@ -29,36 +31,10 @@ class Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[G, ..., in]` to `[G, ..., out]`; G becomes M where the weights are per member."""
         if self.weight.ndim == 2 and (self.bias is None or self.bias.ndim == 1):
-            return F.linear(x, self.weight, self.bias)
+            return product(x, self.weight, self.bias)
         weight = self.weight if self.weight.ndim == 3 else self.weight[None]
         y: Tensor = grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
         return y
-
-
-def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each member's rows times its own weights: `[G,N,in]` by `[G,out,in]` to `[G,N,out]`.
-
-    Either G may be 1 and meets every member of the other; bias is `[out]`, `[G,out]` or None.
-    """
-    members = max(len(x), len(weight), len(bias) if bias is not None and bias.ndim == 2 else 1)
-    x, weight = x.expand(members, -1, -1), weight.expand(members, -1, -1)
-    if bias is None:
-        return torch.bmm(x, weight.mT)
-    bias = bias.expand(members, -1)
-    if _better_one_by_one(x):
-        y = x.new_empty(members, x.shape[1], weight.shape[1])
-        for place, own, rows, w in zip(y, bias, x, weight, strict=True):
-            torch.addmm(own, rows, w.t(), out=place)
-        return y
-    return torch.baddbmm(bias[:, None], x, weight.mT)
-
-
-def _better_one_by_one(x: Tensor) -> bool:
-    # Measured at 197, 788 and 3152 rows, 512 and 768 wide, for three members of 768 and 3072 outputs on two cores:
-    # in float32 a loop that writes each member's product into its place takes .76 to .79 of a batched product's time;
-    # in bfloat16 the batched one is as fast or faster. Writing into place has no gradient and breaks a graph.
-    plain = x.device.type == "cpu" and x.dtype == torch.float32
-    return plain and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 class LayerNorm(nn.Module):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.errors import OptionError
-from hydractl.model.attention import FusedAttention, attend, project_output
-from hydractl.model.linear import grouped
+from hydractl.model.attention import FusedAttention, attend, output_weights, project_output
+from hydractl.model.product import grouped, product
 
 
 class PackedAttention(nn.Module):
     """`FusedAttention` for inference: q, k and v in one product, one attention call over all members' heads.
 
     Rows of `qkv` are the heads' q, k and v in turn, `[S,3,K,D]`, members one after the other: any run of heads,
-    of one member, of all, of an uneven few, is one slice, and no activation is ever rearranged. Takes the place of the
-    module it packs; the state dict still carries the file's names and shapes.
+    of one member, of all, of an uneven few, is one slice, and no activation is ever rearranged. `out` holds each
+    member's output weight `[D,R]` in one piece. Takes the place of the module it packs; the state dict still carries
+    the file's names and shapes.
     """
 
     qkv_bias: Tensor | None
@@ -41,8 +42,11 @@ class PackedAttention(nn.Module):
             biases = [part.bias for part in (attention.q, attention.k, attention.v)]
             stacked = [_by_head(bias, self.head_width) for bias in biases if bias is not None]
             packed = torch.stack(stacked, 1)[distinct].flatten() if stacked else None
+            by_member = output_weights(attention.o.weight, self.rows)
+            self.out = nn.Parameter(torch.cat([weight.flatten() for weight in by_member]), requires_grad=False)
         self.register_parameter("qkv_bias", None if packed is None else nn.Parameter(packed, requires_grad=False))
-        self.o = attention.o
+        assert attention.o.bias is not None
+        self.out_bias = nn.Parameter(attention.o.bias.detach(), requires_grad=False)
         shared = len(distinct) < len(first)
         places = torch.tensor([distinct.index(i) for i in first], device=self.qkv.device) if shared else None
         self.register_buffer("order", places, persistent=False)
@@ -50,19 +54,26 @@ class PackedAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
         if not sum(self.rows):
-            return project_output(self.o, self.rows, x[..., :0])
+            return project_output(self._output_weights(), self.out_bias, x[..., :0])
         qkv = self._project(x)  # [S,B,T,R] with S of 1 for members side by side
         q, k, v = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width)).unbind(-2)
         z = attend(q, k, v, mask, self.causal)  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
-        return project_output(self.o, self.rows, z.flatten(2).unflatten(0, (-1, x.shape[1])))
+        return project_output(self._output_weights(), self.out_bias, z.flatten(2).unflatten(0, (-1, x.shape[1])))
+
+    def _output_weights(self) -> Sequence[Tensor] | Tensor:
+        members, width = self.out_bias.shape
+        if len(set(self.rows)) == 1:
+            return self.out.view(members, width, self.rows[0])
+        parts = self.out.split([width * rows for rows in self.rows])
+        return [part.view(width, rows) for part, rows in zip(parts, self.rows, strict=True)]
 
     def _project(self, x: Tensor) -> Tensor:
         members = len(self.rows)
         if members == 1 or self.common:
-            return F.linear(x, self.qkv, self.qkv_bias)
+            return product(x, self.qkv, self.qkv_bias)
         if len(set(self.rows)) == 1:
             bias = self.qkv_bias.unflatten(0, (members, -1)) if self.qkv_bias is not None else None
             y: Tensor = grouped(x.flatten(1, 2), self.qkv.unflatten(0, (members, -1)), bias).unflatten(1, x.shape[1:3])
@@ -71,7 +82,7 @@ class PackedAttention(nn.Module):
         rows = [3 * count for count in self.rows]
         biases = self.qkv_bias.split(rows) if self.qkv_bias is not None else [None] * members
         parts = zip(x, self.qkv.split(rows), biases, strict=True)
-        return torch.cat([F.linear(*part) for part in parts], -1)[None]
+        return torch.cat([product(*part) for part in parts], -1)[None]
 
     def train(self, mode: bool = True) -> Self:
         """Refuses training: gradients of packed weights would miss the heads that members share.
@@ -93,6 +104,8 @@ class PackedAttention(nn.Module):
             bias = self.qkv_bias.detach().unflatten(0, (-1, 3, self.head_width))[order]
             for i, part in enumerate("qkv"):
                 destination[f"{prefix}{part}.bias"] = bias[:, i].flatten()
+        destination[f"{prefix}o.weight"] = torch.cat(list(self._output_weights()), 1).detach()
+        destination[f"{prefix}o.bias"] = self.out_bias.detach()
 
 
 def _by_head(rows: Tensor, head_width: int) -> Tensor:

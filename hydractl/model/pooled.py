@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydractl.model.attention import FusedAttention
-from hydractl.model.linear import Linear, grouped
+from hydractl.model.linear import Linear
+from hydractl.model.product import grouped
 
 
 def pooled_mix(attention: FusedAttention, x: Tensor, token: Tensor, allowed: Tensor | None) -> Tensor:

@@ -15,8 +15,10 @@ from hydractl.circuit import replay as replay_module
 from hydractl.circuit.cost import base_cost, candidate_cost
 from hydractl.circuit.replay import Replay
 from hydractl.families.open import read_checkpoint
+from hydractl.model import product
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.without import without_heads
+from tests.circuit.conftest import build_case
 from tests.conftest import Reference, build_reference
 from tests.surgery.test_prune import zero_heads
 
@@ -89,3 +91,26 @@ def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
         expected = patches + base_cost(tower, counts, tokens) + classify
         expected += sum(candidate_cost(tower, counts, tokens, head.layer) + classify for head in candidates)
         assert counter.get_total_flops() == 2 * batch * expected
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "clip"])
+def test_float32_replays_agree_with_float64_whichever_library(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = build_case(name, tmp_path)
+    # One layer has lost every head.
+    gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 1}
+    wide = without_heads(case.model, gone)
+    heads = member_heads(wide.heads, 0)[::2]
+    expected = logits_of(Replay(wide, heads, case.data().prompts), case.id_inputs)
+    narrow = without_heads(case.model, gone).float()
+    inputs = {key: t.float() if t.is_floating_point() else t for key, t in case.id_inputs.items()}
+    for library in (True, False):
+        monkeypatch.setattr(product, "ONEDNN", library)
+        found = logits_of(Replay(narrow, heads, case.data().prompts), inputs)
+        assert_close(found, [part.float() for part in expected], rtol=0, atol=2e-5)
+
+
+def logits_of(network: Replay, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    with torch.inference_mode():
+        return [one for _, group in network.logits(inputs) for one in group]

@@ -1,0 +1,60 @@
+"""Products, of one weight and of several members' weights, whichever way they are computed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.testing import assert_close
+
+from hydractl.model.product import ONEDNN, by_onednn, grouped, product
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 9, 16), (3, 1, 1, 16), (2, 16), (1, 0, 9, 16)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_equals_linear(shape: tuple[int, ...], biased: bool) -> None:
+    x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24) if biased else None
+    with torch.inference_mode():
+        for given in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+            assert_close(product(given, weight, bias), F.linear(x, weight, bias), rtol=0, atol=1e-5)
+
+
+def test_torch_itself_multiplies_where_onednn_must_not() -> None:
+    x, weight = torch.randn(5, 16), torch.randn(24, 16)
+    with torch.inference_mode():
+        assert by_onednn(x, weight) == ONEDNN
+        assert not by_onednn(x, torch.randn(24, 32)[:, :16])  # of such rows it makes a slow product
+        assert not by_onednn(x.double(), weight.double())
+        assert not by_onednn(x.bfloat16(), weight.bfloat16())
+        assert not by_onednn(x.to("meta"), weight.to("meta"))  # operations are counted there
+        with torch.autocast("cpu"):
+            assert product(x, weight, None).dtype == torch.bfloat16
+    weight.requires_grad_()
+    product(x, weight, None).sum().backward()
+    assert_close(weight.grad, x.sum(0).expand(24, -1))
+
+
+@pytest.mark.parametrize("rows", [5, 700])
+@pytest.mark.parametrize("per_member_bias", [True, False, None])
+@pytest.mark.parametrize("members", [(3, 3), (1, 3), (3, 1)])
+def test_each_members_product(members: tuple[int, int], per_member_bias: bool | None, rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(members[0], rows, 7, generator=generator)
+    weight = torch.randn(members[1], 5, 7, generator=generator)
+    bias = None
+    if per_member_bias is not None:
+        bias = torch.randn(*([3] if per_member_bias else []), 5, generator=generator)
+    expected = x.double() @ weight.double().mT
+    if bias is not None:
+        expected = expected + (bias.double()[:, None] if per_member_bias else bias.double())
+    trained = weight.clone().requires_grad_()
+    for context in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with context():
+            assert_close(grouped(x, trained, bias), expected.float(), rtol=0, atol=1e-5)
+            assert_close(grouped(x, trained.mT.contiguous().mT, bias), expected.float(), rtol=0, atol=1e-5)
+            assert_close(halved(x, trained, bias), expected, rtol=0.05, atol=0.1)
+
+
+def halved(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return grouped(x.bfloat16(), weight.bfloat16(), bias.bfloat16() if bias is not None else None).double()
