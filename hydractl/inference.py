@@ -16,6 +16,7 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import Hydra, Preprocessor, from_checkpoint, to_checkpoint
+from hydractl.process import prepare_process
 
 
 class Logits(NamedTuple):
@@ -46,9 +47,7 @@ def load_checkpoint(
     checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Hydra:
     """As `load`, for a checkpoint that is open already."""
-    # Equality and calibration want full float32 products; TF32 keeps ten bits of each factor.
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    prepare_process()
     model = from_checkpoint(checkpoint, device, dtype)
     model.preprocessor = _Preprocessing(checkpoint)
     return model

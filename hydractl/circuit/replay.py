@@ -14,7 +14,7 @@ from torch import Tensor
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.cost import tokens_of
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import ACTIVATION_BYTES, Tower
+from hydractl.model.encoder import Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
 from hydractl.model.packed import PackedAttention
@@ -23,6 +23,9 @@ from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
 #: busy, so that a layer's numbers stay in the cache; on a GPU enough to fill it.
 GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
+
+#: The widest activation of the samples that are replayed together on a CPU.
+ACTIVATION_BYTES = 24 * 2**20
 
 Group = tuple[Head, ...]
 
@@ -147,7 +150,7 @@ class Replay:
                 yield group, images @ classes.mT * scale
 
     def at_once(self, inputs: Mapping[str, Tensor]) -> int:
-        """How many of a batch's samples are best replayed together: on a CPU as many as a tower runs at once."""
+        """How many of a batch's samples are best replayed together: on a CPU few enough for its cache."""
         ids, device = inputs.get("input_ids"), next(self.model.parameters()).device
         if device.type != "cpu":
             return len(next(iter(inputs.values())))

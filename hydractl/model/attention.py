@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.linear import Linear
-from hydractl.model.product import grouped, product
+from hydractl.model.product import grouped, one_above_another, product, side_by_side
 
 Heads = tuple[tuple[int, ...], ...]
 
@@ -62,9 +62,9 @@ class FusedAttention(nn.Module):
         if len(self.rows) == 1 or x.shape[0] == 1:
             # One product serves all: either one set of heads for every member, or one input for all heads.
             return product(x, linear.weight, linear.bias)
-        weights = linear.weight.split(self.rows)
-        biases = linear.bias.split(self.rows) if linear.bias is not None else [None] * len(weights)
-        return torch.cat([product(*part) for part in zip(x, weights, biases, strict=True)], -1)[None]
+        beside = side_by_side(x.flatten(1, 2), linear.weight, linear.bias, list(self.rows))
+        joined: Tensor = beside.unflatten(0, x.shape[1:3])[None]
+        return joined
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
@@ -104,8 +104,7 @@ def project_output(weights: Sequence[Tensor] | Tensor, bias: Tensor, z: Tensor) 
         own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,R]
         y: Tensor = grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
         return y
-    rows = z[0].flatten(0, 1).split([weight.shape[1] for weight in weights], -1)
-    uneven: Tensor = torch.stack(list(map(product, rows, weights, bias))).unflatten(1, shape)
+    uneven: Tensor = one_above_another(z[0].flatten(0, 1), weights, bias).unflatten(1, shape)
     return uneven
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -14,8 +12,6 @@ from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
 from hydractl.model.layer import ACTIVATIONS, Layer, Place, Shapes, norm
 from hydractl.model.linear import Linear
 
-ACTIVATION_BYTES = 24 * 2**20  # the widest activation that is held at once on a CPU
-
 
 class Tower(nn.Module):
     """An encoder and its pooled token."""
@@ -24,7 +20,7 @@ class Tower(nn.Module):
 
     def __init__(self, tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes) -> None:
         super().__init__()
-        self.spec, self.members, self.optimized = tower, len(kept[tower.name][0]), False
+        self.spec, self.optimized = tower, False
         image = isinstance(tower.embeddings, ImageEmbeddings)
         self.embeddings = PatchEmbeddings(tower, shapes) if image else TokenEmbeddings(tower, shapes)
         self.layers = nn.ModuleList(
@@ -39,13 +35,14 @@ class Tower(nn.Module):
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
         """Pooled tokens `[G,B,D]` of images `[B,C,H,W]`."""
-        return self._in_parts(self._images, pixel_values)
+        return self._encode_and_pool(self.embeddings(pixel_values), None, None)
 
     def forward_text(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Pooled tokens `[G,B,D]` of texts `[B,T]`; the mask is non-zero where a token counts."""
-        return self._in_parts(self._texts, input_ids, attention_mask, token_type_ids)
+        mask = attention_mask.bool() if attention_mask is not None else None
+        return self._encode_and_pool(self.embeddings(input_ids, token_type_ids), mask, input_ids)
 
     def encode(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """The hidden state after the last layer, `[G,B,T,D]`."""
@@ -74,13 +71,6 @@ class Tower(nn.Module):
             assert isinstance(layer, Layer)
             layer.pack(common=index == common)
         self.optimized = True
-
-    def _images(self, pixel_values: Tensor) -> Tensor:
-        return self._encode_and_pool(self.embeddings(pixel_values), None, None)
-
-    def _texts(self, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None) -> Tensor:
-        mask = attention_mask.bool() if attention_mask is not None else None
-        return self._encode_and_pool(self.embeddings(input_ids, token_type_ids), mask, input_ids)
 
     def _encode_and_pool(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
         place = self.place(input_ids)
@@ -121,27 +111,6 @@ class Tower(nn.Module):
         assert input_ids is not None
         eos = embeddings.eos
         return Place(1, input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1))
-
-    def _in_parts(self, run: Callable[..., Tensor], first: Tensor, *others: Tensor | None) -> Tensor:
-        """What `run` makes of the batch, on a CPU a few samples at a time.
-
-        Measured on ViT-B/16: beyond 32 MB an activation is fresh memory each time, which costs a large batch 8 to 20 %
-        of its time, the more members the more; products are as fast on a part of the batch.
-        """
-        parts = self._parts(first)
-        if parts == 1:
-            return run(first, *others)
-        splits = [t.tensor_split(parts) if t is not None else [None] * parts for t in (first, *others)]
-        return torch.cat([run(*part) for part in zip(*splits, strict=True)], 1)
-
-    def _parts(self, samples: Tensor) -> int:
-        whole = samples.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling()
-        if whole or not self.optimized:
-            return 1
-        embeddings = self.spec.embeddings
-        tokens = embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else samples.shape[1]
-        widest = self.members * tokens * self.spec.mlp_width * next(self.parameters()).element_size()
-        return max(-(-len(samples) // max(ACTIVATION_BYTES // widest, 1)), 1)
 
 
 def _stored_heads(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> Heads:

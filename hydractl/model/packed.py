@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention, attend, output_weights, project_output
-from hydractl.model.product import grouped, product
+from hydractl.model.product import grouped, product, side_by_side
 
 
 class PackedAttention(nn.Module):
@@ -78,11 +78,9 @@ class PackedAttention(nn.Module):
             bias = self.qkv_bias.unflatten(0, (members, -1)) if self.qkv_bias is not None else None
             y: Tensor = grouped(x.flatten(1, 2), self.qkv.unflatten(0, (members, -1)), bias).unflatten(1, x.shape[1:3])
             return y
-        # Uneven members have no batched product without padding; joining what a loop gives costs under 1 % of it.
-        rows = [3 * count for count in self.rows]
-        biases = self.qkv_bias.split(rows) if self.qkv_bias is not None else [None] * members
-        parts = zip(x, self.qkv.split(rows), biases, strict=True)
-        return torch.cat([product(*part) for part in parts], -1)[None]
+        beside = side_by_side(x.flatten(1, 2), self.qkv, self.qkv_bias, [3 * count for count in self.rows])
+        joined: Tensor = beside.unflatten(0, x.shape[1:3])[None]
+        return joined
 
     def train(self, mode: bool = True) -> Self:
         """Refuses training: gradients of packed weights would miss the heads that members share.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -44,14 +44,37 @@ def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     x, weight = x.expand(members, -1, -1), weight.expand(members, -1, -1)
     biases = bias.expand(members, -1) if bias is not None else None
     if one_by_one(x):
-        return _into_places(x, weight, biases)
+        y = x.new_empty(members, x.shape[1], weight.shape[1])
+        _write_each(y, x, weight, biases if biases is not None else [None] * members)
+        return y
     if biases is None:
         return torch.bmm(x, weight.mT)
     return torch.baddbmm(biases[:, None], x, weight.mT)
 
 
+def side_by_side(x: Tensor, weight: Tensor, bias: Tensor | None, outputs: list[int]) -> Tensor:
+    """Uneven members' products one beside the other: `[M,N,in]` by `[sum(outputs),in]` to `[N,sum(outputs)]`."""
+    weights = weight.split(outputs)
+    biases = bias.split(outputs) if bias is not None else [None] * len(outputs)
+    if not one_by_one(x):
+        return torch.cat([product(*each) for each in zip(x, weights, biases, strict=True)], -1)
+    y = x.new_empty(x.shape[1], len(weight))
+    _write_each(y.split(outputs, -1), x, weights, biases)
+    return y
+
+
+def one_above_another(x: Tensor, weights: Sequence[Tensor], bias: Tensor) -> Tensor:
+    """Products of uneven members whose rows lie side by side, `[N,sum_m in_m]` by M of `[out,in_m]`, to `[M,N,out]`."""
+    rows = x.split([weight.shape[1] for weight in weights], -1)
+    if not one_by_one(x[None]):
+        return torch.stack(list(map(product, rows, weights, bias)))
+    y = x.new_empty(len(weights), len(x), bias.shape[1])
+    _write_each(y, rows, weights, bias)
+    return y
+
+
 def one_by_one(x: Tensor) -> bool:
-    """Whether members' products of `[G,N,in]` are faster in a loop that writes each into its place than batched."""
+    """Whether members' products of `[G,N,in]` are faster in a loop that writes each into its place than together."""
     # Measured for three members at 50 to 1970 rows, 512 and 768 wide, 768 to 3072 outputs, two cores: in float32 the
     # loop takes .36 to .49 of the batched product's time by oneDNN, .75 to .91 by MKL; in bfloat16 .94 to .98 from 788
     # rows on, 1.00 to 1.26 below 394. Writing into place has no gradient and breaks a graph.
@@ -60,12 +83,11 @@ def one_by_one(x: Tensor) -> bool:
     return x.dtype == torch.float32 or (x.element_size() == 2 and x.shape[1] >= MANY_ROWS)
 
 
-def _into_places(x: Tensor, weight: Tensor, biases: Tensor | None) -> Tensor:
-    y = x.new_empty(len(x), x.shape[1], weight.shape[1])
-    each: Iterable[Tensor | None] = biases if biases is not None else [None] * len(x)
-    for place, rows, w, b in zip(y, x, weight, each, strict=True):
-        if b is None or by_onednn(rows, w):
-            place.copy_(product(rows, w, b))
+def _write_each(
+    places: Iterable[Tensor], x: Iterable[Tensor], weights: Iterable[Tensor], biases: Iterable[Tensor | None]
+) -> None:
+    for place, rows, weight, bias in zip(places, x, weights, biases, strict=True):
+        if bias is None or by_onednn(rows, weight) or not place.is_contiguous():
+            place.copy_(product(rows, weight, bias))
         else:
-            torch.addmm(b, rows, w.t(), out=place)
-    return y
+            torch.addmm(bias, rows, weight.t(), out=place)

@@ -19,7 +19,6 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import compile_model
-from hydractl.model import encoder
 from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
 from hydractl.model.packed import PackedAttention
 from hydractl.surgery.fuse import fuse
@@ -112,15 +111,6 @@ def test_trunk_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
         layer.register_forward_pre_hook(lambda _, arguments: groups.append(len(arguments[0])))
     model(**inputs)
     assert groups == [1, 1, 3]
-
-
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
-def test_a_large_batch_is_answered_in_parts(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint, inputs = dense(name)
-    heads = member_heads(checkpoint.heads, 0)
-    fused = fuse([drop_heads(checkpoint, heads[:2]), drop_heads(checkpoint, heads[2:5])])
-    monkeypatch.setattr(encoder, "ACTIVATION_BYTES", 1)
-    assert_same_answers(fused, inputs)
 
 
 @pytest.mark.parametrize("name", FAMILY_VARIANTS)
