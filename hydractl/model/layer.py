@@ -14,6 +14,7 @@ from hydractl.model.attention import FusedAttention, Heads
 from hydractl.model.linear import LayerNorm, Linear, empty
 from hydractl.model.packed import PackedAttention
 from hydractl.model.pooled import pooled_mix
+from hydractl.model.product import activated_product
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -55,9 +56,15 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[G, ..., D]` to `[G, ..., D]`."""
-        activation = (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE)[self.activation]
-        y: Tensor = self.fc2(activation(self.fc1(x)))
+        y: Tensor = self.fc2(self._activated(x))
         return y
+
+    def _activated(self, x: Tensor) -> Tensor:
+        if self.fc1.serves_all:
+            fused = activated_product(x, self.fc1.weight, self.fc1.bias, self.activation)
+            if fused is not None:
+                return fused
+        return (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE)[self.activation](self.fc1(x))
 
 
 class Layer(nn.Module):

@@ -28,9 +28,14 @@ class Linear(nn.Module):
         self.weight = empty(weight)
         self.register_parameter("bias", empty(bias) if bias is not None else None)
 
+    @property
+    def serves_all(self) -> bool:
+        """Whether all members share both weight and bias."""
+        return self.weight.ndim == 2 and (self.bias is None or self.bias.ndim == 1)
+
     def forward(self, x: Tensor) -> Tensor:
         """`[G, ..., in]` to `[G, ..., out]`; G becomes M where the weights are per member."""
-        if self.weight.ndim == 2 and (self.bias is None or self.bias.ndim == 1):
+        if self.serves_all:
             return product(x, self.weight, self.bias)
         weight = self.weight if self.weight.ndim == 3 else self.weight[None]
         y: Tensor = grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])

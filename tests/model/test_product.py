@@ -23,11 +23,11 @@ def test_equals_linear(shape: tuple[int, ...], biased: bool) -> None:
 def test_torch_itself_multiplies_where_onednn_must_not() -> None:
     x, weight = torch.randn(5, 16), torch.randn(24, 16)
     with torch.inference_mode():
-        assert by_onednn(x, weight) == ONEDNN
-        assert not by_onednn(x, torch.randn(24, 32)[:, :16])  # of such rows it makes a slow product
-        assert not by_onednn(x.double(), weight.double())
-        assert not by_onednn(x.bfloat16(), weight.bfloat16())
-        assert not by_onednn(x.to("meta"), weight.to("meta"))  # operations are counted there
+        assert by_onednn(x, weight, torch.float32) == ONEDNN
+        assert not by_onednn(x, torch.randn(24, 32)[:, :16], torch.float32)  # of such rows it makes a slow product
+        assert not by_onednn(x.double(), weight.double(), torch.float32)
+        assert not by_onednn(x.bfloat16(), weight.bfloat16(), torch.float32)
+        assert not by_onednn(x.to("meta"), weight.to("meta"), torch.float32)  # operations are counted there
         with torch.autocast("cpu"):
             assert product(x, weight, None).dtype == torch.bfloat16
     weight.requires_grad_()
