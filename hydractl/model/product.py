@@ -11,32 +11,33 @@ from torch import Tensor
 # On a CPU torch multiplies float32 by MKL, which keeps its widest instructions for its maker's processors; oneDNN, in
 # torch as well, does not. Measured on an EPYC with AVX-512, two cores, 197 to 3152 rows, 512 to 3072 wide: 77 to 109
 # and 187 to 233 G multiply-adds a second. The operator is the one that torch.compile knows for such products.
+# In bfloat16, which torch gives to oneDNN as well, the operator saves 5 % of what torch does around it.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+DTYPES = {torch.float32, torch.bfloat16} if ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported() else {torch.float32}
 #: Activations that oneDNN applies while a product is in registers, and its name for the way to compute them.
 # In bfloat16 this saves 6 % of an MLP's time, in float32 2 %.
 FUSIBLE = {"gelu": "none", "gelu_python": "none", "gelu_new": "tanh", "gelu_fast": "tanh", "gelu_pytorch_tanh": "tanh"}
-#: Rows from which, in half precision on a CPU, members' products one by one beat a batched one.
-MANY_ROWS = 600
+#: Multiply-adds of one member from which, in half precision on a CPU, products one by one beat a batched one.
+LARGE = 1_500_000_000
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`x W^T + b` of `[...,in]` and `[out,in]`: torch's own, in float32 inference on a CPU up to rounding."""
-    if by_onednn(x, weight, torch.float32):
+    """`x W^T + b` of `[...,in]` and `[out,in]`: torch's own, in inference on a CPU up to rounding."""
+    if by_onednn(x, weight):
         return _by_onednn(x, weight, bias)
     return F.linear(x, weight, bias)
 
 
 def activated_product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor | None:
     """The activation of `product`, or None where one would have to follow the other."""
-    in_bfloat16 = x.dtype == torch.bfloat16 and ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if activation in FUSIBLE and by_onednn(x, weight, torch.bfloat16 if in_bfloat16 else torch.float32):
+    if activation in FUSIBLE and by_onednn(x, weight):
         return _by_onednn(x, weight, bias, FUSIBLE[activation])
     return None
 
 
-def by_onednn(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
+def by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN may take a product from torch's own: it has no gradient, and no other program knows it."""
-    here = ONEDNN and x.device.type == weight.device.type == "cpu" and x.dtype == weight.dtype == dtype
+    here = ONEDNN and x.device.type == weight.device.type == "cpu" and x.dtype == weight.dtype and x.dtype in DTYPES
     if not here or torch.is_grad_enabled() or torch.compiler.is_exporting():
         return False
     # Of weights that do not lie row by row oneDNN makes a product a thousand times slower.
@@ -51,7 +52,7 @@ def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     members = max(len(x), len(weight), len(bias) if bias is not None and bias.ndim == 2 else 1)
     x, weight = x.expand(members, -1, -1), weight.expand(members, -1, -1)
     biases = bias.expand(members, -1) if bias is not None else None
-    if better_one_by_one(x):
+    if better_one_by_one(x, weight):
         return _one_by_one(x, weight, biases if biases is not None else [None] * members)
     if biases is None:
         return torch.bmm(x, weight.mT)
@@ -74,16 +75,17 @@ def one_above_another(x: Tensor, weights: Sequence[Tensor], bias: Tensor) -> Ten
     return _one_by_one(x.split([weight.shape[1] for weight in weights], -1), weights, bias)
 
 
-def better_one_by_one(x: Tensor) -> bool:
-    """Whether members' products of `[G,N,in]` are faster in a loop that writes each into its place than batched."""
-    # Measured for three members at 50 to 1970 rows, 512 and 768 wide, 768 to 3072 outputs, two cores: in float32 the
-    # loop takes .36 to .49 of the batched product's time by oneDNN, .75 to .91 by MKL; in bfloat16 .94 to .98 from 788
-    # rows on, 1.00 to 1.26 below 394.
+def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
+    """Whether members' products, as `grouped` takes them, are faster in a loop that writes each into its place."""
+    # Measured for three members at 50 to 4000 rows, 192 to 768 wide, 192 to 3072 outputs, two cores: in float32 the
+    # loop takes .36 to .49 of the batched product's time by oneDNN, .75 to .91 by MKL; in bfloat16 .94 to .98 from
+    # LARGE on, 1.00 to 1.25 below, and twice where products are tiny.
     if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting():
         return False
     if x.dtype == torch.float32:
         return True
-    return x.element_size() == 2 and not torch.compiler.is_compiling() and x.shape[1] >= MANY_ROWS
+    # A compiled graph serves every batch size: there the choice does not hang on it.
+    return x.element_size() == 2 and not torch.compiler.is_compiling() and x[0].numel() * weight.shape[1] >= LARGE
 
 
 def _one_by_one(
@@ -106,7 +108,7 @@ def _write_each(
     places: Iterable[Tensor], x: Iterable[Tensor], weights: Iterable[Tensor], biases: Iterable[Tensor | None]
 ) -> None:
     for place, rows, weight, bias in zip(places, x, weights, biases, strict=True):
-        if bias is None or by_onednn(rows, weight, torch.float32) or not place.is_contiguous():
+        if bias is None or by_onednn(rows, weight) or not place.is_contiguous():
             place.copy_(product(rows, weight, bias))
         else:
             torch.addmm(bias, rows, weight.t(), out=place)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
+from hydractl.model import product as products
 from hydractl.model.product import ONEDNN, by_onednn, grouped, product
 
 
@@ -23,11 +24,11 @@ def test_equals_linear(shape: tuple[int, ...], biased: bool) -> None:
 def test_torch_itself_multiplies_where_onednn_must_not() -> None:
     x, weight = torch.randn(5, 16), torch.randn(24, 16)
     with torch.inference_mode():
-        assert by_onednn(x, weight, torch.float32) == ONEDNN
-        assert not by_onednn(x, torch.randn(24, 32)[:, :16], torch.float32)  # of such rows it makes a slow product
-        assert not by_onednn(x.double(), weight.double(), torch.float32)
-        assert not by_onednn(x.bfloat16(), weight.bfloat16(), torch.float32)
-        assert not by_onednn(x.to("meta"), weight.to("meta"), torch.float32)  # operations are counted there
+        assert by_onednn(x, weight) == ONEDNN
+        assert not by_onednn(x, torch.randn(24, 32)[:, :16])  # of such rows it makes a slow product
+        assert not by_onednn(x.double(), weight.double())
+        assert not by_onednn(x.half(), weight.half())
+        assert not by_onednn(x.to("meta"), weight.to("meta"))  # operations are counted there
         with torch.autocast("cpu"):
             assert product(x, weight, None).dtype == torch.bfloat16
     weight.requires_grad_()
@@ -35,12 +36,15 @@ def test_torch_itself_multiplies_where_onednn_must_not() -> None:
     assert_close(weight.grad, x.sum(0).expand(24, -1))
 
 
-@pytest.mark.parametrize("rows", [5, 700])
+@pytest.mark.parametrize("large", [1, products.LARGE])
 @pytest.mark.parametrize("per_member_bias", [True, False, None])
 @pytest.mark.parametrize("members", [(3, 3), (1, 3), (3, 1)])
-def test_each_members_product(members: tuple[int, int], per_member_bias: bool | None, rows: int) -> None:
+def test_each_members_product(
+    members: tuple[int, int], per_member_bias: bool | None, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LARGE", large)
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(members[0], rows, 7, generator=generator)
+    x = torch.randn(members[0], 5, 7, generator=generator)
     weight = torch.randn(members[1], 5, 7, generator=generator)
     bias = None
     if per_member_bias is not None:
