@@ -14,15 +14,16 @@ COLUMNS = (
     "model",
     "ms",
     "IQR",
-    "samples/s",
-    "peak MB",
-    "params M",
-    "mult-adds G",
-    "performed G",
-    "time ratio",
-    "counted",
-    "time / counted",
+    "samples\n/s",
+    "peak\nMB",
+    "params\nM",
+    "mult-adds\nG",
+    "performed\nG",
+    "time\nratio",
+    "counted\nratio",
+    "time /\ncounted",
 )
+NUMBERS_WIDTH = 80  # of all columns but the first
 
 
 def print_timings(rows: Sequence[Row], console: Console) -> None:
@@ -30,10 +31,13 @@ def print_timings(rows: Sequence[Row], console: Console) -> None:
 
     Multiply-adds are of one sample, as published and as performed; `counted` is the ratio of those performed.
     """
-    table = Table(title=f"{rows[0].dtype}, batch {rows[0].batch_size}", title_justify="left", box=box.SIMPLE_HEAD)
-    for column in COLUMNS:
-        # A heading may take several lines; a number cut short would be no result.
-        table.add_column(column, justify="left" if column == "model" else "right", overflow="fold")
+    title = f"{rows[0].dtype}, batch {rows[0].batch_size}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    longest = max(len(row.name) for row in rows)
+    # Names give way first in a narrow window; a number cut short would be no result.
+    table.add_column(COLUMNS[0], min_width=min(longest, max(console.width - NUMBERS_WIDTH, 0)), overflow="fold")
+    for column in COLUMNS[1:]:
+        table.add_column(column, justify="right", overflow="fold")
     for row in rows:
         table.add_row(row.name, *_cells(row))
     console.print(table)
