@@ -6,7 +6,8 @@ A ViT of 12 layers x 12 heads with random weights and a small width. The naive s
 each candidate's columns of W_O zeroed in turn. Everything runs on one thread. First what a round costs at each batch
 size, medians of alternating runs, the exact one also with the library that multiplies for transformers, which alone
 compares with the counted ratio; then whole searches of a few steps, with their choices. On so few samples nearly every
-candidate lies within a screen's margin: what screening saves shows in its pass over the batch, and in long searches.
+candidate lies within a screen's margin: what screening saves shows in its pass over the batch, and in whole searches of
+a trained network (`whole_search.py`).
 """
 
 import sys
@@ -33,6 +34,7 @@ from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
 from hydractl.model import product
 from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.process import prepare_process
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
 WIDTH, HEADS, LAYERS, CLASSES, SIZE = 384, 12, 12, 10, 64
@@ -192,6 +194,7 @@ def agree(chosen: dict[str, list[Head]], mode: str) -> str:
 
 def main(batch_sizes: str = "4,16", steps: str = "2", samples: str = "6") -> None:
     torch.set_num_threads(1)
+    prepare_process()
     reference = build()
     with tempfile.TemporaryDirectory() as folder:
         reference.save_pretrained(folder)
