@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hydractl.artifacts import Artifact, ModelReference, read_artifact
 from hydractl.checkpoint.heads import TOWERS, Head
 from hydractl.circuit.objective import OBJECTIVES, Measure
 from hydractl.circuit.ranking import Ranking, Shortcut
-from hydractl.errors import ArtifactError
+from hydractl.circuit.scope import Scope
+from hydractl.errors import ArtifactError, OptionError
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
@@ -21,7 +22,7 @@ class Circuit:
     """A ranking of heads, first dropped first.
 
     `objective` and `model` are None for a circuit written by hand; `search_data` fingerprints the samples it was
-    chosen on, which an evaluation then refuses.
+    chosen on, which an evaluation then refuses; `scope` is what heads were chosen from.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Circuit:
     objective: str | None
     model: ModelReference | None
     search_data: Mapping[str, Any] | None
+    scope: Scope = field(default_factory=Scope)
 
 
 def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +84,18 @@ def read_circuit(source: str) -> Circuit:
         _objective(artifact),
         artifact.model,
         artifact.optional("search_data", dict, "an object"),
+        _scope(artifact),
     )
+
+
+def _scope(artifact: Artifact) -> Scope:
+    options = Artifact(f"{artifact.name}: options", artifact.optional("options", dict, "an object") or {}, None)
+    towers, layers = options.optional("towers", str, "names"), options.optional("layers", str, "a range such as 0-5")
+    try:
+        Scope(towers, layers).of(())
+    except OptionError as error:
+        raise ArtifactError(f"{options.name}: {error}") from error
+    return Scope(towers, layers)
 
 
 def _objective(artifact: Artifact) -> str | None:

@@ -26,23 +26,37 @@ class Overlap:
         shared: the heads that both drop, in candidate order.
         divergence: Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 where they
             are the same, 1 where no layer loses heads to both.
+        by_chance: how many heads two random choices would share, of as many from among the same.
     """
 
     names: tuple[str, str]
     shared: tuple[Head, ...]
     divergence: float
+    by_chance: float
 
 
-def overlaps(dropped: Mapping[str, Sequence[Head]]) -> list[Overlap]:
+def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Sequence[Head]]) -> list[Overlap]:
     """The overlap of each pair, in the order given.
 
     Args:
         dropped: heads by the name of their circuit, one or more each.
+        chosen_from: by the same names, the heads that a circuit was chosen from.
     """
     return [
-        Overlap((a, b), shared_by([dropped[a], dropped[b]]), layer_divergence(dropped[a], dropped[b]))
+        Overlap(
+            (a, b),
+            shared_by([dropped[a], dropped[b]]),
+            layer_divergence(dropped[a], dropped[b]),
+            _by_chance(*((len(dropped[name]), set(chosen_from[name])) for name in (a, b))),
+        )
         for a, b in combinations(dropped, 2)
     ]
+
+
+def _by_chance(a: tuple[int, set[Head]], b: tuple[int, set[Head]]) -> float:
+    """Heads that are in a random choice of so many from each of two sets."""
+    both = len(a[1] & b[1])
+    return both * (a[0] / len(a[1])) * (b[0] / len(b[1])) if both else 0.0
 
 
 def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
@@ -102,3 +116,14 @@ def sizes(circuits: Sequence[Circuit]) -> dict[str, tuple[int, int]]:
         layers, heads = found.get(head.tower, (0, 0))
         found[head.tower] = max(layers, head.layer + 1), max(heads, head.head + 1)
     return found
+
+
+def choices(circuit: Circuit, grid: Mapping[str, tuple[int, int]]) -> tuple[Head, ...]:
+    """The heads that a circuit was chosen from, of towers of so many layers and heads."""
+    every = (
+        Head(tower, layer, head)
+        for tower, (layers, heads) in grid.items()
+        for layer in range(layers)
+        for head in range(heads)
+    )
+    return circuit.scope.of(every)

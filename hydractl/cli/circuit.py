@@ -40,19 +40,20 @@ def overlap(
 
     Example: hydractl circuit overlap circuit-acc.json circuit-ood.json circuit-avg.json --budget 48 --plot heads.png
 
-    Prints for each pair the heads that both drop, how many random choices would share, and the Jensen-Shannon
-    divergence of the dropped heads' distributions over layers, in bits: 0 for the same, 1 for no layer in common. Below
-    stands a map of the heads each drops; --plot draws it.
+    Prints for each pair the heads that both drop, how many random choices from the same heads would share, and the
+    Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 for the same, 1 for no layer
+    in common. Below stands a map of the heads each drops; --plot draws it.
     """
     from hydractl.circuit.artifact import read_circuit
-    from hydractl.circuit.overlap import first_dropped, overlaps, shared_by, sizes
+    from hydractl.circuit.overlap import choices, first_dropped, overlaps, shared_by, sizes
     from hydractl.report.picture import check_picture
 
     if plot is not None:
         check_picture(plot, force)
     circuits = [read_circuit(file) for file in files]
     dropped = dict(zip(_names(circuits), first_dropped(circuits, budget), strict=True))
-    pairs, common, grid = overlaps(dropped), shared_by(list(dropped.values())), sizes(circuits)
+    common, grid = shared_by(list(dropped.values())), sizes(circuits)
+    pairs = overlaps(dropped, {name: choices(one, grid) for name, one in zip(dropped, circuits, strict=True)})
     if plot is not None:
         from hydractl.report.overlap import overlap_figure
         from hydractl.report.picture import write_picture
@@ -85,13 +86,12 @@ def _lines(
     from hydractl.report.overlap import map_lines
 
     budget = len(next(iter(dropped.values())))
-    chance = budget**2 / sum(layers * heads for layers, heads in grid.values())
     names = ["  ".join(pair.names) for pair in pairs]
     width = max(map(len, names))
     yield f"{'':{width}}  {f'shared of {budget}':>14}  by chance  layers' JSD (bits)"
     for name, pair in zip(names, pairs, strict=True):
         shared = f"{len(pair.shared)} ({len(pair.shared) / budget:.0%})"
-        yield f"{name:{width}}  {shared:>14}  {chance:9.1f}  {pair.divergence:18.4f}"
+        yield f"{name:{width}}  {shared:>14}  {pair.by_chance:9.1f}  {pair.divergence:18.4f}"
     if len(dropped) > 2:
         yield f"dropped by all {len(dropped)}: {len(common)}"
     yield ""
@@ -112,7 +112,12 @@ def _as_json(
             for name, circuit in zip(dropped, circuits, strict=True)
         ],
         "pairs": [
-            {"circuits": list(pair.names), "shared": _heads(pair.shared), "jensen_shannon": pair.divergence}
+            {
+                "circuits": list(pair.names),
+                "shared": _heads(pair.shared),
+                "by_chance": pair.by_chance,
+                "jensen_shannon": pair.divergence,
+            }
             for pair in pairs
         ],
         "shared_by_all": _heads(common),

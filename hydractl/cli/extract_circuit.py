@@ -182,26 +182,16 @@ def _state_file(output: Path, objective: str) -> Path:
 def _candidates(model: Hydra, towers: str | None, layers: str | None) -> tuple[Head, ...]:
     """The heads to choose from, in candidate order."""
     from hydractl.checkpoint.heads import member_heads
+    from hydractl.circuit.scope import Scope
 
     there = [tower.name for tower in model.spec.towers]
     wanted = [name.strip() for name in towers.split(",")] if towers else there
     if unknown := [name for name in wanted if name not in there]:
         raise OptionError(f"--towers {towers}: the model has no {unknown[0]} tower, only {' and '.join(there)}")
-    first, last = _layer_range(layers)
-    heads = member_heads(model.heads, 0)
-    found = tuple(head for head in heads if head.tower in wanted and first <= head.layer <= last)
+    found = Scope(towers, layers).of(member_heads(model.heads, 0))
     if not found:
         raise OptionError(f"--layers {layers}: the model has no head there")
     return found
-
-
-def _layer_range(layers: str | None) -> tuple[int, int]:
-    if layers is None:
-        return 0, 10**9
-    first, dash, last = layers.partition("-")
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise OptionError(f"--layers {layers}: expected two layers as in 0-5, both included, or one")
-    return int(first), int(last or first)
 
 
 def _budget(budget: str, candidates: int) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hydractl.artifacts import ModelReference
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.artifact import Circuit
-from hydractl.circuit.overlap import first_dropped, layer_divergence, overlaps, shared_by, sizes
+from hydractl.circuit.overlap import choices, first_dropped, layer_divergence, overlaps, shared_by, sizes
+from hydractl.circuit.scope import Scope
 from hydractl.errors import ArtifactError, OptionError
 
 
@@ -33,13 +36,28 @@ def test_divergence_in_bits() -> None:
 
 def test_shared_heads_of_every_pair() -> None:
     a, b, c = heads((0, 0), (1, 1), (2, 2)), heads((2, 2), (0, 0), (1, 0)), heads((1, 1), (2, 2), (3, 0))
-    found = {pair.names: pair.shared for pair in overlaps({"a": a, "b": b, "c": c})}
+    dropped = {"a": a, "b": b, "c": c}
+    found = {pair.names: pair.shared for pair in overlaps(dropped, dropped)}
     assert found == {
         ("a", "b"): heads((0, 0), (2, 2)),
         ("a", "c"): heads((1, 1), (2, 2)),
         ("b", "c"): heads((2, 2)),
     }
     assert shared_by([a, b, c]) == heads((2, 2))
+
+
+def test_what_random_choices_from_the_same_heads_share() -> None:
+    dropped = {"whole": heads((0, 0), (1, 0)), "low": heads((0, 0), (0, 1)), "high": heads((2, 0))}
+    grid = {"vision": (3, 4)}
+    low = replace(circuit("low", dropped["low"]), scope=Scope("vision", "0-1"))
+    high = replace(circuit("high", dropped["high"]), scope=Scope(layers="2"))
+    whole = circuit("whole", dropped["whole"])
+    pools = {one.name: choices(one, grid) for one in (whole, low, high)}
+    assert [len(pool) for pool in pools.values()] == [12, 8, 4]
+    # Of the 8 heads that both choose from, each is in 2 of 12 and in 2 of 8; no head is in both of the last two.
+    found = {pair.names: pair.by_chance for pair in overlaps(dropped, pools)}
+    expected = {("whole", "low"): 8 * 2 / 12 * 2 / 8, ("whole", "high"): 4 * 2 / 12 / 4, ("low", "high"): 0.0}
+    assert found == pytest.approx(expected)
 
 
 def test_as_many_steps_as_all_have_unless_fewer_are_asked_for() -> None:

@@ -60,7 +60,12 @@ def test_the_same_as_json_and_as_a_picture(hydractl: Command, three: list[str], 
     first = [{"tower": "vision", "layer": 0, "head": 0}]
     assert (found["budget"], found["log_base"], found["shared_by_all"]) == (1, 2, first)
     assert found["circuits"][1] == {"name": "ood", "file": "2.json", "objective": "ood", "dropped": first}
-    assert found["pairs"][0] == {"circuits": ["acc", "ood"], "shared": first, "jensen_shannon": 0.0}
+    assert found["pairs"][0] == {
+        "circuits": ["acc", "ood"],
+        "shared": first,
+        "by_chance": 0.125,
+        "jensen_shannon": 0.0,
+    }
     assert (here / "heads.png").read_bytes().startswith(b"\x89PNG")
     assert "heads.png: exists already" in hydractl("circuit", "overlap", *three, "--plot=heads.png").err
 
@@ -100,3 +105,10 @@ def test_a_circuit_says_how_many_heads_its_model_has(
     result = hydractl("circuit", "overlap", "acc.json", "ood.json")
     assert result.out.splitlines()[-1].startswith("layer  1 ")
     assert sum(map(result.out.count, "■·")) == 16
+
+
+@pytest.mark.parametrize("layers", [[0, 1], "low"])
+def test_a_circuit_of_layers_that_are_none(hydractl: Command, three: list[str], layers: object) -> None:
+    odd = write("odd.json", ("vision", 0, 0), options={"layers": layers})
+    result = hydractl("circuit", "overlap", odd, *three)
+    assert result.code == 1 and result.err.startswith("error: odd.json: options: ")
