@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -149,6 +150,9 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     if size == 1 or not dist.is_torchelastic_launched():
         yield Ranks()
         return
+    # What this module's functions take for their default group is the one there is at its import. Imported later, by
+    # torch._dynamo for one, it keeps the group, whose threads then outlive the interpreter and abort the process.
+    importlib.import_module("torch.distributed.nn.functional")
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(local_device(device))
