@@ -66,12 +66,14 @@ def _export_graph(
 ) -> None:
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.export.graph import trace
-    from hydractl.export.onnx import check_onnx, write_onnx
+    from hydractl.export.onnx import check_onnx, require_checkable, write_onnx
     from hydractl.export.torch_export import check_torch_export, write_torch_export
     from hydractl.inference import load
 
     refuse_existing(output, force)
     hydra = load(model, dtype=choose_dtype(dtype))
+    if check and format == "onnx":
+        require_checkable(hydra)
     classes, template = prompts
     if classes is not None:
         hydra.set_classes(read_classes(classes), template)

@@ -33,6 +33,16 @@ def write_onnx(traced: Traced, path: Path, force: bool = False) -> None:
         file.write(model.SerializeToString())
 
 
+def require_checkable(model: Hydra) -> None:
+    """Tells before a file is written that it could not be checked.
+
+    Raises:
+        OptionError: the model is in bfloat16.
+    """
+    if next(model.parameters()).dtype == torch.bfloat16:
+        raise OptionError("--check: onnxruntime computes no bfloat16 on a CPU: leave it out, or add --dtype float32")
+
+
 def check_onnx(path: Path, model: Hydra) -> float:
     """The largest difference between onnxruntime's probabilities and the model's.
 

@@ -33,6 +33,23 @@ def test_torch_export_with_check(hydractl: Command, bert: Path, tmp_path: Path) 
     assert probabilities.shape == (4, 3) and member_logits.shape == (1, 4, 3)
 
 
+def test_onnx_in_bfloat16_is_written_but_not_checked(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    options = ["--format", "onnx", "--dtype", "bfloat16", "-o", tmp_path / "vit.onnx"]
+    result = hydractl("export", vit, *options, "--check")
+    assert result.code == 2 and "onnxruntime computes no bfloat16" in result.err
+    assert not (tmp_path / "vit.onnx").exists()
+    assert hydractl("export", vit, *options).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("graph", "dtype"), [("onnx", "float16"), ("torch-export", "float16"), ("torch-export", "bfloat16")]
+)
+def test_half_precision_with_check(hydractl: Command, vit: Path, tmp_path: Path, graph: str, dtype: str) -> None:
+    options = ["--format", graph, "--dtype", dtype, "-o", tmp_path / "vit", "--check"]
+    assert hydractl("export", vit, *options).code == 0
+
+
 def test_does_not_replace_a_file(hydractl: Command, vit: Path, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("kept")
     result = hydractl("export", vit, "--format", "onnx", "-o", tmp_path / "there")

@@ -62,6 +62,13 @@ def test_torch_export_in_float64(name: str, tmp_path: Path) -> None:
     assert check_torch_export(tmp_path / "m.pt2", model) < 1e-10
 
 
+@pytest.mark.parametrize("name", ["vit", "bert"])
+def test_a_float32_graph_runs_wherever_torch_does(name: str, tmp_path: Path) -> None:
+    called = [node.target for node in trace(hydra(name, tmp_path)).program.graph.nodes if node.op == "call_function"]
+    namespaces = {target.namespace for target in called if isinstance(target, torch._ops.OpOverload)}
+    assert namespaces == {"aten"}
+
+
 def test_a_wrong_graph_is_not_passed(tmp_path: Path) -> None:
     model = hydra("vit", tmp_path)
     with pytest.raises(OutputError, match="do not use it"):

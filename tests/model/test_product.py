@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from hydractl.model import product as products
-from hydractl.model.product import ONEDNN, by_onednn, grouped, product
+from hydractl.model.layer import ACTIVATIONS
+from hydractl.model.product import ONEDNN, activated_product, by_onednn, grouped, product
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 9, 16), (3, 1, 1, 16), (2, 16), (1, 0, 9, 16)])
@@ -34,6 +35,36 @@ def test_torch_itself_multiplies_where_onednn_must_not() -> None:
     weight.requires_grad_()
     product(x, weight, None).sum().backward()
     assert_close(weight.grad, x.sum(0).expand(24, -1))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_an_activation_with_its_product(activation: str) -> None:
+    x, weight, bias = torch.randn(5, 16), torch.randn(24, 16), torch.randn(24)
+    assert activated_product(x, weight, bias, activation) is None  # gradients may be wanted
+    with torch.inference_mode():
+        for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
+            found = activated_product(x.to(dtype), weight.to(dtype), bias.to(dtype), activation)
+            assert (found is not None) == (activation in products.FUSIBLE and dtype in products.DTYPES and ONEDNN)
+            if found is not None:
+                apart = ACTIVATIONS[activation](
+                    F.linear(x.to(dtype).double(), weight.to(dtype).double(), bias.to(dtype).double())
+                )
+                assert_close(found.double(), apart, rtol=close, atol=close)
+
+
+def test_a_compiled_graph_multiplies_alike_at_every_size() -> None:
+    weight, bias = torch.randn(3, 24, 16), torch.randn(3, 24)
+
+    def run(x: Tensor) -> Tensor:
+        hidden = activated_product(x, weight[0], bias[0], "gelu")
+        apart = grouped(x.flatten(1, 2), weight, bias)
+        return apart if hidden is None else apart + hidden.flatten(1, 2)
+
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
+    with torch.inference_mode():
+        for batch in (2, 3, 5):
+            x = torch.randn(3, batch, 7, 16)
+            assert_close(compiled(x), run(x), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("large", [1, products.LARGE])
