@@ -34,6 +34,8 @@ class Logits(NamedTuple):
 def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
     """A model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
 
+    Two settings of the process go with it: TF32 is off, and on Linux freed memory stays for the next activation.
+
     Args:
         dtype: of the weights; the stored one where left out.
 

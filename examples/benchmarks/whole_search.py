@@ -27,7 +27,7 @@ from hydractl.cli.options import DEFAULT_TEMPLATE
 from hydractl.data.ranks import Ranks
 
 BATCH = 64
-TIMED = 3  # candidates of the naive search, at a time
+TIMED = 3  # candidates of the naive search at a time, each in a layer of its own
 
 
 def timed(run: Callable[[], object]) -> float:
@@ -53,7 +53,7 @@ def naive_candidates(reference: str, data: SearchData) -> Callable[[], float]:
         columns.copy_(kept)
 
     candidate(0)
-    return lambda: median(timed(partial(candidate, layer)) for layer in range(TIMED))
+    return lambda: median(timed(partial(candidate, layer)) for layer in range(len(weights[:TIMED])))
 
 
 def search(material: Material, data: SearchData, objective: Objective, budget: int, mode: str) -> Ranking:

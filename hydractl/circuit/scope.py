@@ -26,9 +26,14 @@ class Scope(NamedTuple):
         Raises:
             OptionError: `layers` is no range.
         """
-        towers = [name.strip() for name in self.towers.split(",")] if self.towers else None
         first, last = self._range()
-        return tuple(head for head in heads if (towers is None or head.tower in towers) and first <= head.layer <= last)
+        within = (head for head in heads if first <= head.layer <= last)
+        return tuple(head for head in within if not self.towers or head.tower in self.tower_names)
+
+    @property
+    def tower_names(self) -> list[str]:
+        """The towers it is restricted to; none where it is not."""
+        return [name.strip() for name in self.towers.split(",")] if self.towers else []
 
     def _range(self) -> tuple[float, float]:
         if self.layers is None:

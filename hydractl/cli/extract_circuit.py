@@ -185,10 +185,10 @@ def _candidates(model: Hydra, towers: str | None, layers: str | None) -> tuple[H
     from hydractl.circuit.scope import Scope
 
     there = [tower.name for tower in model.spec.towers]
-    wanted = [name.strip() for name in towers.split(",")] if towers else there
-    if unknown := [name for name in wanted if name not in there]:
+    scope = Scope(towers, layers)
+    if unknown := [name for name in scope.tower_names if name not in there]:
         raise OptionError(f"--towers {towers}: the model has no {unknown[0]} tower, only {' and '.join(there)}")
-    found = Scope(towers, layers).of(member_heads(model.heads, 0))
+    found = scope.of(member_heads(model.heads, 0))
     if not found:
         raise OptionError(f"--layers {layers}: the model has no head there")
     return found

@@ -246,17 +246,6 @@ def test_styles_and_scores(hydractl: Command, vit: Path, other: Path, images: Pa
     assert (result.code, "OpenOOD has no score entropy" in result.err) == (1, True)
 
 
-def test_shifted_data_by_severity(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
-    shift = [f"--shift-data=fog/{severity}={source}" for severity, source in ((1, images), (5, held_out))]
-    found = models(hydractl, vit, "--id-data", images, *shift)["vit"]
-    assert found["shift"]["fog"].keys() == {"1", "5"}
-    for key, value in found["id"].items():
-        assert found["shift"]["fog"]["1"][key] == value
-    assert found["shift"]["fog"]["5"]["samples"] == 18
-    result = hydractl("evaluate", vit, "--id-data", images, "--shift-data", f"fog={images}")
-    assert (result.code, "NAME/SEVERITY=" in result.err) == (2, True)
-
-
 def test_saved_predictions_alone_are_measured_by_hand_values(hydractl: Command, tmp_path: Path) -> None:
     (tmp_path / "ood").mkdir()
     sure, unsure = np.log([0.9, 0.1]), np.log([0.6, 0.4])
@@ -287,23 +276,6 @@ def test_seeds_of_one_system_are_one_row(hydractl: Command, vit: Path, other: Pa
     assert entry["std"]["id"]["nll"] == pytest.approx(np.std(single, ddof=1))
     out = hydractl("evaluate", *arguments, "--seeds").out
     assert f"{np.mean(single):.3f} ± {np.std(single, ddof=1):.3f}" in out
-
-
-def test_corrupted_images_by_severity(hydractl: Command, vit: Path, images: Path) -> None:
-    arguments = (vit, "--id-data", images, "--corrupt", "gaussian_noise,pixelate:2-3")
-    found = models(hydractl, *arguments)["vit"]["shift"]
-    assert {kind: set(by) for kind, by in found.items()} == {
-        "gaussian_noise": {"2", "3"},
-        "pixelate": {"2", "3"},
-    }
-    assert found == models(hydractl, *arguments, "--workers", 2)["vit"]["shift"]
-    for bad, message in (
-        ("snow", "no such corruption"),
-        ("pixelate:0-3", "severities are 1 to 5"),
-        (":3", "KIND,KIND:1-5"),
-    ):
-        result = hydractl("evaluate", vit, "--id-data", images, "--corrupt", bad)
-        assert (result.code, message in result.err) == (2, True)
 
 
 def test_logits_of_seeds_are_saved_apart(
