@@ -34,11 +34,14 @@ class HydraOutput(NamedTuple):
         member_logits: `[M,B,C]`, in the model's dtype.
         probabilities: `[B,C]`, the mean over members of their softmax probabilities, at least float32.
         logits: `[B,C]`, the logarithm of `probabilities`, always finite.
+        features: `[M,B,D']`, what each member's classifier reads: pooled tokens, or a zero-shot model's embeddings of
+            unit length.
     """
 
     member_logits: Tensor
     probabilities: Tensor
     logits: Tensor
+    features: Tensor
 
 
 class Prediction(NamedTuple):
@@ -112,12 +115,13 @@ class Hydra(nn.Module):
             OptionError: an input that this model's task needs is left out.
         """
         if self.spec.task == "zero-shot":
-            return self._finish(self._zero_shot(pixel_values, input_ids, attention_mask))
+            pooled = self.embed("vision", self.vision.forward_image(_given(pixel_values, "pixel_values")))
+            return self._finish(self._compare(pooled, input_ids, attention_mask), pooled)
         if self.spec.task == "image-classification":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
         else:
             pooled = self.text.forward_text(_given(input_ids, "input_ids"), attention_mask, token_type_ids)
-        return self._finish(self.classify(pooled))
+        return self._finish(self.classify(pooled), pooled)
 
     def classify(self, pooled: Tensor) -> Tensor:
         """Logits `[G,B,C]` of what a tower pooled, `[G,B,D]`."""
@@ -129,12 +133,32 @@ class Hydra(nn.Module):
         logits: Tensor = self.classifier(pooled)
         return logits
 
-    def _zero_shot(self, pixel_values: Tensor | None, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-        images = self.embed("vision", self.vision.forward_image(_given(pixel_values, "pixel_values")))
+    def classifier_weights(self) -> tuple[Tensor, Tensor]:
+        """`[M,C,D']` and `[M,C]`: the affine map by which each member makes logits of its features.
+
+        Raises:
+            OptionError: a zero-shot model without classes.
+        """
+        if self.spec.task == "zero-shot":
+            classes = self._known(self.class_embeddings)
+            weight = classes * self.logit_scale.exp().view(-1, 1, 1)
+            bias = weight.new_zeros(weight.shape[:-1])
+        else:
+            heads = [self.classifier, self.distillation_classifier] if self.spec.distilled else [self.classifier]
+            weight = torch.cat([head.weight for head in heads], -1) / len(heads)
+            bias = torch.stack([head.bias for head in heads if head.bias is not None]).mean(0)
+        return weight.expand(self.members, -1, -1), bias.expand(self.members, -1)
+
+    def _compare(self, images: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
         classes = self.class_embeddings if input_ids is None else self.embed_texts(input_ids, mask)
+        known = self._known(classes).to(images.dtype)
+        return torch.matmul(images, known.mT) * self.logit_scale.exp().view(-1, 1, 1)
+
+    @staticmethod
+    def _known(classes: Tensor | None) -> Tensor:
         if classes is None:
             raise OptionError("a zero-shot model needs classes: set_classes(labels), or --classes FILE")
-        return torch.matmul(images, classes.to(images.dtype).mT) * self.logit_scale.exp().view(-1, 1, 1)
+        return classes
 
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
         """Unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
@@ -146,11 +170,11 @@ class Hydra(nn.Module):
         """Unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""
         return self.embed("text", self.text.forward_text(input_ids, attention_mask))
 
-    def _finish(self, member_logits: Tensor) -> HydraOutput:
+    def _finish(self, member_logits: Tensor, features: Tensor) -> HydraOutput:
         member_logits = member_logits.expand(self.members, -1, -1)
         scaled = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32)) / self.temperature
         logits = scaled.log_softmax(-1).logsumexp(0) - log(self.members)
-        return HydraOutput(member_logits, logits.exp(), logits)
+        return HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
 
     def optimize_for_inference(self) -> Self:
         """This model, its weights laid out for speed: the same answers up to rounding, but no more training.

@@ -54,3 +54,14 @@ def test_temperature_divides_the_logits_of_each_member(tmp_path: Path) -> None:
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
     model.temperature = 2.0
     assert_close(model(**reference.inputs).probabilities, (reference.logits() / 2).softmax(-1), rtol=0, atol=1e-10)
+
+
+def test_logits_are_the_classifier_of_the_features(family_reference: Reference, tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(family_reference.save(tmp_path)))
+    inputs = dict(family_reference.inputs)
+    if model.spec.task == "zero-shot":
+        texts = inputs.pop("input_ids"), inputs.pop("attention_mask", None)
+        model.class_embeddings = model.embed_texts(*texts)
+    output, (weight, bias) = model(**inputs), model.classifier_weights()
+    logits = output.features[0] @ weight[0].mT + bias[0]
+    assert_close(logits, family_reference.logits(), rtol=0, atol=1e-10)
