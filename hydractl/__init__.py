@@ -8,9 +8,8 @@ model.predict(images)
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from hydractl.export.registration import register_when_needed
 
 if TYPE_CHECKING:
     from hydractl.inference import load, save
@@ -24,8 +23,10 @@ def __getattr__(name: str) -> Any:
         from hydractl import inference
 
         return getattr(inference, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("hydractl")
+    if name == "process":
+        return import_module("hydractl.process")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-# AutoModel and pipelines find exported folders once this package has been imported.
-register_when_needed()

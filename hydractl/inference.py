@@ -16,7 +16,6 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import Hydra, Preprocessor, from_checkpoint, to_checkpoint
-from hydractl.process import prepare_process
 
 
 class Logits(NamedTuple):
@@ -34,8 +33,6 @@ class Logits(NamedTuple):
 def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
     """A model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
 
-    Two settings of the process go with it: TF32 is off, and on Linux freed memory stays for the next activation.
-
     Args:
         dtype: of the weights; the stored one where left out.
 
@@ -49,7 +46,6 @@ def load_checkpoint(
     checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Hydra:
     """As `load`, for a checkpoint that is open already."""
-    prepare_process()
     model = from_checkpoint(checkpoint, device, dtype)
     model.preprocessor = _Preprocessing(checkpoint)
     return model

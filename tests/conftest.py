@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -289,3 +289,15 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data at HYDRACTL_DATA ({folder})")
     return folder
+
+
+@pytest.fixture
+def tf32() -> Iterator[Callable[[], set[bool]]]:
+    """TF32 allowed, as a user may have it; called, it says whether it still is, for products and convolutions."""
+    backends = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = True
+    yield lambda: {backend.allow_tf32 for backend in backends}
+    for backend, allowed in zip(backends, before, strict=True):
+        backend.allow_tf32 = allowed

@@ -1,16 +1,21 @@
-"""What models find set in their process."""
+"""Settings of the whole process: made by the command line or by who asks, and by nothing else."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
+
+import hydractl
+from tests.cli.conftest import save_vit
 
 PAGES = """
-import resource, torch
-from hydractl.process import prepare_process
+import resource, sys, torch, hydractl
 {call}
 for _ in range(20):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -19,10 +24,26 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(call: str) -> int:
-    return int(subprocess.run([sys.executable, "-c", PAGES.format(call=call)], capture_output=True, check=True).stdout)
+def faults(call: str, *arguments: Path) -> int:
+    script = [sys.executable, "-c", PAGES.format(call=call), *map(str, arguments)]
+    return int(subprocess.run(script, capture_output=True, check=True).stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="tells glibc to keep memory")
-def test_freed_memory_serves_the_next_activation() -> None:
-    assert faults("prepare_process()") < 10 < faults("")
+def test_freed_memory_serves_the_next_activation_where_that_is_asked_for(tmp_path: Path) -> None:
+    assert faults("hydractl.process.prepare()") < 10 < faults("hydractl.load(sys.argv[1])", save_vit(tmp_path))
+
+
+def test_loading_and_running_a_model_leaves_precision_alone(tmp_path: Path, tf32: Callable[[], set[bool]]) -> None:
+    model = hydractl.load(save_vit(tmp_path))
+    model(torch.zeros(1, 3, 8, 8))
+    assert tf32() == {True}
+
+
+def test_importing_hooks_nothing() -> None:
+    code = "import sys; before = sys.meta_path[:]; import hydractl; print(sys.meta_path == before)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_version() -> None:
+    assert hydractl.__version__ == "0.1.0"

@@ -34,7 +34,7 @@ from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
 from hydractl.model import product
 from hydractl.model.hydra import Hydra, from_checkpoint
-from hydractl.process import prepare_process
+from hydractl.process import prepare
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
 WIDTH, HEADS, LAYERS, CLASSES, SIZE = 384, 12, 12, 10, 64
@@ -194,7 +194,7 @@ def agree(chosen: dict[str, list[Head]], mode: str) -> str:
 
 def main(batch_sizes: str = "4,16", steps: str = "2", samples: str = "6") -> None:
     torch.set_num_threads(1)
-    prepare_process()
+    prepare()
     reference = build()
     with tempfile.TemporaryDirectory() as folder:
         reference.save_pretrained(folder)

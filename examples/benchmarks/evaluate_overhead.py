@@ -28,6 +28,7 @@ from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.families.open import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
+from hydractl.process import prepare
 
 BATCH = 64
 ID = SetKey("id", "id")
@@ -97,5 +98,6 @@ if __name__ == "__main__":
     parser.add_argument("--limit", type=int)
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
+    prepare()
     memory()
     overhead(given.model, given.data, given.limit, given.repeats)

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that `--device` names.
+    """The device that `--device` names, in a process prepared for models to run on it.
 
     Raises:
         OptionError: no such device, or not on this machine.
     """
     import torch
 
+    from hydractl.process import prepare
+
+    prepare()
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu")
     try:

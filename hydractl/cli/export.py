@@ -43,7 +43,7 @@ def export(
 
     Format hf is a folder for transformers. One member becomes a stock model of the library it came from, with zeros
     for the heads it dropped. Several become a Hydra with a model card, which AutoModel and pipelines load after
-    `import hydractl`, or anywhere with trust_remote_code=True.
+    `import hydractl.auto`, or anywhere with trust_remote_code=True.
     """
     if format == "hf":
         _refuse({"--check": check, "--classes": classes, "--dtype": dtype}, "has no effect with --format hf")

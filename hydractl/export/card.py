@@ -36,7 +36,7 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def _loading(checkpoint: Checkpoint, automatic: str) -> Iterator[str]:
-    yield from ("## Loading", "", "With hydractl installed:", "", "```python", "import hydractl")
+    yield from ("## Loading", "", "With hydractl installed:", "", "```python", "import hydractl.auto")
     yield from (f"from transformers import {automatic}", "", f"model = {automatic}.from_pretrained(FOLDER)", "```", "")
     yield "Without it, the code in this folder is run instead: add `trust_remote_code=True`. In a pipeline:"
     yield from ("", "```python", "from transformers import pipeline", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,13 @@ def test_texts_a_line_each(hydractl: Command, bert: Path, tmp_path: Path) -> Non
     assert [line[1] for line in lines] == [LABELS[i] for i in expected.argmax(-1)]
     assert [float(line[2]) for line in lines] == pytest.approx(expected.amax(-1).tolist(), abs=1e-4)
     assert hydractl("predict", bert, "-", stdin="\n".join(texts).encode()).out == result.out
+
+
+def test_products_are_in_full_float32(
+    hydractl: Command, vit: Path, images: Path, tf32: Callable[[], set[bool]]
+) -> None:
+    assert hydractl("predict", vit, images / "cat" / "0.png").code == 0
+    assert tf32() == {False}
 
 
 def test_what_cannot_be_predicted(hydractl: Command, vit: Path, bert: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
 
-import hydractl  # noqa: F401  (importing it is what makes the automatic classes find the folders)
+import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.export.code import flat_modules
