@@ -100,8 +100,7 @@ def without_heads(attention: FusedAttention, attended: Tensor, z: Tensor, rows: 
     values = z[0].unflatten(-1, (-1, k))[:, :, list(rows)].flatten(0, 1).transpose(0, 1)  # [G,B*T,K]
     weights = attention.o.weight.unflatten(1, (-1, k))[:, list(rows)].permute(1, 2, 0)  # [G,K,D]
     base = attended.flatten(1, 2).expand(len(rows), -1, -1)
-    less: Tensor = torch.baddbmm(base, values, weights, alpha=-1).unflatten(1, attended.shape[1:3])
-    return less
+    return torch.baddbmm(base, values, weights, alpha=-1).unflatten(1, attended.shape[1:3])
 
 
 def _packed(tower: Tower) -> list[PackedAttention]:

@@ -127,8 +127,7 @@ def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:
 def _labels(batch: Batch) -> NDArray[np.int64]:
     if batch.labels is None:
         raise DataError("the ID samples have no labels: a search needs them")
-    labels: NDArray[np.int64] = batch.labels.numpy()
-    return labels
+    return batch.labels.numpy()
 
 
 def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: SearchData) -> dict[Head | None, Measure]:

@@ -132,8 +132,7 @@ def _filtered(x: Pixels, kind: str, strength: float, draw: np.random.Generator) 
         case "speckle_noise":
             return x + x * draw.normal(scale=strength, size=x.shape)
         case "gaussian_blur":
-            blurred: Pixels = gaussian_filter(x, strength, mode="nearest", axes=(0, 1))
-            return blurred
+            return gaussian_filter(x, strength, mode="nearest", axes=(0, 1))
         case _:
             means = x.mean(axis=(0, 1), keepdims=True)
             return np.asarray((x - means) * strength + means)

@@ -106,7 +106,6 @@ def stream(
 
 def _pieces(request: str, lengths: Mapping[str, int], where: str) -> list[Any]:
     try:
-        pieces: list[Any] = datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
-        return pieces
+        return datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
     except (ValueError, AssertionError) as error:
         raise DataError(f"{where}:{request}: is no slice; write [:100], [100:200] or [:10%]") from error

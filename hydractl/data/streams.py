@@ -155,8 +155,7 @@ def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:
     columns: dict[str, list[Any]] | None = next(rows.iter(batch_size=PEEK), None)
     if columns is None:
         raise DataError(f"{where}: holds no samples")
-    features: datasets.Features = datasets.Dataset.from_dict(columns).features
-    return features
+    return datasets.Dataset.from_dict(columns).features
 
 
 class StreamedBatches:

@@ -120,8 +120,7 @@ def _load(
     }
 
     def read(streaming: bool) -> Mapping[str, Rows]:
-        loaded: Mapping[str, Rows] = datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
-        return loaded
+        return datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
 
     return _Found(request, read, sizes or {})
 

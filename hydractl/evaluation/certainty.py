@@ -105,8 +105,7 @@ def _differences(
     def difference(theirs: Any, ours: Any, their_value: float, value: float) -> dict[str, Any]:
         return {"value": value - their_value, "interval": _percentiles(_centred(ours - theirs, value - their_value))}
 
-    found: dict[str, Any] = _join(difference, first[1], values, first[0], entry)
-    return found
+    return _join(difference, first[1], values, first[0], entry)
 
 
 def _interval(values: Any, number: float) -> list[float]:

@@ -31,7 +31,6 @@ def check_torch_export(path: Path, model: Hydra) -> float:
     graph = torch.export.load(path).module()
 
     def run(inputs: Inputs) -> Tensor:
-        probabilities: Tensor = graph(**inputs)[0]
-        return probabilities
+        return graph(**inputs)[0]
 
     return require_same_answers(str(path), model, run)

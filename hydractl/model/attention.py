@@ -50,8 +50,7 @@ class FusedAttention(nn.Module):
             return q
         q, k, v = (t.flatten(0, 1).unflatten(-1, (-1, self.head_width)) for t in (q, k, v))  # [S*B,T,H,K]
         z = attend(q, k, v, mask, self.causal, self.dropout.p if self.training else 0.0)
-        mixed: Tensor = z.flatten(2).unflatten(0, (-1, x.shape[1]))
-        return mixed
+        return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
@@ -63,8 +62,7 @@ class FusedAttention(nn.Module):
             # One product serves all: either one set of heads for every member, or one input for all heads.
             return product(x, linear.weight, linear.bias)
         beside = side_by_side(x.flatten(1, 2), linear.weight, linear.bias, list(self.rows))
-        joined: Tensor = beside.unflatten(0, x.shape[1:3])[None]
-        return joined
+        return beside.unflatten(0, x.shape[1:3])[None]
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
@@ -102,16 +100,12 @@ def project_output(weights: Sequence[Tensor] | Tensor, bias: Tensor, z: Tensor) 
         return product(z, weights[0], bias[0])
     if isinstance(weights, Tensor):
         own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,R]
-        y: Tensor = grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
-        return y
-    uneven: Tensor = one_above_another(z[0].flatten(0, 1), weights, bias).unflatten(1, shape)
-    return uneven
+        return grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
+    return one_above_another(z[0].flatten(0, 1), weights, bias).unflatten(1, shape)
 
 
 def output_weights(weight: Tensor, rows: tuple[int, ...]) -> Sequence[Tensor] | Tensor:
     """Views of the output weight `[D, sum_m R_m]` by member, as `project_output` takes them."""
     if len(set(rows)) == 1:
-        even: Tensor = weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
-        return even
-    uneven: Sequence[Tensor] = weight.split(rows, 1)
-    return uneven
+        return weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
+    return weight.split(rows, 1)

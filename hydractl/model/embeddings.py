@@ -48,8 +48,7 @@ class PatchEmbeddings(nn.Module):
         tokens = [self._token(name, x.shape[-1]) for name in PREFIX if name in self._parameters]
         groups = max(map(len, [x, *tokens]))
         x = torch.cat([token.expand(groups, x.shape[1], -1, -1) for token in [*tokens, x]], 2)
-        y: Tensor = self.dropout(self.norm(x + self._positions()))
-        return y
+        return self.dropout(self.norm(x + self._positions()))
 
     def _token(self, name: str, width: int) -> Tensor:
         registers = self.spec.registers if name == "registers" else 1
@@ -104,8 +103,7 @@ class TokenEmbeddings(nn.Module):
         if self.token_type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             x = x + _look_up(self.token_type, types)
-        y: Tensor = self.dropout(self.norm(x + self._positions(input_ids)))
-        return y
+        return self.dropout(self.norm(x + self._positions(input_ids)))
 
     def _positions(self, input_ids: Tensor) -> Tensor:
         if self.spec.padding is None:

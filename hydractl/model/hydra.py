@@ -130,8 +130,7 @@ class Hydra(nn.Module):
             first, second = pooled.chunk(2, -1)
             pair: Tensor = self.classifier(first) + self.distillation_classifier(second)
             return pair / 2
-        logits: Tensor = self.classifier(pooled)
-        return logits
+        return self.classifier(pooled)
 
     def classifier_weights(self) -> tuple[Tensor, Tensor]:
         """`[M,C,D']` and `[M,C]`: the affine map by which each member makes logits of its features.
@@ -163,8 +162,7 @@ class Hydra(nn.Module):
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
         """Unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
         projected: Tensor = self.get_submodule(f"{tower}.projection")(pooled)
-        unit: Tensor = projected / projected.norm(dim=-1, keepdim=True)
-        return unit
+        return projected / projected.norm(dim=-1, keepdim=True)
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""

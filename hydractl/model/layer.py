@@ -56,8 +56,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`[G, ..., D]` to `[G, ..., D]`."""
-        y: Tensor = self.fc2(self._activated(x))
-        return y
+        return self.fc2(self._activated(x))
 
     def _activated(self, x: Tensor) -> Tensor:
         if self.fc1.serves_all:
@@ -109,8 +108,7 @@ class Layer(nn.Module):
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What this layer's attention reads of the hidden state."""
-        y: Tensor = self.attention_norm(x) if self.pre_norm else x
-        return y
+        return self.attention_norm(x) if self.pre_norm else x
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
         """The layer's result, given the hidden state it started from and its attention output."""

@@ -38,8 +38,7 @@ class Linear(nn.Module):
         if self.serves_all:
             return product(x, self.weight, self.bias)
         weight = self.weight if self.weight.ndim == 3 else self.weight[None]
-        y: Tensor = grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
-        return y
+        return grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
 
 
 class LayerNorm(nn.Module):

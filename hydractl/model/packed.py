@@ -76,11 +76,9 @@ class PackedAttention(nn.Module):
             return product(x, self.qkv, self.qkv_bias)
         if len(set(self.rows)) == 1:
             bias = self.qkv_bias.unflatten(0, (members, -1)) if self.qkv_bias is not None else None
-            y: Tensor = grouped(x.flatten(1, 2), self.qkv.unflatten(0, (members, -1)), bias).unflatten(1, x.shape[1:3])
-            return y
+            return grouped(x.flatten(1, 2), self.qkv.unflatten(0, (members, -1)), bias).unflatten(1, x.shape[1:3])
         beside = side_by_side(x.flatten(1, 2), self.qkv, self.qkv_bias, [3 * count for count in self.rows])
-        joined: Tensor = beside.unflatten(0, x.shape[1:3])[None]
-        return joined
+        return beside.unflatten(0, x.shape[1:3])[None]
 
     def train(self, mode: bool = True) -> Self:
         """Refuses training: gradients of packed weights would miss the heads that members share.
@@ -107,8 +105,7 @@ class PackedAttention(nn.Module):
 
 
 def _by_head(rows: Tensor, head_width: int) -> Tensor:
-    by_head: Tensor = rows.detach().unflatten(0, (-1, head_width))
-    return by_head
+    return rows.detach().unflatten(0, (-1, head_width))
 
 
 def _first_alike(attention: FusedAttention) -> list[int]:

@@ -35,8 +35,7 @@ def pooled_mix(attention: FusedAttention, x: Tensor, token: Tensor, allowed: Ten
         z = torch.cat(
             [_mix(attention, rows, 1, x[m : m + 1], token[m : m + 1], allowed) for m, rows in enumerate(pieces)], -1
         )
-    mixed: Tensor = z.unflatten(1, (-1, tokens))
-    return mixed
+    return z.unflatten(1, (-1, tokens))
 
 
 def _mix(

@@ -117,13 +117,11 @@ def _write_each(
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: str | None = None) -> Tensor:
     """The product, or with `gelu` that activation of it."""
     # A compiler wants the operator's weights to be constants; one that it cannot look into serves as well.
-    y: Tensor = (_opaque if torch.compiler.is_compiling() else _linear)(x, weight, bias, gelu)
-    return y
+    return (_opaque if torch.compiler.is_compiling() else _linear)(x, weight, bias, gelu)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: str | None) -> Tensor:
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu" if gelu else "none", [], gelu or "")
-    return y
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu" if gelu else "none", [], gelu or "")
 
 
 _opaque = torch.library.custom_op(

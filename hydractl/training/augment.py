@@ -27,8 +27,7 @@ class ImageAugmentation:
         image = with_channels(image, self.channels)
         if self.pad_crop:
             image = v2.RandomCrop((image.height, image.width), self.pad_crop)(image)
-        changed: Image.Image = self.transform(image)
-        return changed
+        return self.transform(image)
 
 
 def build_augmentation(recipe: Recipe, spec: ModelSpec) -> ImageAugmentation | None:

@@ -78,8 +78,7 @@ def _backward(
             # Processes and passes are averaged by those who add them up; the loss is a sum over samples already.
             accelerator.backward(loss * len(made) * stream.division.world_size)
         total += loss.detach()
-    summed: Tensor = accelerator.reduce(total, "sum")
-    return summed
+    return accelerator.reduce(total, "sum")
 
 
 def cross_entropy(
