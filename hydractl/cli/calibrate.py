@@ -35,7 +35,7 @@ from hydractl.cli.options import (
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.data.sources import Samples
+    from hydractl.data.samples import Samples
     from hydractl.evaluation.sets import EvaluationData
     from hydractl.uncertainty.temperature import FittedTemperature
 
@@ -72,7 +72,7 @@ def calibrate(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.ranks import Ranks, batch_workers
-    from hydractl.data.sources import Samples
+    from hydractl.data.samples import Samples
     from hydractl.evaluation.systems import SystemSpec
     from hydractl.families.open import read_checkpoint
 

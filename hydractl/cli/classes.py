@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from hydractl.data.sources import Samples
+    from hydractl.data.samples import Samples
     from hydractl.data.streams import SampleStream
     from hydractl.model.hydra import Hydra
 

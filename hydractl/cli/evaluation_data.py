@@ -12,8 +12,9 @@ from hydractl.cli.material import DataOptions
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
-    from hydractl.data.columns import Columns, Modality
-    from hydractl.data.sources import Samples
+    from hydractl.data.columns import Columns
+    from hydractl.data.like import Modality
+    from hydractl.data.samples import Samples
     from hydractl.data.spec import DataSpec
     from hydractl.data.streams import SampleStream
     from hydractl.evaluation.sets import EvaluationData, SetKey

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.data.columns import Modality
+    from hydractl.data.like import Modality
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.evaluation.networks import Networks
     from hydractl.evaluation.predictions import SavedPredictions

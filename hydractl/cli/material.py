@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.round import SearchData
     from hydractl.data.batches import CachedBatches
-    from hydractl.data.columns import Modality
+    from hydractl.data.like import Modality
     from hydractl.data.ranks import Ranks
-    from hydractl.data.sources import Samples
+    from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
     from hydractl.scoring.taylor import ScoringData
 

@@ -39,7 +39,6 @@ def choose_by_taylor(
     from hydractl.checkpoint.heads import member_heads
     from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
-    from hydractl.data.sources import draw
     from hydractl.scoring.taylor import ScoringData, taylor_scores
     from hydractl.surgery.choose import by_scores
     from hydractl.surgery.taylor import by_taylor
@@ -50,7 +49,7 @@ def choose_by_taylor(
     model = material.model
     towers = _towers(model, options.towers)
     heads = [head for head in member_heads(model.heads, 0) if head.tower in towers]
-    samples = material.id if options.samples is None else draw(material.id, options.samples, choice.seed or 0)
+    samples = material.id if options.samples is None else material.id.draw(options.samples, choice.seed or 0)
     data = ScoringData(material.batches(samples, options.batch_size), len(samples), model.class_prompts, Ranks())
     scope = choice.scope or "layer"
     if choice.method == "taylor-oneshot":

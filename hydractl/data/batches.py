@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, overload
+from typing import cast, overload
 
 import numpy as np
 import torch
@@ -13,10 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-
-if TYPE_CHECKING:
-    from hydractl.data.sources import Samples
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import datasets
 
+from hydractl.data.like import Modality
 from hydractl.errors import DataError
-
-Modality = Literal["image", "text"]
 
 # In order of preference; a name decides only where types leave a choice.
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "cls", "y")

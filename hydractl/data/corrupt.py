@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 
 Strengths = dict[str, tuple[Any, ...]]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,25 +36,26 @@ def _hash(kind: bytes, content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8, person=kind[:16]).digest(), "little")
 
 
-def text_hashes(texts: Iterable[Text]) -> Hashes:
-    """The hash of each text or pair, `[N]`."""
-    return np.fromiter((text_hash(text) for text in texts), dtype=np.uint64)
-
-
-def image_hashes(images: EncodedImages) -> tuple[Hashes, dict[int, str]]:
-    """The hash of each image, `[N]`, and the position of each that cannot be read with what is wrong."""
-    starts = range(0, len(images), CHUNK)
-    with ThreadPoolExecutor() as pool:  # threads suffice: Pillow decodes outside the interpreter lock
-        results = [one for chunk in pool.map(lambda start: _hash_chunk(images, start), starts) for one in chunk]
+def hash_inputs(inputs: Sequence[Any]) -> tuple[Hashes, dict[int, str]]:
+    """The hash of each image, text or pair of texts, `[N]`, and the position of each bad one with what is wrong."""
+    if isinstance(inputs, EncodedImages):
+        starts = range(0, len(inputs), CHUNK)
+        with ThreadPoolExecutor() as pool:  # threads suffice: Pillow decodes outside the interpreter lock
+            results = [one for chunk in pool.map(lambda start: _hash_encoded(inputs, start), starts) for one in chunk]
+    else:
+        results = [_hash_or_problem(partial(inputs.__getitem__, at)) for at in range(len(inputs))]
     bad = {at: result for at, result in enumerate(results) if isinstance(result, str)}
     return np.array([0 if isinstance(result, str) else result for result in results], dtype=np.uint64), bad
 
 
-def _hash_chunk(images: EncodedImages, start: int) -> list[int | str]:
-    results: list[int | str] = []
-    for encoded, where in images.encoded(slice(start, start + CHUNK)):
-        try:
-            results.append(image_hash(decode_image(encoded, where)))
-        except DataError as error:
-            results.append(str(error))
-    return results
+def _hash_encoded(images: EncodedImages, start: int) -> list[int | str]:
+    encoded = images.encoded(slice(start, start + CHUNK))
+    return [_hash_or_problem(partial(decode_image, one, where)) for one, where in encoded]
+
+
+def _hash_or_problem(read: Callable[[], Any]) -> int | str:
+    try:
+        one = read()
+        return text_hash(one) if isinstance(one, str | tuple) else image_hash(one)
+    except DataError as error:
+        return str(error)

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import datasets
 import numpy as np
-from numpy.typing import NDArray
 
+from hydractl.data.samples import Labels, Samples
 from hydractl.errors import DataError
 
-if TYPE_CHECKING:
-    from hydractl.data.sources import Samples
-
-Labels = NDArray[np.int64]
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
 
 

@@ -1,69 +1,25 @@
-"""A data set as a model meets it: inputs, labels, names, and a hash of each sample."""
+"""Sources, and the rows of tables, as samples."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
 
-from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns, is_text
-from hydractl.data.hashes import Hashes, image_hash, image_hashes, text_hash
+from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_text
+from hydractl.data.hashes import Hashes, hash_inputs
 from hydractl.data.images import EncodedImages
-from hydractl.data.labels import Labels, read_labels
+from hydractl.data.labels import read_labels
+from hydractl.data.like import Modality
+from hydractl.data.samples import Samples
 from hydractl.data.spec import DataSpec
 from hydractl.data.tables import open_table
 from hydractl.data.texts import empty_texts, read_texts
 from hydractl.errors import DataError
-
-
-@dataclass(frozen=True, eq=False)
-class Samples:
-    """N samples of one data set.
-
-    `inputs` are PIL images (decoded when asked for), texts or pairs of texts. `labels` `[N]` count in
-    `label_names`; None where there are none, and `label_problem` says why. `notes` are for the
-    user's eyes; `skipped` says what is wrong with each sample left out.
-    """
-
-    name: str
-    modality: Modality
-    inputs: Sequence[Any]
-    labels: Labels | None = None
-    label_names: tuple[str, ...] | None = None
-    label_problem: str | None = None
-    chosen_columns: ChosenColumns | None = None
-    notes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    hashes: Hashes | None = None
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def content_hashes(self) -> Hashes:
-        """64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
-
-        Raises:
-            DataError: an image that cannot be read.
-        """
-        if self.hashes is not None:
-            return self.hashes
-        hashes, bad = _hash_inputs(self.inputs, self.modality)
-        if bad:
-            raise DataError(_first_of(bad))
-        object.__setattr__(self, "hashes", hashes)  # a memo: it follows from fields that are frozen
-        return hashes
-
-    def identity(self) -> str:
-        """SHA-256 over content hashes and labels in order: of one identity, of one effect on a model."""
-        digest = hashlib.sha256(self.content_hashes().astype("<u8").tobytes())
-        if self.labels is not None:
-            digest.update(self.labels.astype("<i8").tobytes())
-        return digest.hexdigest()
 
 
 def open_data(
@@ -167,23 +123,11 @@ def _without_bad(
     table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str, first: int
 ) -> tuple[datasets.Dataset, Hashes, tuple[str, ...]]:
     inputs = _inputs(table, modality, chosen, where, first)
-    hashes, bad = _hash_inputs(inputs, modality)
+    hashes, bad = hash_inputs(inputs)
     if isinstance(inputs, list):
         bad = {at: f"{where}: sample {first + at}: empty text" for at in empty_texts(inputs)}
     good = [at for at in range(len(table)) if at not in bad]
     return table.select(good), hashes[good], tuple(bad.values())
-
-
-def _hash_inputs(inputs: Sequence[Any], modality: Modality) -> tuple[Hashes, dict[int, str]]:
-    if isinstance(inputs, EncodedImages):
-        return image_hashes(inputs)
-    one_hash = image_hash if modality == "image" else text_hash
-    return np.array([one_hash(one) for one in inputs], dtype=np.uint64), {}
-
-
-def _first_of(bad: dict[int, str]) -> str:
-    first = next(iter(bad.values()))
-    return first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)"
 
 
 def _with_labels(samples: Samples, table: datasets.Dataset, chosen: ChosenColumns) -> Samples:
@@ -193,17 +137,3 @@ def _with_labels(samples: Samples, table: datasets.Dataset, chosen: ChosenColumn
     if isinstance(read, str):
         return replace(samples, label_problem=read)
     return replace(samples, labels=read[0], label_names=read[1])
-
-
-def draw(samples: Samples, count: int, seed: int) -> Samples:
-    """So many of the samples, drawn at random and in their order; the same ones for the same seed.
-
-    Raises:
-        DataError: there are not so many.
-    """
-    if count > len(samples):
-        raise DataError(f"{samples.name}: {count} samples are asked for, there are {len(samples)}")
-    chosen = np.sort(np.random.default_rng(seed).choice(len(samples), count, replace=False))
-    labels = None if samples.labels is None else samples.labels[chosen]
-    hashes = None if samples.hashes is None else samples.hashes[chosen]
-    return replace(samples, inputs=[samples.inputs[int(at)] for at in chosen], labels=labels, hashes=hashes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
+from hydractl.data.like import Group
 from hydractl.data.splits import split_of_word
 from hydractl.errors import DataError
 
-Group = Literal["near", "far"]
 GROUPS = ("near", "far")
 
 # File endings and the loader of the `datasets` library that reads them.

@@ -24,9 +24,11 @@ import datasets
 import numpy as np
 
 from hydractl.data.batches import Batch, make_batches
-from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns
+from hydractl.data.columns import ChosenColumns, Columns, choose_columns
+from hydractl.data.like import Modality
 from hydractl.data.preprocessing import Preprocessor
-from hydractl.data.sources import Samples, read_samples
+from hydractl.data.samples import Samples
+from hydractl.data.sources import read_samples
 from hydractl.data.spec import DataSpec
 from hydractl.data.tables import one_line_errors, open_rows
 from hydractl.errors import DataError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hydractl.data.samples import Samples
 from hydractl.data.seen import remembered
-from hydractl.data.sources import Samples
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError
 from hydractl.evaluation.sets import EvaluationData, SetKey

@@ -14,7 +14,7 @@ from hydractl.data.batches import Batch, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.ranks import InParallel, Ranks
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost, cost

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hydractl.data.sources import Samples
-from hydractl.data.spec import Group
+from hydractl.data.like import Group
+from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream
 
 Role = Literal["calibration", "id", "ood", "shift"]

@@ -14,7 +14,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.batches import Batches, make_batches
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.data import Streamed

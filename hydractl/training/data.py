@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data import seen
 from hydractl.data.columns import Columns
 from hydractl.data.labels import match_labels
-from hydractl.data.sources import Samples, open_data
+from hydractl.data.samples import Samples
+from hydractl.data.sources import open_data
 from hydractl.data.spec import parse_data_spec
 from hydractl.data.streams import SampleStream, open_stream
 from hydractl.errors import DataError, OptionError
@@ -43,26 +42,6 @@ class TrainingData:
     def size(self) -> int | None:
         """How many samples there are to train on; None where a stream does not say."""
         return self.train.length if isinstance(self.train, Streamed) else len(self.train)
-
-
-@dataclass(frozen=True)
-class Picked(Sequence[Any]):
-    """Some of the inputs of a data set, read when asked for."""
-
-    inputs: Sequence[Any]
-    positions: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        if isinstance(index, slice):
-            return [self.inputs[int(position)] for position in self.positions[index]]
-        return self.inputs[int(self.positions[index])]
 
 
 def open_training_data(
@@ -119,17 +98,7 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
             f"--val-split {count}: {samples.name} has {len(samples)} samples, some must be left to train on"
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(samples))
-    return take(samples, np.sort(order[count:])), take(samples, np.sort(order[:count]))
-
-
-def take(samples: Samples, positions: NDArray[np.int64]) -> Samples:
-    """The samples at some positions, in that order."""
-    return replace(
-        samples,
-        inputs=Picked(samples.inputs, positions),
-        labels=None if samples.labels is None else samples.labels[positions],
-        hashes=None if samples.hashes is None else samples.hashes[positions],
-    )
+    return samples.subset(np.sort(order[count:])), samples.subset(np.sort(order[:count]))
 
 
 def fit_labels(
@@ -178,7 +147,7 @@ def remembered(data: Samples | Streamed) -> dict[str, Any]:
     if len(data) <= REMEMBERED:
         return seen.sketch(data.content_hashes())
     drawn = np.sort(np.random.default_rng(0).permutation(len(data))[:REMEMBERED])
-    return seen.sketch(take(data, drawn).content_hashes())
+    return seen.sketch(data.subset(drawn).content_hashes())
 
 
 def _label_names(data: Samples | Streamed) -> tuple[str, ...]:

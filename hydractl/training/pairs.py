@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hydractl.data.columns import Columns
 from hydractl.data.preprocessing import Preprocessor
-from hydractl.data.sources import Samples, open_data
+from hydractl.data.samples import Samples
+from hydractl.data.sources import open_data
 from hydractl.data.spec import DataSpec
 from hydractl.data.streams import SampleStream, open_stream
 from hydractl.training.augment import ImageAugmentation

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 
 # Independent draws from one seed: the numbers only have to differ.

@@ -16,7 +16,7 @@ import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hydractl.data.batches import Batch
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from hydractl.training.stream import ORDER, Division, Preparation, derived_seed, readable
 

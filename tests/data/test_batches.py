@@ -8,7 +8,8 @@ import torch
 
 from hydractl.data.batches import Batch, make_batches
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder
-from hydractl.data.sources import Samples, open_data
+from hydractl.data.samples import Samples
+from hydractl.data.sources import open_data
 from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError, OptionError
 from tests.data.conftest import image_folder, picture

@@ -4,7 +4,8 @@ import datasets
 import pytest
 from datasets import ClassLabel, Image, Value
 
-from hydractl.data.columns import ChosenColumns, Columns, Modality, choose_columns
+from hydractl.data.columns import ChosenColumns, Columns, choose_columns
+from hydractl.data.like import Modality
 from hydractl.errors import DataError
 
 TEXT, NUMBER, NAMED = Value("string"), Value("int64"), ClassLabel(names=["a", "b"])

@@ -10,7 +10,7 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 
 from hydractl.data.corrupt import STRENGTHS, corrupted
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 
 

@@ -6,7 +6,7 @@ import pytest
 from datasets import ClassLabel, List, Value
 
 from hydractl.data.labels import match_labels, read_labels
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 
 TWO = ClassLabel(names=["no", "yes"])

@@ -11,7 +11,8 @@ from PIL import Image
 
 from hydractl.data.columns import Columns
 from hydractl.data.hashes import image_hash, text_hash
-from hydractl.data.sources import Samples, open_data
+from hydractl.data.samples import Samples
+from hydractl.data.sources import open_data
 from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture

@@ -16,7 +16,8 @@ from hydractl.data.batches import make_batches
 from hydractl.data.columns import Columns
 from hydractl.data.labels import match_labels
 from hydractl.data.preprocessing import preprocessor_from_folder
-from hydractl.data.sources import Samples, open_data
+from hydractl.data.samples import Samples
+from hydractl.data.sources import open_data
 from hydractl.data.spec import parse_data_spec
 from hydractl.data.streams import SampleStream, StreamedBatches, open_stream
 from hydractl.errors import DataError

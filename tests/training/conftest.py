@@ -12,7 +12,7 @@ from PIL import Image
 from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenizer
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.sources import Samples
+from hydractl.data.samples import Samples
 from hydractl.data.spec import parse_data_spec
 from hydractl.families.open import read_checkpoint
 from hydractl.training.data import TrainingData

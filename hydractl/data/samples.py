@@ -1,0 +1,109 @@
+"""A data set as a model meets it: inputs, labels, names, and a hash of each sample."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.data.hashes import Hashes, hash_inputs
+from hydractl.data.like import Modality
+from hydractl.errors import DataError
+
+if TYPE_CHECKING:
+    from hydractl.data.columns import ChosenColumns
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """N samples of one data set.
+
+    `inputs` are PIL images (decoded when asked for), texts or pairs of texts. `labels` `[N]` count in
+    `label_names`; None where there are none, and `label_problem` says why. `notes` are for the
+    user's eyes; `skipped` says what is wrong with each sample left out.
+    """
+
+    name: str
+    modality: Modality
+    inputs: Sequence[Any]
+    labels: Labels | None = None
+    label_names: tuple[str, ...] | None = None
+    label_problem: str | None = None
+    chosen_columns: ChosenColumns | None = None
+    notes: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    hashes: Hashes | None = None
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def content_hashes(self) -> Hashes:
+        """64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
+
+        Raises:
+            DataError: an image that cannot be read.
+        """
+        if self.hashes is not None:
+            return self.hashes
+        hashes, bad = hash_inputs(self.inputs)
+        if bad:
+            raise DataError(_first_of(bad))
+        object.__setattr__(self, "hashes", hashes)  # a memo: it follows from fields that are frozen
+        return hashes
+
+    def identity(self) -> str:
+        """SHA-256 over content hashes and labels in order: of one identity, of one effect on a model."""
+        digest = hashlib.sha256(self.content_hashes().astype("<u8").tobytes())
+        if self.labels is not None:
+            digest.update(self.labels.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def subset(self, positions: NDArray[np.int64]) -> Samples:
+        """The samples at some positions, in that order."""
+        return replace(
+            self,
+            inputs=Picked(self.inputs, positions),
+            labels=None if self.labels is None else self.labels[positions],
+            hashes=None if self.hashes is None else self.hashes[positions],
+        )
+
+    def draw(self, count: int, seed: int) -> Samples:
+        """So many of the samples, drawn at random and in their order; the same ones for the same seed.
+
+        Raises:
+            DataError: there are not so many.
+        """
+        if count > len(self):
+            raise DataError(f"{self.name}: {count} samples are asked for, there are {len(self)}")
+        return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
+
+
+def _first_of(bad: dict[int, str]) -> str:
+    first = next(iter(bad.values()))
+    return first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)"
+
+
+@dataclass(frozen=True)
+class Picked(Sequence[Any]):
+    """Some of the inputs of a data set, read when asked for."""
+
+    inputs: Sequence[Any]
+    positions: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self.inputs[int(position)] for position in self.positions[index]]
+        return self.inputs[int(self.positions[index])]
