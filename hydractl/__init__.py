@@ -1,9 +1,12 @@
 """Post-hoc Hydra ensembles: a trained transformer classifier becomes one network that knows when it is wrong.
 
-import hydractl
+>>> import hydractl
+>>> hydra = hydractl.load("hydra")
+>>> hydra.members
+2
 
-model = hydractl.load("hydra.safetensors")
-model.predict(images)
+Every subcommand of the command line is a function here, of the same name and options. Models are given as paths, as
+what `load` returns, or as the result of a step before.
 """
 
 from __future__ import annotations
@@ -12,21 +15,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hydractl.inference import load, save
+    from hydractl.inference import load as load
+    from hydractl.inference import save as save
+    from hydractl.steps.fuse import fuse as fuse
+    from hydractl.steps.inspect import inspect as inspect
 
-__all__ = ["load", "save"]
+#: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
+_PLACES = {
+    "load": "hydractl.inference",
+    "save": "hydractl.inference",
+    "fuse": "hydractl.steps.fuse",
+    "inspect": "hydractl.steps.inspect",
+}
+
+__all__ = ["fuse", "inspect", "load", "save"]
 
 
 def __getattr__(name: str) -> Any:
-    # `hydractl --help` imports this package too, and must not wait for torch.
-    if name in __all__:
-        from hydractl import inference
-
-        return getattr(inference, name)
+    if name in _PLACES:
+        return getattr(import_module(_PLACES[name]), name)
     if name == "__version__":
         from importlib.metadata import version
 
         return version("hydractl")
-    if name == "process":
-        return import_module("hydractl.process")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])
+

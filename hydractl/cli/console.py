@@ -7,9 +7,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from hydractl.steps.result import Result
+from hydractl.steps.watch import Advance
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,6 +43,13 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(_to_json(value))
 
 
+def refuse_existing(path: Path, force: bool) -> None:
+    """Raises OutputError when `path` cannot become an output: called before long work starts."""
+    from hydractl.checkpoint import atomic
+
+    atomic.refuse_existing(path, force)
+
+
 def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
     """One JSON object in a file, or on stdout where the path is `-`.
 
@@ -58,24 +68,53 @@ def _to_json(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+class Terminal:
+    """Watches a step for a person: notes and bars on stderr, bars only where somebody looks."""
+
+    def __init__(self, quiet: bool, respell: Callable[[str], str] = str) -> None:
+        """
+        Args:
+            respell: what messages call options, from Python's names to the command line's.
+        """
+        self.quiet, self._respell = quiet, respell
+
+    def note(self, message: str) -> None:
+        """A line on stderr, unless quiet."""
+        if not self.quiet:
+            print(self._respell(message), file=sys.stderr)
+
+    def warn(self, message: str) -> None:
+        """A line on stderr, quiet or not."""
+        print(f"warning: {self._respell(message)}", file=sys.stderr)
+
+    @contextmanager
+    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
+        """A bar on stderr if a person watches."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda done, said=None: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done, said=None: bar.update(task, advance=done, description=said or what)
+
+
 def note(message: str, quiet: bool) -> None:
-    """A line on stderr that a person may want to know and a program may ignore."""
-    if not quiet:
-        print(message, file=sys.stderr)
+    """As `Terminal.note`."""
+    Terminal(quiet).note(message)
 
 
-@contextmanager
-def progress(what: str, total: float | None, quiet: bool) -> Iterator[Callable[[float], None]]:
-    """A function to tell how much more is done, in samples or in work; draws a bar on stderr if a person watches."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+def progress(what: str, total: float | None, quiet: bool) -> AbstractContextManager[Advance]:
+    """As `Terminal.progress`."""
+    return Terminal(quiet).progress(what, total)
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
+
+def show(result: Result) -> None:
+    """A result on stdout."""
+    for line in result.lines():
+        print(line)
 
 
 def stdout_console() -> Console:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -21,37 +22,48 @@ from hydractl.cli import (
     extract_circuit,
     families,
     finetune,
-    fuse,
-    inspect,
     predict,
     prune,
     recipes,
     report,
     score_heads,
 )
+from hydractl.cli.commands import COMMANDS
+from hydractl.cli.derive import command_class, runner
 from hydractl.errors import HydractlError
 
 INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 1  # as typer has it when it notices first
 
+WIDEST = 120  # longer lines are hard to read
+
+
+def _width() -> int | None:
+    """The width of the terminal that a person sits at, also where help goes through a pipe to a pager."""
+    for stream in (0, 1, 2):
+        with suppress(OSError):
+            return min(os.get_terminal_size(stream).columns, WIDEST)
+    return None
+
+
 app = typer.Typer(
     name="hydractl",
-    no_args_is_help=True,
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
     # Boxes and colours are for people: in a pipe, help is plain text.
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST, "terminal_width": _width()},
 )
+for each in COMMANDS:
+    app.command(each.name, cls=command_class(each), no_args_is_help=False)(runner(each))
 for command in (
     score_heads.score_heads,
     extract_circuit.extract_circuit,
     prune.prune,
-    fuse.fuse,
     evaluate.evaluate,
     calibrate.calibrate,
     report.report,
-    inspect.inspect,
     families.families,
     predict.predict,
     benchmark.benchmark,
@@ -73,6 +85,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def hydractl(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -82,6 +95,8 @@ def hydractl(
     checkpoint -> pruned members (prune, finetune) -> one fused Hydra (fuse) -> table of results (evaluate)
     """
     console.silence_libraries()
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def run() -> NoReturn:

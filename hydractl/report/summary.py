@@ -47,21 +47,52 @@ def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
     }
 
 
+def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
+    """What there is to know of a model at a glance; its weights are not read."""
+    spec, heads = checkpoint.spec, checkpoint.heads
+    performed = multiply_adds(spec, heads, checkpoint.shared)
+    kept = {
+        tower.name: [sum(len(layer[member]) for layer in heads[tower.name]) for member in range(checkpoint.members)]
+        for tower in spec.towers
+    }
+    return {
+        "family": f"{checkpoint.family}, {spec.task}",
+        "members": checkpoint.members,
+        **{
+            f"{tower.name} heads": f"{'+'.join(map(str, kept[tower.name]))} of {tower.layers * tower.heads}"
+            for tower in spec.towers
+        },
+        "parameters": f"{parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}):,}",
+        "mult-adds": _with_ratio(performed, multiply_adds(spec, all_heads(spec), frozenset(checkpoint.slots()))),
+    }
+
+
+def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
+    """The facts of a summary, by the names that `hydractl inspect` prints."""
+    labels = summary["labels"]
+    facts: dict[str, object] = {
+        "family": f"{summary['family']}, {summary['task']}",
+        "members": summary["members"],
+        "parameters": f"{summary['parameters']:,} ({', '.join(summary['dtypes'])})",
+        "mult-adds": _with_ratio(summary["multiply_adds"], summary["dense_multiply_adds"]),
+        "labels": "none" if labels is None else _shortened(labels),
+    }
+    if summary["separate"]:
+        facts["per member"] = ", ".join(summary["separate"])
+    if summary["temperature"] is not None:
+        facts["temperature"] = summary["temperature"]
+    return {**facts, "sha256": summary["sha256"]}
+
+
+def _with_ratio(performed: int, dense: int) -> str:
+    return f"{performed:,} a sample ({performed / dense:.2f} x one network with every head)"
+
+
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """The lines that `hydractl inspect` prints: facts first, then a map with a column per member."""
-    labels = summary["labels"]
     yield f"{summary['model']}"
-    yield f"  family      {summary['family']}, {summary['task']}"
-    yield f"  members     {summary['members']}"
-    yield f"  parameters  {summary['parameters']:,} ({', '.join(summary['dtypes'])})"
-    ratio = summary["multiply_adds"] / summary["dense_multiply_adds"]
-    yield f"  mult-adds   {summary['multiply_adds']:,} a sample ({ratio:.2f} x one network with every head)"
-    yield f"  labels      {'none' if labels is None else _shortened(labels)}"
-    if summary["separate"]:
-        yield f"  per member  {', '.join(summary['separate'])}"
-    if summary["temperature"] is not None:
-        yield f"  temperature {summary['temperature']}"
-    yield f"  sha256      {summary['sha256']}"
+    for name, fact in summary_facts(summary).items():
+        yield f"  {name:<11} {fact}"
     for name, tower in summary["towers"].items():
         yield ""
         yield from _tower_lines(name, tower)

@@ -1,0 +1,251 @@
+"""From a step's declaration to a subcommand: its flags, its help, its streams."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import typer
+import typer.core
+
+from hydractl.cli import console
+from hydractl.errors import HydractlError, OptionError
+from hydractl.steps.options import HEADINGS, Declared, Option, declared
+from hydractl.steps.result import Result
+
+ARGUMENTS = "Arguments"
+STDOUT = "-"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: the step that it runs, and what only a command line needs to know of it.
+
+    Attributes:
+        name: in full, with a space before the second word of `circuit overlap`.
+        output: where the result goes without `--output`.
+        writes: whether it must be told where to write.
+        artifact: what `-o -` prints on standard output instead of writing a file; None where it cannot.
+    """
+
+    name: str
+    step: Callable[..., Result]
+    output: str | None = None
+    writes: bool = False
+    artifact: Callable[[Any], dict[str, Any]] | None = None
+
+
+# What every command takes besides its step's options.
+OWN = (
+    Declared(
+        "json", str, None, Option("Write the result as JSON.", "Output", "FILE|-", flags=("--json",), bare=STDOUT)
+    ),
+    Declared("quiet", bool, False, Option("No progress and no notes on stderr.", "Output", flags=("--quiet", "-q"))),
+    Declared("token", str, None, Option("Token of the hub, for what is private; else HF_TOKEN.", "Model", "TOKEN")),
+)
+
+
+def options_of(command: Command) -> tuple[Declared, ...]:
+    """All options of a command: those of its step, then its own."""
+    named = declared(command.step)
+    return named + tuple(own for own in OWN if own.name not in {option.name for option in named})
+
+
+def runner(command: Command) -> Callable[..., None]:
+    """The function that typer runs: its signature has the command's flags, its docstring the help."""
+    options = options_of(command)
+
+    def run(**values: Any) -> None:
+        try:
+            _run(command, {option.name: _as_declared(option, values[option.name]) for option in options})
+        except HydractlError as error:
+            error.args = (respelled(str(error), options),)
+            raise
+
+    parameters = [
+        inspect.Parameter(
+            option.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_default(command, option),
+            annotation=_flag(option, options),
+        )
+        for option in options
+    ]
+    # Typer puts those first that must be given; a function may not, so all are keywords.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__doc__ = help_text(command)
+    run.__name__ = command.name.replace(" ", "_").replace("-", "_")
+    return run
+
+
+def _run(command: Command, values: dict[str, Any]) -> None:
+    own = {name: values.pop(name) for name in [option.name for option in OWN] if name in values and name != "json"}
+    if own["token"]:
+        os.environ["HF_TOKEN"] = own["token"]  # where every library looks that fetches something
+    force, streamed = bool(values.get("force")), _streamed(command, values)
+    printed, file = _json_places(command, values, force)
+    terminal = console.Terminal(own["quiet"], lambda text: respelled(text, options_of(command)))
+    extra = {"watch": terminal} if "watch" in inspect.signature(command.step).parameters else {}
+    result = command.step(**values, **extra)
+    if streamed and command.artifact is not None:
+        console.print_json(command.artifact(result))
+    if file is not None:
+        console.write_json(file, result.to_json(), force)
+    if printed:
+        console.print_json(result.to_json())
+    elif not streamed:
+        console.show(result)
+
+
+def _streamed(command: Command, values: dict[str, Any]) -> bool:
+    """Whether the output goes to standard output; a step then writes none."""
+    if str(values.get("output")) != STDOUT:
+        return False
+    if command.artifact is None:
+        raise OptionError("`output` -: only JSON goes to standard output: name a file")
+    values["output"] = None
+    return True
+
+
+def _json_places(command: Command, values: dict[str, Any], force: bool) -> tuple[bool, Path | None]:
+    """Whether the result is printed as JSON, and the file it goes to unless the step writes that itself."""
+    value = values.get("json")
+    if str(value) == STDOUT:
+        value = values["json"] = None
+        printed = True
+    else:
+        printed = False
+    if any(option.name == "json" for option in declared(command.step)):
+        return printed, None
+    values.pop("json", None)
+    if value is not None:
+        console.refuse_existing(Path(value), force)
+    return printed, None if value is None else Path(value)
+
+
+def respelled(text: str, options: Sequence[Declared]) -> str:
+    """A message with options, which it names in backquotes as Python does, as the command line spells them."""
+    spelled = {option.name: spelling(option) for option in options}
+    return re.sub(r"`(\w+)`", lambda found: spelled.get(found[1], found[0]), text)
+
+
+def spelling(option: Declared) -> str:
+    """What the command line calls an option: its first flag, or what stands for it where it has none."""
+    if option.option.positional:
+        return (option.option.metavar or option.name.upper()).removesuffix("...")
+    return _flags(option)[0]
+
+
+def _flags(option: Declared) -> tuple[str, ...]:
+    return option.option.flags or (f"--{option.name.replace('_', '-')}",)
+
+
+def help_text(command: Command) -> str:
+    """What `--help` says above the options: a step's docstring without what only Python needs."""
+    text = inspect.getdoc(inspect.unwrap(command.step)) or ""
+    blocks = [block for block in text.split("\n\n") if not block.startswith((">>>", "Raises:", "Source:", "Returns:"))]
+    return respelled("\n\n".join(blocks), options_of(command))
+
+
+def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:
+    """The arguments with a value put in after flags that may stand alone and do."""
+    bare = {flag: option.option.bare for option in options if option.option.bare for flag in _flags(option)}
+
+    def completed() -> Iterator[str]:
+        for place, argument in enumerate(arguments):
+            yield argument
+            following = arguments[place + 1] if place + 1 < len(arguments) else None
+            value = bare.get(argument)
+            if value is not None and (following is None or (following.startswith("-") and following != STDOUT)):
+                yield value
+
+    return list(completed())
+
+
+def _default(command: Command, option: Declared) -> Any:
+    if option.name == "output" and not option.required:
+        return inspect.Parameter.empty if command.writes else Path(command.output) if command.output else None
+    return option.default
+
+
+def _flag(option: Declared, options: Sequence[Declared]) -> Any:
+    """The annotation by which typer makes a flag or an argument of an option."""
+    kind, said = _kind(option), option.option
+    text = respelled(said.help, options)
+    if said.positional:
+        return Annotated[kind, typer.Argument(metavar=said.metavar, help=text)]
+    low, high = (said.minimum, said.maximum) if option.type in (int, float) else (None, None)
+    flag = typer.Option(
+        *_flags(option),
+        metavar=said.metavar,
+        help=text,
+        rich_help_panel=said.heading,
+        show_default=_shown(option),
+        min=low,
+        max=high,
+    )
+    return Annotated[kind, flag]
+
+
+def _shown(option: Declared) -> bool:
+    return option.default not in (None, False, "", ()) and not option.required
+
+
+def _kind(option: Declared) -> Any:
+    """What typer reads an option as: text, wherever values of other types will do for Python."""
+    kind = option.type
+    if option.option.repeated or _is_list(kind):
+        whole: Any = list[str]
+    elif kind in (int, float, bool, Path) or option.choices:
+        whole = kind
+    else:
+        whole = str
+    return whole if option.required or kind is bool else whole | None
+
+
+def _is_list(kind: Any) -> bool:
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return any(map(_is_list, get_args(kind)))
+    return isinstance(origin, type) and issubclass(origin, Sequence) and origin is not tuple
+
+
+def _as_declared(option: Declared, value: Any) -> Any:
+    """A value of the command line as the step takes it: of what was not given, the step's own default."""
+    if value is None or (isinstance(value, list) and not value):
+        return None if option.required else option.default if option.name != "output" else value
+    return value
+
+
+class StepCommand(typer.core.TyperCommand):
+    """A command whose plain help groups options under headings, and whose bare flags stand for a value."""
+
+    options: Sequence[Declared] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_bare_flags(args, self.options))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                panel = getattr(parameter, "rich_help_panel", None)
+                argument = parameter.param_type_name == "argument"
+                groups[ARGUMENTS if argument else panel or HEADINGS[-1]].append(record)
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def command_class(command: Command) -> type[StepCommand]:
+    """The class of typer's command for a step: it knows the step's options."""
+    return type("StepCommand", (StepCommand,), {"options": options_of(command)})

@@ -1,0 +1,65 @@
+"""Devices and precisions, from every name that people have for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hydractl.errors import OptionError
+
+if TYPE_CHECKING:
+    import torch
+
+#: Every spelling of a precision, and what this project calls it.
+DTYPES = {
+    **dict.fromkeys(("float64", "fp64", "f64", "double"), "float64"),
+    **dict.fromkeys(("float32", "fp32", "f32", "float", "single"), "float32"),
+    **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
+    **dict.fromkeys(("float16", "fp16", "f16", "half"), "float16"),
+}
+
+
+def dtype_name(dtype: Any) -> str | None:
+    """What this project calls a dtype: `float32` for `fp32` and for `torch.float32`; None for None.
+
+    Raises:
+        OptionError: no floating-point dtype that models are stored in.
+    """
+    if dtype is None:
+        return None
+    name = str(dtype).removeprefix("torch.").lower()
+    if name not in DTYPES:
+        raise OptionError(f"`dtype` {dtype}: expected fp64, fp32, bf16 or fp16")
+    return DTYPES[name]
+
+
+def choose_dtype(dtype: Any) -> torch.dtype | None:
+    """The torch dtype of a name in any spelling, or None for the checkpoint's own.
+
+    Raises:
+        OptionError: see `dtype_name`.
+    """
+    import torch
+
+    name = dtype_name(dtype)
+    found: torch.dtype | None = None if name is None else getattr(torch, name)
+    return found
+
+
+def choose_device(device: Any) -> torch.device:
+    """The device of a name; `auto` takes a GPU if there is one.
+
+    Raises:
+        OptionError: no such device, or not on this machine.
+    """
+    import torch
+
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.mps.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"`device` {device}: no such device: choose auto, cpu, cuda, cuda:N or mps") from error
+    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.mps.is_available())}.get(found.type, 0)
+    if (found.index or 0) >= here:
+        raise OptionError(f"`device` {device}: this machine has {here} of them: choose another device, or auto")
+    return found

@@ -1,0 +1,90 @@
+"""Fusing members into one network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hydractl.steps.inputs import Dtype, Force, ModelLike, Output
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fused(Result):
+    """A Hydra of several members; `output` is where it was written, if it was."""
+
+    checkpoint: Checkpoint
+    output: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"output": None if self.output is None else str(self.output), "members": self.checkpoint.members}
+
+    def lines(self) -> Iterator[str]:
+        yield str(self.output)
+
+    def facts(self) -> Mapping[str, object]:
+        from hydractl.report.summary import key_facts
+
+        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
+
+
+@step
+def fuse(
+    models: Annotated[
+        Sequence[ModelLike],
+        Option("The members, in order.", heading="Model", metavar="MODEL...", positional=True),
+    ],
+    *,
+    separate: Annotated[
+        str,
+        Option(
+            "What stays with its member instead of being averaged; TOWER.PART for one tower only.",
+            metavar="mlp,norm,embeddings,classifier,pooler|all",
+        ),
+    ] = "",
+    dtype: Dtype = None,
+    output: Output = None,
+    force: Force = False,
+) -> Fused:
+    """Fuse members into one Hydra.
+
+    Attention stands side by side, the rest is averaged unless kept separate. What is bit-identical in all members is
+    stored once and never changed. With `separate` all, dense members make an exact Deep Ensemble in one file.
+
+    Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
+
+    Writes one safetensors file and prints its path.
+
+    >>> fused = hydractl.fuse(["m1", "m2"])
+    >>> hydractl.load(fused).members
+    2
+
+    Raises:
+        CheckpointError: a member cannot be read, or members differ in what they must agree in.
+        OptionError: fewer than two members, or an unknown part.
+        OutputError: the output exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.families.open import write_checkpoint
+    from hydractl.steps.compute import choose_dtype, dtype_name
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.surgery.fuse import fuse as fuse_members
+    from hydractl.surgery.fuse import parse_separate
+    from hydractl.surgery.provenance import with_provenance
+
+    parts = parse_separate(part.strip() for part in separate.split(",") if part.strip())
+    if output is not None:
+        refuse_existing(Path(output), force)
+    members = [as_checkpoint(model) for model in models]
+    fused = fuse_members(members, parts, choose_dtype(dtype))
+    options = {"separate": sorted(parts), "dtype": dtype_name(dtype)}
+    fused = with_provenance(fused, "fuse", members, options)
+    if output is not None:
+        write_checkpoint(fused, output, force)
+    return Fused(fused, output)

@@ -1,0 +1,134 @@
+"""What steps are given, by path or by value: models, circuits, scores, data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from hydractl.errors import OptionError
+from hydractl.steps.options import Option
+
+if TYPE_CHECKING:
+    import torch
+
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.model.hydra import Hydra
+
+    class HasCheckpoint(Protocol):
+        """A result of a step that made a model."""
+
+        @property
+        def checkpoint(self) -> Checkpoint: ...
+
+    ModelLike = str | Path | Hydra | Checkpoint | HasCheckpoint
+    DtypeLike = str | torch.dtype
+    DeviceLike = str | torch.device
+else:  # what the command line derives flags from: any text will do
+    ModelLike = DtypeLike = DeviceLike = Any
+
+# Options that several steps share, each said once.
+Model = Annotated[
+    ModelLike,
+    Option(
+        "A file of ours, a folder of transformers, timm or OpenCLIP, or a hub id.",
+        heading="Model",
+        metavar="MODEL",
+        positional=True,
+    ),
+]
+Device = Annotated[
+    DeviceLike,
+    Option("Where to compute; auto takes a GPU if there is one.", heading="Compute", metavar="auto|cpu|cuda[:N]|mps"),
+]
+Dtype = Annotated[
+    DtypeLike | None,
+    Option("Precision; without it the checkpoint's own.", heading="Compute", metavar="fp32|bf16|fp16|fp64"),
+]
+BatchSize = Annotated[
+    int,
+    Option("Samples per forward pass; fixes the batches, so the result.", heading="Compute", minimum=1, maximum=2**20),
+]
+Compiled = Annotated[
+    bool, Option("Compile the model with torch.compile first.", heading="Compute", flags=("--compile",))
+]
+Workers = Annotated[
+    int,
+    Option("Processes that decode images; the result is the same for any.", heading="Compute", minimum=0, maximum=1024),
+]
+Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=2**63 - 1)]
+Output = Annotated[Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"))]
+Force = Annotated[bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"))]
+Plot = Annotated[
+    Path | None,
+    Option("Draw the result as well; .svg and .pdf will do.", heading="Output", metavar="FILE.png"),
+]
+Limit = Annotated[
+    int | None,
+    Option("Use only N samples of each data set, spread evenly over it.", heading="Data", metavar="N", minimum=1),
+]
+ImageColumn = Annotated[str | None, Option("Column that holds the images, where it cannot be guessed.", heading="Data")]
+TextColumn = Annotated[
+    str | None,
+    Option("Column that holds the texts, or two with a comma between for pairs of texts.", heading="Data"),
+]
+LabelColumn = Annotated[str | None, Option("Column that holds the labels.", heading="Data")]
+MatchLabels = Annotated[
+    Literal["name", "index"],
+    Option("Match the data's labels to the model's by name, or by index.", heading="Data"),
+]
+SkipBad = Annotated[bool, Option("Leave unreadable images and empty texts out, and say which.", heading="Data")]
+Classes = Annotated[
+    Any,
+    Option(
+        "Class names of a zero-shot model without labels of its own: a file with one a line.",
+        heading="Data",
+        metavar="FILE",
+    ),
+]
+Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", heading="Data")]
+
+DEFAULT_BATCH_SIZE = 64
+DEFAULT_TEMPLATE = "A photo of a {label}."
+
+
+def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpoint:
+    """The checkpoint of a model, its tensors still on disk where it is named by a path.
+
+    Args:
+        model: a reference as the command line takes it, a loaded model, a checkpoint, or the result of a step.
+        without_classifier: read a base network as well, for whoever trains a new classifier.
+
+    Raises:
+        CheckpointError: nothing there, or not a model this project reads.
+        OptionError: something that is no model.
+    """
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.families.open import read_checkpoint
+    from hydractl.model.hydra import Hydra, to_checkpoint
+
+    if isinstance(model, str | Path):
+        return read_checkpoint(model, without_classifier)
+    if isinstance(model, Hydra):
+        return to_checkpoint(model)
+    found = getattr(model, "checkpoint", model)
+    if not isinstance(found, Checkpoint):
+        raise OptionError(f"{type(model).__name__}: is no model: give a path, what hydractl.load returns, or a result")
+    return found
+
+
+def as_member(model: ModelLike) -> Checkpoint:
+    """As `as_checkpoint`, for a model of one member.
+
+    Raises:
+        OptionError: it has several.
+    """
+    checkpoint = as_checkpoint(model)
+    if checkpoint.members > 1:
+        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: name one network")
+    return checkpoint
+
+
+def model_name(model: ModelLike) -> str:
+    """What tables and messages call a model: the stem of its file, or the name of its folder."""
+    name = str(model) if isinstance(model, str | Path) else as_checkpoint(model).name
+    return Path(name).resolve().name.removesuffix(".safetensors")

@@ -1,0 +1,32 @@
+"""What every step returns can be read: as lines of a terminal, as JSON, as text and as a table in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+
+class Result:
+    """The readable side of a step's result; what it holds stands in the dataclass that a step returns."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON: what `--json` writes."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[str]:
+        """What the command prints on standard output."""
+        raise NotImplementedError
+
+    def facts(self) -> Mapping[str, object]:
+        """What there is to know at a glance, by name."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        facts = {name: str(value) for name, value in self.facts().items()}
+        width = max(map(len, facts), default=0)
+        return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in facts.items())])
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(str(v))}</td></tr>" for name, v in self.facts().items())
+        return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"

@@ -1,0 +1,46 @@
+"""Whom a step tells how it gets on: the command line draws bars and prints notes, a library logs them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+logger = logging.getLogger("hydractl")
+
+
+class Advance(Protocol):
+    """Told how much more is done, in the unit of the total, and what to say of it now."""
+
+    def __call__(self, done: float, said: str | None = None, /) -> None: ...
+
+
+class Watcher(Protocol):
+    """Who watches a step."""
+
+    def note(self, message: str) -> None:
+        """A line that a person may want to know and a program may ignore."""
+
+    def warn(self, message: str) -> None:
+        """A line that a person must see."""
+
+    def progress(self, what: str, total: float | None) -> AbstractContextManager[Advance]:
+        """Work that takes a while, `total` of it where that is known."""
+
+
+class Log:
+    """Notes and warnings go to the logger `hydractl`; of progress nothing is said."""
+
+    def note(self, message: str) -> None:
+        logger.info(message)
+
+    def warn(self, message: str) -> None:
+        logger.warning(message)
+
+    @contextmanager
+    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
+        yield lambda done, said=None: None
+
+
+LOG = Log()

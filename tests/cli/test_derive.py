@@ -1,0 +1,53 @@
+"""Commands are their steps: flags, help and messages follow from one declaration."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hydractl.cli.commands import COMMANDS
+from hydractl.cli.derive import Command, help_text, options_of, respelled, spelling, with_bare_flags
+from hydractl.steps.options import HEADINGS, Declared, Option
+from tests.cli.conftest import Command as Run
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_lists_every_option_under_its_heading(hydractl: Run, command: Command) -> None:
+    said = hydractl(*command.name.split(), "--help").out
+    sections = dict(re.findall(r"^([A-Z].*):\n((?:  .*\n|\n)+)", said, re.MULTILINE))
+    for option in options_of(command):
+        section = sections["Arguments" if option.option.positional else option.option.heading]
+        assert spelling(option) in section
+    assert [name for name in sections if name in HEADINGS] == [h for h in HEADINGS if h in sections]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_speaks_of_flags_and_not_of_python(command: Command) -> None:
+    text = help_text(command)
+    assert f"Example: hydractl {command.name}" in text
+    assert not re.search(r"`\w+`|>>>|Raises:", text)
+
+
+def test_messages_spell_options_as_the_command_line_does() -> None:
+    options = (
+        Declared("ood_data", str, None, Option("")),
+        Declared("output", str, None, Option("", flags=("--output", "-o"))),
+        Declared("models", str, None, Option("", metavar="MODEL...", positional=True)),
+    )
+    assert respelled("`ood_data` of `models` to `output`, `else`", options) == (
+        "--ood-data of MODEL to --output, `else`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "completed"),
+    [
+        (["m", "--json"], ["m", "--json", "-"]),
+        (["--json", "--quiet", "m"], ["--json", "-", "--quiet", "m"]),
+        (["--json", "file", "m"], ["--json", "file", "m"]),
+        (["--json", "-", "m"], ["--json", "-", "m"]),
+    ],
+)
+def test_a_flag_that_may_stand_alone(given: list[str], completed: list[str]) -> None:
+    assert with_bare_flags(given, [Declared("json", str, None, Option("", bare="-"))]) == completed
