@@ -38,9 +38,10 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("hydractl")
+    if name == "process":
+        return import_module("hydractl.process")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_PLACES])
-

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -93,6 +94,8 @@ def _run(command: Command, values: dict[str, Any]) -> None:
     printed, file = _json_places(command, values, force)
     terminal = console.Terminal(own["quiet"], lambda text: respelled(text, options_of(command)))
     extra = {"watch": terminal} if "watch" in inspect.signature(command.step).parameters else {}
+    if "device" in values:
+        import_module("hydractl.process").prepare()
     result = command.step(**values, **extra)
     if streamed and command.artifact is not None:
         console.print_json(command.artifact(result))
