@@ -1,7 +1,8 @@
-"""Pre-trained networks without a classifier, completed so that they read as classifiers that are still to train."""
+"""Networks without a classifier, completed so that they read as classifiers that are still to train."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,38 +12,55 @@ from torch import Tensor
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.families.convert import fitting_table, model_spec
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 STANDARD_DEVIATION = 0.02  # as BERT and its kin are initialised
 
 
-def complete_base(name: str, family: Family, config: Mapping[str, Any], tensors: TensorMap) -> dict[str, LazyTensor]:
-    """The tensors of a base network, with what a classifier has on top: a pooler drawn at random, zeros for the rest.
+def complete_base(
+    name: str, family: Family, config: Mapping[str, Any], tensors: TensorMap
+) -> tuple[Mapping[str, Any], TensorMap]:
+    """Config and tensors of a base network as those of a classifier: a pooler drawn at random, zeros for the rest.
 
-    A checkpoint that has it all comes back as it is. Base classes of transformers leave the name of the encoder
-    out (`encoder.layer.0` for `bert.encoder.layer.0`); it is put back.
+    A checkpoint that has a classifier already comes back as it is.
     """
+    if family.base is None:
+        return config, tensors
+    config = _classifier_config(family, family.base, config)
+    inside = _inside_classifier(family.base, tensors)
     spec = model_spec(name, family, config)
-    table = fitting_table(family, spec, _with_prefix(family, tensors).keys())
-    complete = _with_prefix(family, tensors)
-    for ours, slot in slots(spec).items():
-        theirs = table[ours].name
-        if slot.group in ("classifier", "pooler") and theirs not in complete:
-            complete[theirs] = _fresh(ours, slot)
-    return complete
+    table = fitting_table(family, spec, inside.keys())
+    dtype = next((inside[source.name].dtype for source in table.values() if source.name in inside), torch.float32)
+    fresh = {
+        table[ours].name: _fresh(ours, slot, dtype)
+        for ours, slot in slots(spec).items()
+        if slot.group in ("classifier", "pooler") and table[ours].name not in inside
+    }
+    return config, inside | fresh
 
 
-def _with_prefix(family: Family, tensors: TensorMap) -> dict[str, LazyTensor]:
-    prefix = f"{family.model_type}."
-    if any(name.startswith(prefix) for name in tensors):
-        return dict(tensors)
-    return {name if name.startswith("classifier.") else prefix + name: tensor for name, tensor in tensors.items()}
+def _classifier_config(family: Family, base: Base, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if base.part is None or config.get("model_type") == family.model_type:
+        return config
+    return {"model_type": family.model_type, "architectures": list(family.architectures), base.part: config}
 
 
-def _fresh(name: str, slot: Slot) -> LazyTensor:
+def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
+    """The encoder's tensors by their names inside a classifier."""
+    is_bare = not any(name.startswith(base.prefix) for name in tensors)
+    named = {base.prefix + name if is_bare else name: tensor for name, tensor in tensors.items()}
+    return {
+        name: tensor
+        for name, tensor in named.items()
+        if not any(re.fullmatch(pattern, name) for pattern in base.surplus)
+    }
+
+
+def _fresh(name: str, slot: Slot, dtype: torch.dtype) -> LazyTensor:
     def load() -> Tensor:
+        drawn = torch.zeros(slot.shape)
         if slot.group == "pooler" and name.endswith(".weight"):
-            return torch.empty(slot.shape).normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
-        return torch.zeros(slot.shape)
+            drawn.normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
+        return drawn.to(dtype)
 
-    return LazyTensor(slot.shape, torch.float32, load)
+    return LazyTensor(slot.shape, dtype, load)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 DEFAULTS = {
     "vocab_size": 30522,
@@ -38,29 +39,14 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
 
 def tower(config: Mapping[str, Any], padding: int | None = None) -> TowerSpec:
     """The text tower of a BERT, or of a RoBERTa, which counts positions from its padding id."""
-    width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
-    return TowerSpec(
-        name="text",
-        layers=read.integer(config, "num_hidden_layers"),
-        heads=heads,
-        head_width=read.head_width(config, width, heads),
-        width=width,
-        mlp_width=read.integer(config, "intermediate_size"),
-        activation=read.activation(config),
-        norm_eps=config["layer_norm_eps"],
-        embeddings=TextEmbeddings(
-            vocabulary=read.integer(config, "vocab_size"),
-            positions=read.integer(config, "max_position_embeddings"),
-            token_types=read.integer(config, "type_vocab_size"),
-            norm=True,
-            padding=padding,
-        ),
-        pre_norm=False,
-        final_norm=False,
-        pooler="tanh",
-        dropout=read.rate(config, "hidden_dropout_prob"),
-        attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
+    embeddings = TextEmbeddings(
+        vocabulary=read.integer(config, "vocab_size"),
+        positions=read.integer(config, "max_position_embeddings"),
+        token_types=read.integer(config, "type_vocab_size"),
+        norm=True,
+        padding=padding,
     )
+    return replace(read.encoder(config, "text", embeddings), pre_norm=False, final_norm=False, pooler="tanh")
 
 
 def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
@@ -92,6 +78,7 @@ FAMILY = Family(
     spellings=(spelling("bert", {"text.pooler": "bert.pooler.dense", "classifier": "classifier"}),),
     defaults=DEFAULTS,
     demanded={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    base=Base("bert.", surplus=(r"cls\..*",)),
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
     legacy={".gamma": ".weight", ".beta": ".bias"},
     task="text-classification",

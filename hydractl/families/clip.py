@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 LAYER_DEFAULTS = {
     "num_hidden_layers": 12,
@@ -60,18 +60,7 @@ def read_image_spec(config: Mapping[str, Any]) -> ModelSpec:
 
 def _vision_tower(config: Mapping[str, Any]) -> TowerSpec:
     vision = part(config, "vision_config", VISION_DEFAULTS)
-    return tower("vision", vision, image_embeddings(vision, patch_bias=False, norm=True))
-
-
-def image_embeddings(vision: Mapping[str, Any], patch_bias: bool, norm: bool) -> ImageEmbeddings:
-    """The embeddings a vision_config describes."""
-    return ImageEmbeddings(
-        channels=read.integer(vision, "num_channels"),
-        image_size=read.pair(vision, "image_size"),
-        patch_size=read.pair(vision, "patch_size"),
-        patch_bias=patch_bias,
-        norm=norm,
-    )
+    return tower("vision", vision, read.image_embeddings(vision, patch_bias=False, norm=True))
 
 
 def part(config: Mapping[str, Any], key: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,21 +73,8 @@ def tower(
     name: Literal["vision", "text"], part: Mapping[str, Any], embeddings: ImageEmbeddings | TextEmbeddings
 ) -> TowerSpec:
     """The tower that a part's config describes."""
-    width, heads = read.integer(part, "hidden_size"), read.integer(part, "num_attention_heads")
-    return TowerSpec(
-        name=name,
-        layers=read.integer(part, "num_hidden_layers"),
-        heads=heads,
-        head_width=read.head_width(part, width, heads),
-        width=width,
-        mlp_width=read.integer(part, "intermediate_size"),
-        activation=read.activation(part),
-        norm_eps=part["layer_norm_eps"],
-        embeddings=embeddings,
-        causal=name == "text",
-        pool="eos" if name == "text" else "first",
-        attention_dropout=read.rate(part, "attention_dropout"),
-    )
+    encoder = read.encoder(part, name, embeddings, dropout=None, attention_dropout="attention_dropout")
+    return replace(encoder, causal=name == "text", pool="eos" if name == "text" else "first")
 
 
 def layers(tower: str) -> dict[str, str]:
@@ -155,6 +131,12 @@ IMAGE = Family(
     read_spec=read_image_spec,
     spellings=(VISION | {"classifier": "classifier"},),
     defaults={},
+    base=Base(
+        "vision_model.",
+        surplus=(r"text_model\..*", r"(visual|text)_projection\.weight", "logit_scale"),
+        model_type="clip_vision_model",
+        part="vision_config",
+    ),
     # The norm that only the class token goes through, which this classifier does not read.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *FAMILY.inert),
 )

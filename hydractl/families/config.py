@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 
 ACTIVATIONS = frozenset(
@@ -70,6 +71,46 @@ def head_width(config: Mapping[str, Any], width: int, heads: int) -> int:
     if width % heads:
         raise CheckpointError(f"config.json: hidden_size {width} is not a multiple of {heads} attention heads")
     return width // heads
+
+
+def encoder(
+    config: Mapping[str, Any],
+    name: Literal["vision", "text"],
+    embeddings: ImageEmbeddings | TextEmbeddings,
+    dropout: str | None = "hidden_dropout_prob",
+    attention_dropout: str = "attention_probs_dropout_prob",
+) -> TowerSpec:
+    """The tower that the fields most configs of transformers share describe; a family replaces what it does otherwise.
+
+    Args:
+        dropout: the field that holds the rate on hidden states; None where there is none.
+        attention_dropout: the field that holds the rate on attention.
+    """
+    width, heads = integer(config, "hidden_size"), integer(config, "num_attention_heads")
+    return TowerSpec(
+        name=name,
+        layers=integer(config, "num_hidden_layers"),
+        heads=heads,
+        head_width=head_width(config, width, heads),
+        width=width,
+        mlp_width=integer(config, "intermediate_size"),
+        activation=activation(config),
+        norm_eps=config["layer_norm_eps"],
+        embeddings=embeddings,
+        dropout=rate(config, dropout) if dropout else 0.0,
+        attention_dropout=rate(config, attention_dropout),
+    )
+
+
+def image_embeddings(config: Mapping[str, Any], patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
+    """The embeddings of images that the fields most configs of transformers share describe."""
+    return ImageEmbeddings(
+        channels=integer(config, "num_channels"),
+        image_size=pair(config, "image_size"),
+        patch_size=pair(config, "patch_size"),
+        patch_bias=patch_bias,
+        norm=norm,
+    )
 
 
 def labels(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
 from hydractl.families import vit
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
@@ -36,6 +36,7 @@ FAMILY = Family(
     read_spec=read_spec,
     spellings=tuple(spelling | TOKEN for spelling in vit.spellings("deit")),
     defaults=vit.DEFAULTS,
+    base=Base("deit.", surplus=(r"decoder\..*",)),
     inert=INERT,
 )
 DISTILLED = Family(

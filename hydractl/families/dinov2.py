@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 DEFAULTS = {
     "hidden_size": 768,
@@ -27,32 +28,15 @@ DEFAULTS = {
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     """The network a DINOv2 config.json describes: class token and mean patch, side by side, are classified."""
-    width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
     registers = config.get("num_register_tokens", 0)
-    tower = TowerSpec(
-        name="vision",
-        layers=read.integer(config, "num_hidden_layers"),
-        heads=heads,
-        head_width=read.head_width(config, width, heads),
-        width=width,
-        mlp_width=int(width * config["mlp_ratio"]),
-        activation=read.activation(config),
-        norm_eps=config["layer_norm_eps"],
-        embeddings=ImageEmbeddings(
-            channels=read.integer(config, "num_channels"),
-            image_size=read.pair(config, "image_size"),
-            patch_size=read.pair(config, "patch_size"),
-            patch_bias=True,
-            norm=False,
-            registers=registers,
-            unplaced=registers,
-        ),
+    embeddings = replace(read.image_embeddings(config), registers=registers, unplaced=registers)
+    mlp_width = int(read.integer(config, "hidden_size") * config["mlp_ratio"])
+    tower = replace(
+        read.encoder({**config, "intermediate_size": mlp_width}, "vision", embeddings),
         qkv_bias=bool(config["qkv_bias"]),
         norm_tokens=True,
         layer_scale=True,
         pool="first+mean",
-        dropout=read.rate(config, "hidden_dropout_prob"),
-        attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
     )
     return ModelSpec("image-classification", (tower,), classes=len(read.labels(config)))
 
@@ -101,6 +85,7 @@ FAMILY = Family(
     spellings=spellings("dinov2"),
     defaults=DEFAULTS,
     demanded={"use_swiglu_ffn": False},
+    base=Base("dinov2."),
     inert=(r"dinov2\.embeddings\.mask_token",),
 )
 WITH_REGISTERS = Family(
@@ -112,5 +97,6 @@ WITH_REGISTERS = Family(
     spellings=spellings("dinov2_with_registers"),
     defaults=DEFAULTS | {"num_register_tokens": 4, "patch_size": 16},
     demanded={"use_swiglu_ffn": False},
+    base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )

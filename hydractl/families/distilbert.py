@@ -7,7 +7,7 @@ from typing import Any
 
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 DEFAULTS = {
     "vocab_size": 30522,
@@ -81,6 +81,7 @@ FAMILY = Family(
         },
     ),
     defaults=DEFAULTS,
+    base=Base("distilbert."),
     inert=(r"distilbert\.embeddings\.position_ids", r"vocab_.*"),
     task="text-classification",
 )

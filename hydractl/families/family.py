@@ -10,6 +10,21 @@ from hydractl.checkpoint.spec import ModelSpec, Task
 
 
 @dataclass(frozen=True)
+class Base:
+    """How the network inside a classifier is written where it comes without one.
+
+    A bare encoder leaves out `prefix`, which stands before its tensors' names inside a classifier. A model for another
+    task, such as predicting masked words, has the prefix, and beside the encoder tensors that a classifier has no use
+    for.
+    """
+
+    prefix: str
+    surplus: tuple[str, ...] = ()  # patterns of the names of those tensors
+    model_type: str | None = None  # of a bare encoder's config.json, where it differs from a classifier's
+    part: str | None = None  # the field of a classifier's config that holds a config of that type
+
+
+@dataclass(frozen=True)
 class Family:
     """One architecture, as data.
 
@@ -28,6 +43,7 @@ class Family:
         default_factory=dict
     )  # fields with an effect not built here: the one value read
     inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
+    base: Base | None = None  # what a new classifier can be put on; None: only checkpoints that have one are read
     legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
     refused: Mapping[str, str] = field(default_factory=dict)  # architectures not read, and why
     task: Task = "image-classification"
@@ -37,6 +53,12 @@ class Family:
     to_source: Callable[[Mapping[str, Any], Sequence[str] | None], dict[str, Any]] | None = None
     config_file: str = "config.json"
     weights_file: str = "model.safetensors"
+
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        """What a config.json of the family, or of its base network, says it is."""
+        own = self.base.model_type if self.base else None
+        return (self.model_type, own) if own else (self.model_type,)
 
     def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The config with transformers' defaults for what it leaves out."""

@@ -65,6 +65,7 @@ def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = Fal
 
 def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier: bool) -> Checkpoint:
     preprocessing = read_preprocessing(folder)
+    config: Mapping[str, Any]
     if (folder / OPEN_CLIP_CONFIG).is_file() and not _claims_model_type(folder):
         config = {**read_json(folder / OPEN_CLIP_CONFIG), "model_type": open_clip.FAMILY.model_type}
         preprocessing["preprocessor_config.json"] = open_clip.preprocessing(config)
@@ -72,10 +73,10 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
         config = read_json(folder / "config.json")
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
-        config = timm_vit.describe(folder, config)
+        config = timm_vit.describe(folder, config, without_classifier)
     family = find_family(name, config, without_classifier)
     if without_classifier:
-        tensors = complete_base(name, family, config, tensors)
+        config, tensors = complete_base(name, family, config, tensors)
     checkpoint = from_transformers(name, family, config, tensors, preprocessing)
     checkpoint.verify()
     return checkpoint
@@ -113,30 +114,37 @@ def _read_own(name: str, tensors: TensorMap, metadata: Mapping[str, str]) -> Che
 
 
 def find_family(name: str, config: Mapping[str, Any], without_classifier: bool = False) -> Family:
-    """The family a config.json belongs to, of a base network too where that is asked for.
+    """The family a config.json belongs to.
+
+    Args:
+        without_classifier: take a network without a classifier too. A zero-shot model counts as one where the family
+            has image classifiers.
 
     Raises:
         CheckpointError: the model type is not supported, or the architecture is not one that classifies.
     """
-    kind = config.get("model_type")
-    families = [family for family in FAMILIES if family.model_type == kind]
-    if not families:
-        known = ", ".join(sorted({family.model_type for family in FAMILIES}))
-        if reason := REFUSED.get(str(kind)):
-            raise CheckpointError(f"{name}: model_type {kind!r} is not supported: {reason}; known are {known}")
-        raise CheckpointError(f"{name}: model_type {kind!r} is not supported: known are {known}")
+    families = _of_model_type(name, config.get("model_type"))
     architectures = config.get("architectures") or families[0].architectures
-    for family in families:
-        if set(architectures) & set(family.architectures):
-            return family
-    for family in families:
-        for architecture in architectures:
-            if reason := family.refused.get(architecture):
-                raise CheckpointError(f"{name}: a {architecture} {reason}: use {family.architectures[0]}")
+    readable = [family for family in families if set(architectures) & set(family.architectures)]
     if without_classifier:
-        return families[0]
-    wanted = " or ".join(a for family in families for a in family.architectures)
-    raise CheckpointError(
-        f"{name}: is a {', '.join(architectures)}, not a classifier this project reads: "
-        f"fine-tune it with --new-classifier, or save it as {wanted}"
+        classifiers = [family for family in readable if family.task != "zero-shot"]
+        readable = classifiers or [family for family in families if family.base is not None] or readable
+    if readable:
+        return readable[0]
+    refusals = (
+        f"which {family.refused[each]}" for family in families for each in architectures if each in family.refused
     )
+    why = next(refusals, "not a classifier this project reads")
+    wanted = " or ".join(architecture for family in families for architecture in family.architectures)
+    raise CheckpointError(
+        f"{name}: is a {', '.join(architectures)}, {why}: fine-tune it with --new-classifier, or save it as {wanted}"
+    )
+
+
+def _of_model_type(name: str, model_type: Any) -> list[Family]:
+    families = [family for family in FAMILIES if model_type in family.model_types]
+    if not families:
+        known = f"known are {', '.join(sorted({family.model_type for family in FAMILIES}))}"
+        reason = f"{REFUSED[model_type]}; {known}" if model_type in REFUSED else known
+        raise CheckpointError(f"{name}: model_type {model_type!r} is not supported: {reason}")
+    return families

@@ -9,7 +9,7 @@ from typing import Any
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import CheckpointError
 from hydractl.families import bert
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 DEFAULTS = bert.DEFAULTS | {"vocab_size": 50265, "pad_token_id": 1}
 
@@ -33,6 +33,8 @@ FAMILY = Family(
     spellings=(bert.spelling("roberta", ENDS),),
     defaults=DEFAULTS,
     demanded=bert.FAMILY.demanded,
+    # Its base class has a pooler of its own; a classifier has a dense layer in that place, always untrained at first.
+    base=Base("roberta."),
     inert=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
     legacy=bert.FAMILY.legacy,
     task="text-classification",

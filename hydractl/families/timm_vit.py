@@ -10,7 +10,7 @@ from typing import Any
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Pool, TowerSpec, spec_from_json
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 ACTIVATIONS = {
     "GELU": "gelu",
@@ -43,8 +43,11 @@ def repository(name: str) -> str:
     return str(config.hf_hub_id)
 
 
-def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def describe(folder: Path, config: Mapping[str, Any], without_classifier: bool = False) -> dict[str, Any]:
     """A timm config with the structure it stands for and its labels, so that a file of ours needs no timm to be read.
+
+    Args:
+        without_classifier: describe a network without a classifier as well, as one of no classes.
 
     Raises:
         CheckpointError: timm does not know the architecture, or it has parts that are not built here.
@@ -63,6 +66,10 @@ def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
         ) from error
     if obstacle := next(_reasons_against(module), None):
         raise CheckpointError(f"{folder}: timm's {config['architecture']} {obstacle}, which is not supported")
+    if not (without_classifier or module.num_classes):
+        raise CheckpointError(
+            f"{folder}: timm's {config['architecture']} has no classifier: fine-tune it with --new-classifier"
+        )
     wrapped: Any = TimmWrapperConfig
     names = wrapped.from_dict(dict(config)).id2label
     id2label: dict[str, str] = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
@@ -117,7 +124,6 @@ def _reasons_against(model: Any) -> Iterator[str]:
         "does not cut plain patches": type(model.patch_embed) is not PatchEmbed
         or not isinstance(model.patch_embed.norm, nn.Identity)
         or model.patch_embed.dynamic_img_pad,
-        "has no classifier": not isinstance(model.head, nn.Linear) or model.head.bias is None,
         f"has activation {type(block.mlp.act).__name__}": _activation(block.mlp.act) is None,
     }
     yield from (reason for reason, applies in checks.items() if applies)
@@ -235,6 +241,7 @@ FAMILY = Family(
     # timm norms before pooling or after it, under two names; transformers' wrapper puts a prefix before all.
     spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
     defaults={},
+    base=Base(""),  # timm writes a network without classifier under the same names
     saved_as=lambda config: ("norm", "fc_norm").index(config["norm_name"]),
     library="timm",
     to_source=to_source,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Base, Family
 
 DEFAULTS = {
     "hidden_size": 768,
@@ -32,28 +33,8 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
 
 def tower(config: Mapping[str, Any], distillation_token: bool = False) -> TowerSpec:
     """The vision tower of a ViT, or of a DeiT, which has one token more."""
-    width, heads = read.integer(config, "hidden_size"), read.integer(config, "num_attention_heads")
-    return TowerSpec(
-        name="vision",
-        layers=read.integer(config, "num_hidden_layers"),
-        heads=heads,
-        head_width=read.head_width(config, width, heads),
-        width=width,
-        mlp_width=read.integer(config, "intermediate_size"),
-        activation=read.activation(config),
-        norm_eps=config["layer_norm_eps"],
-        embeddings=ImageEmbeddings(
-            channels=read.integer(config, "num_channels"),
-            image_size=read.pair(config, "image_size"),
-            patch_size=read.pair(config, "patch_size"),
-            patch_bias=True,
-            norm=False,
-            distillation_token=distillation_token,
-        ),
-        qkv_bias=bool(config["qkv_bias"]),
-        dropout=read.rate(config, "hidden_dropout_prob"),
-        attention_dropout=read.rate(config, "attention_probs_dropout_prob"),
-    )
+    embeddings = replace(read.image_embeddings(config), distillation_token=distillation_token)
+    return replace(read.encoder(config, "vision", embeddings), qkv_bias=bool(config["qkv_bias"]))
 
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -100,6 +81,7 @@ FAMILY = Family(
     read_spec=read_spec,
     spellings=spellings("vit"),
     defaults=DEFAULTS,
+    base=Base("vit.", surplus=(r"decoder\..*",)),
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),
 )

@@ -31,7 +31,10 @@ def with_new_classifier(
         OptionError: a zero-shot model, which has no classifier, or no labels.
     """
     if checkpoint.spec.task == "zero-shot":
-        raise OptionError(f"{checkpoint.name}: is a zero-shot model: it has no classifier to replace")
+        raise OptionError(
+            f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
+            "transformers writes it, or from timm's image tower of it"
+        )
     if len(labels) < 2:
         raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")
     spec = replace(checkpoint.spec, classes=len(labels))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import timm
 import torch
+from timm.models._hub import save_for_hf
+from transformers import ViTModel
 
 from hydractl.checkpoint.contents import identity
 from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import Command, save_images
+from tests.conftest import build_reference
 
 FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--steps", "3", "--device", "cpu")
 
@@ -159,6 +164,36 @@ def test_other_labels_need_a_new_classifier(hydractl: Command, vit: Path, here: 
     assert "or train a new classifier with --new-classifier zeros" in hydractl(*train).err
     assert hydractl(*train, "--new-classifier", "normal").code == 0
     assert read_checkpoint("m1").labels == ("cat", "dog", "emu")
+
+
+def save_base(library: str, folder: Path, vit: Path) -> Path:
+    if library == "timm":
+        model = timm.create_model("vit_tiny_patch16_224", img_size=8, patch_size=4, depth=2, num_classes=0)
+        save_for_hf(model, str(folder), safe_serialization=True)
+        return folder
+    ViTModel.from_pretrained(vit).save_pretrained(folder)
+    shutil.copy(vit / "preprocessor_config.json", folder)
+    return folder
+
+
+@pytest.mark.parametrize("library", ["transformers", "timm"])
+def test_a_base_network_gets_the_data_s_classifier(
+    library: str, hydractl: Command, vit: Path, images: Path, here: Path
+) -> None:
+    train = ("finetune", save_base(library, here / "base", vit), "--data", images, *FAST, "-o", "m1")
+    refused = hydractl(*train)
+    assert refused.code == 1 and "fine-tune it with --new-classifier" in refused.err
+    assert hydractl(*train, "--new-classifier", "zeros").code == 0
+    trained = read_checkpoint("m1")
+    assert trained.labels == ("cat", "dog", "owl") and trained.tensors["classifier.weight"].load().any()
+    report = hydractl("evaluate", "m1", "--id-data", images, "--device", "cpu")
+    assert report.code == 0, report.err
+
+
+def test_an_open_clip_has_no_place_for_a_classifier(hydractl: Command, images: Path, here: Path) -> None:
+    build_reference("open-clip").save(here / "base")
+    result = hydractl("finetune", "base", "--data", images, *FAST, "-o", "m1", "--new-classifier", "zeros")
+    assert result.code == 2 and "start from CLIP as transformers writes it, or from timm's image tower" in result.err
 
 
 def test_recipes_are_listed_and_shown(hydractl: Command) -> None:

@@ -1,39 +1,206 @@
-"""Base networks: read as classifiers whose head is still to train."""
+"""Networks without a classifier, as their own library saves them, are read as classifiers that are still to train."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import timm
 import torch
-from transformers import BertConfig, BertForMaskedLM, BertModel, ViTConfig, ViTModel
+from timm.models._hub import save_for_hf
+from torch import nn
+from torch.testing import assert_close
+from transformers import (
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForMaskedImageModeling,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    BertForPreTraining,
+    CLIPConfig,
+    CLIPModel,
+    CLIPVisionConfig,
+    CLIPVisionModel,
+    CLIPVisionModelWithProjection,
+    PreTrainedModel,
+    SiglipVisionModel,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+    TimmWrapperModel,
+    ViTConfig,
+    ViTModel,
+)
 
-from hydractl.errors import CheckpointError
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.families import FAMILIES
 from hydractl.families.open import read_checkpoint
-from hydractl.inference import load_checkpoint
-from tests.conftest import BERT, SIZES
+from hydractl.model.hydra import from_checkpoint
+from hydractl.training.classifier import with_new_classifier
+from tests.conftest import CLASSES, SIZES, Reference, build_reference, randomised
+
+LABELS = tuple("abcde")
 
 
-@pytest.mark.parametrize("kind", [BertModel, BertForMaskedLM])
-def test_a_bert_without_classifier(kind: type[BertModel], tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = kind(BertConfig(**BERT)).eval()
-    model.save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="--new-classifier"):
-        read_checkpoint(tmp_path)
-    checkpoint = read_checkpoint(tmp_path, without_classifier=True)
-    ids = torch.randint(1, 60, (2, 7))
-    ours = load_checkpoint(checkpoint)
-    with torch.no_grad():
-        assert torch.equal(ours(input_ids=ids).member_logits, torch.zeros(1, 2, 5))
-        hidden = ours.text.encode(ours.text.embeddings(ids, None), None)[0]
-        encoder = model if isinstance(model, BertModel) else model.bert
-        torch.testing.assert_close(hidden, encoder(ids).last_hidden_state)
-    assert checkpoint.tensors["text.pooler.weight"].load().std() > 0.01
+def images(folder: Path) -> Any:
+    return AutoModelForImageClassification.from_pretrained(folder, num_labels=CLASSES)
 
 
-def test_a_vit_without_classifier(tmp_path: Path) -> None:
-    ViTModel(ViTConfig(image_size=12, patch_size=4, **SIZES)).save_pretrained(tmp_path)
-    checkpoint = read_checkpoint(tmp_path, without_classifier=True)
-    assert not checkpoint.tensors["classifier.weight"].load().any()
-    assert checkpoint.tensors["vision.norm.weight"].load().all()
+def texts(folder: Path) -> Any:
+    return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=CLASSES)
+
+
+def inside(model: PreTrainedModel) -> PreTrainedModel:
+    return AutoModel.from_config(model.config)
+
+
+def masked_words(model: PreTrainedModel) -> PreTrainedModel:
+    return AutoModelForMaskedLM.from_config(model.config)
+
+
+def masked_patches(model: PreTrainedModel) -> PreTrainedModel:
+    model.config.encoder_stride = model.config.patch_size
+    return AutoModelForMaskedImageModeling.from_config(model.config)
+
+
+#: Variant and base network to what its own library makes a classifier of it with.
+BASES: list[tuple[str, Callable[[Any], PreTrainedModel], Callable[[Path], Any]]] = [
+    *((name, inside, images) for name in ("vit", "deit", "dinov2", "dinov2-registers", "clip-image", "siglip")),
+    *((name, masked_patches, images) for name in ("vit", "deit")),
+    *((name, inside, texts) for name in ("bert", "roberta", "xlm-roberta", "distilbert")),
+    *((name, masked_words, texts) for name in ("bert", "roberta", "xlm-roberta", "distilbert")),
+    ("bert", lambda model: BertForPreTraining(model.config), texts),
+]
+
+
+@pytest.mark.parametrize(("name", "base", "classifier"), BASES, ids=lambda value: getattr(value, "__name__", value))
+def test_a_new_classifier_goes_where_transformers_puts_one(
+    name: str, base: Callable[[Any], PreTrainedModel], classifier: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    reference = build_reference(name)
+    randomised(name, base(reference.model), {}).model.save_pretrained(tmp_path / "base")
+    theirs = classifier(tmp_path / "base").double().eval()
+    theirs.save_pretrained(tmp_path / "theirs")
+    check(tmp_path / "base", tmp_path / "theirs", replace(reference, model=theirs))
+    if name != "clip-image":  # whose base is a zero-shot model
+        with pytest.raises(CheckpointError, match="fine-tune it with --new-classifier"):
+            read_checkpoint(tmp_path / "base")
+
+
+def check(base: Path, theirs: Path, reference: Reference) -> None:
+    """The base network with their classifier on it is their network, and gives their logits."""
+    read = read_checkpoint(base, without_classifier=True)
+    ours, full = with_new_classifier(read, LABELS, "zeros"), read_checkpoint(theirs)
+    assert {tensor.dtype for tensor in ours.tensors.values()} == {torch.float64}
+    zeros = from_checkpoint(ours)(**reference.inputs).member_logits
+    assert zeros.shape == (1, *reference.logits().shape) and not zeros.any()
+    new = [key for key, slot in full.slots().items() if slot.group in ("classifier", "pooler")]
+    with_theirs = replace(ours, tensors={**ours.tensors, **{key: full.tensors[key] for key in new}})
+    assert identity(with_theirs) == identity(full)
+    logits = from_checkpoint(with_theirs)(**reference.inputs).member_logits[0]
+    assert logits.abs().max() > 1e-3
+    assert_close(logits, reference.logits(), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("bare", [CLIPVisionModel, CLIPVisionModelWithProjection, SiglipVisionModel])
+def test_an_image_tower_alone(bare: Any, tmp_path: Path) -> None:
+    """Transformers makes no classifier of such a file itself: the tower is the one in the model of both."""
+    reference = build_reference("siglip" if bare is SiglipVisionModel else "clip-image")
+    tower = randomised("tower", bare(reference.model.config.vision_config), {}).model
+    tower.save_pretrained(tmp_path / "base")
+    classifier = reference.model
+    own = classifier.vision_model.state_dict()
+    source = {name.removeprefix("vision_model."): tensor for name, tensor in tower.state_dict().items()}
+    classifier.vision_model.load_state_dict({name: source[name] for name in own})
+    classifier.save_pretrained(tmp_path / "theirs")
+    check(tmp_path / "base", tmp_path / "theirs", reference)
+
+
+@pytest.mark.parametrize("variant", ["timm", "timm-average", "timm-registers", "timm-clip", "timm-deit"])
+def test_timm_without_classes_or_with_an_identity_for_a_head(variant: str, tmp_path: Path) -> None:
+    reference = build_reference(variant)
+    model: Any = reference.model
+    reference.save(tmp_path / "theirs")
+    model.head = nn.Identity()
+    if hasattr(model, "head_dist"):
+        model.head_dist = nn.Identity()
+    save_for_hf(model, str(tmp_path / "identity"), safe_serialization=True)
+    model.reset_classifier(0)
+    save_for_hf(model, str(tmp_path / "none"), model_args=model_args(tmp_path / "theirs"), safe_serialization=True)
+    reference = replace(reference, model=timm.create_model(f"local-dir:{tmp_path / 'theirs'}", pretrained=True))
+    reference.model.double().eval()
+    for base in ("identity", "none"):
+        check(tmp_path / base, tmp_path / "theirs", reference)
+
+
+def model_args(folder: Path) -> dict[str, Any]:
+    return {**json.loads((folder / "config.json").read_text())["model_args"], "num_classes": 0}
+
+
+def test_timm_by_the_wrapper_of_transformers(tmp_path: Path) -> None:
+    reference = build_reference("timm")
+    width, depth, heads, _ = SIZES.values()
+    args = {"embed_dim": width, "depth": depth, "num_heads": heads, "img_size": 12, "patch_size": 4, "mlp_ratio": 1.5}
+    cfg = {"input_size": [3, 12, 12]}
+    config = TimmWrapperConfig(
+        architecture="vit_tiny_patch16_224", model_args=args, pretrained_cfg=cfg, num_labels=CLASSES
+    )
+    theirs = TimmWrapperForImageClassification(config)
+    theirs.timm_model.load_state_dict(reference.model.state_dict())
+    theirs.double().eval().save_pretrained(tmp_path / "theirs")
+    base = TimmWrapperModel(config)
+    base.timm_model.load_state_dict(reference.model.state_dict(), strict=False)
+    base.double().save_pretrained(tmp_path / "base")
+    check(tmp_path / "base", tmp_path / "theirs", replace(reference, model=theirs))
+
+
+def test_every_family_has_a_base_or_a_reason_not_to(tmp_path: Path) -> None:
+    tested = {name for name, _, _ in BASES} | {"timm"}
+    assert tested == {family.name for family in FAMILIES if family.base is not None}
+    without = {family.name for family in FAMILIES} - tested
+    assert without == {"clip", "open-clip", "deit-distilled"}
+    # The base of both DeiTs is one network; who wants its second classifier starts from a checkpoint that has it.
+    distilled = build_reference("deit-distilled").save(tmp_path / "deit")
+    assert identity(read_checkpoint(distilled, without_classifier=True)) == identity(read_checkpoint(distilled))
+    # No library has a classifier over an image tower as OpenCLIP writes it.
+    zero_shot = read_checkpoint(build_reference("open-clip").save(tmp_path / "open-clip"), without_classifier=True)
+    with pytest.raises(OptionError, match="is a zero-shot model, .* start from CLIP as transformers writes it"):
+        with_new_classifier(zero_shot, LABELS, "zeros")
+
+
+def test_the_same_clip_is_zero_shot_or_the_base_of_an_image_classifier(tmp_path: Path) -> None:
+    folder = build_reference("clip").save(tmp_path)
+    assert read_checkpoint(folder).family == "clip"
+    checkpoint = read_checkpoint(folder, without_classifier=True)
+    assert checkpoint.family == "clip-image" and [tower.name for tower in checkpoint.spec.towers] == ["vision"]
+
+
+def read_base(model: PreTrainedModel, folder: Path) -> Checkpoint:
+    model.save_pretrained(folder)
+    return read_checkpoint(folder, without_classifier=True)
+
+
+def test_what_is_missing_is_drawn_or_zero_in_the_dtype_of_the_rest(tmp_path: Path) -> None:
+    bert = build_reference("bert").model
+    for number, dtype in enumerate((torch.float32, torch.bfloat16)):
+        read = read_base(masked_words(bert).to(dtype), tmp_path / str(number))
+        assert {tensor.dtype for tensor in read.tensors.values()} == {dtype}
+        drawn = read.tensors["text.pooler.weight"].load().float()
+        assert drawn.std().item() == pytest.approx(0.02, rel=0.2)
+        assert not read.tensors["classifier.weight"].load().any() and not read.tensors["text.pooler.bias"].load().any()
+
+
+def test_a_tensor_that_belongs_nowhere_is_still_an_error(tmp_path: Path) -> None:
+    model: Any = ViTModel(ViTConfig(image_size=12, patch_size=4, **SIZES))
+    model.spare = nn.Linear(2, 2)
+    with pytest.raises(CheckpointError, match=r"no part of a ViT with this config claims: vit\.spare"):
+        read_base(model, tmp_path / "vit")
+    tower = CLIPVisionConfig(**SIZES, image_size=12, patch_size=4)
+    clip: Any = CLIPModel(CLIPConfig(vision_config=tower.to_dict(), text_config=SIZES, projection_dim=8))
+    clip.logit_bias = nn.Parameter(torch.zeros(()))
+    with pytest.raises(CheckpointError, match="claims: logit_bias"):
+        read_base(clip, tmp_path / "clip")

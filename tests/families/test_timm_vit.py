@@ -42,7 +42,6 @@ REFUSED = {
     "rms": (VIT, {"norm_layer": "rmsnorm"}, "has norms other than LayerNorm"),
     "prefix": (VIT, {"global_pool": "avg", "pool_include_prefix": True}, "averages class token and registers"),
     "activation": (VIT, {"act_layer": "mish"}, "has activation Mish"),
-    "no classifier": (VIT, {"num_classes": 0}, "has no classifier"),
 }
 
 
@@ -51,6 +50,11 @@ def test_refused_by_name(case: str, tmp_path: Path) -> None:
     name, changes, message = REFUSED[case]
     with pytest.raises(CheckpointError, match=f"{message}.*, which is not supported"):
         read_checkpoint(folder_of(tmp_path, name, **changes))
+
+
+def test_a_network_without_classifier_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"timm's {VIT} has no classifier: fine-tune it with --new-classifier"):
+        read_checkpoint(folder_of(tmp_path, VIT, num_classes=0))
 
 
 def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
