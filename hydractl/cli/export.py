@@ -65,9 +65,9 @@ def _export_graph(
     force: bool,
 ) -> None:
     from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.export.graph import trace
-    from hydractl.export.onnx import check_onnx, require_checkable, write_onnx
-    from hydractl.export.torch_export import check_torch_export, write_torch_export
+    from hydractl.formats.graph import trace
+    from hydractl.formats.onnx import check_onnx, require_checkable, write_onnx
+    from hydractl.formats.torch_export import check_torch_export, write_torch_export
     from hydractl.inference import load
 
     refuse_existing(output, force)
@@ -97,9 +97,9 @@ def _refuse(given: Mapping[str, object], why: str) -> None:
 def _export_folder(model: str, folder: Path, report: Path | None, force: bool) -> None:
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.checkpoint.tensors import read_json
-    from hydractl.export.folder import write_hydra
-    from hydractl.export.stock import write_stock
     from hydractl.families.open import read_checkpoint
+    from hydractl.formats.folder import write_hydra
+    from hydractl.formats.stock import write_stock
 
     refuse_existing(folder, force)
     checkpoint = read_checkpoint(model)

@@ -13,8 +13,8 @@ from pathlib import Path
 from hydractl.checkpoint.atomic import write_bytes
 
 ENTRIES = {
-    "hydractl.export.configuration": "configuration_hydra",
-    "hydractl.export.modeling": "modeling_hydra",
+    "hydractl.formats.configuration": "configuration_hydra",
+    "hydractl.formats.modeling": "modeling_hydra",
 }
 NOTE = "# Written by hydractl: {module} of its release that wrote the weights beside it. Apache-2.0.\n"
 

@@ -21,9 +21,9 @@ from torch.testing import assert_close
 import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
-from hydractl.export.code import flat_modules
-from hydractl.export.folder import CLASSES, write_hydra
 from hydractl.families.open import read_checkpoint
+from hydractl.formats.code import flat_modules
+from hydractl.formats.folder import CLASSES, write_hydra
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse

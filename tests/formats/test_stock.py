@@ -19,8 +19,8 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError
-from hydractl.export.stock import write_stock
 from hydractl.families.open import read_checkpoint
+from hydractl.formats.stock import write_stock
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import Reference, build_reference
