@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -131,6 +132,8 @@ def _exit_on_termination(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 def _report(error: Exception) -> int:
     message, code = _explain(error)
+    # Steps' own options are spelled already; this is for what nobody declared.
+    message = re.sub(r"`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", message)
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return code
 

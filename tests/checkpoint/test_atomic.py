@@ -38,3 +38,53 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         write_atomically(tmp_path / "nowhere/x"),
     ):
         pass
+
+
+def test_of_two_writers_of_one_output_the_second_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with pytest.raises(OutputError, match="another run has written it"), write_atomically(path) as late:
+        late.write(b"late")
+        with write_atomically(path) as early:
+            early.write(b"early")
+    assert path.read_bytes() == b"early"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_there_are_no_hard_links_neither_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_source: object, _target: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", none)
+    test_of_two_writers_of_one_output_the_second_is_refused(tmp_path)
+
+
+def test_what_killed_runs_left_of_an_output_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    for name in (".out.0123abcd.part", ".out[1].0123abcd.part", ".outer.0123abcd.part"):
+        (tmp_path / name).touch()
+    with write_atomically(tmp_path / "out"):
+        live = list(tmp_path.glob(".out.*.part"))
+        assert len(live) == 1
+        # That of a run that lives is not.
+        with write_atomically(tmp_path / "out"):
+            assert live[0].exists()
+        (tmp_path / "out").unlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out[1].0123abcd.part", ".outer.0123abcd.part", "out"]
+    with write_atomically(tmp_path / "out[1]"):
+        pass
+    assert not (tmp_path / ".out[1].0123abcd.part").exists()
+
+
+def test_devices_and_pipes_are_no_outputs(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OutputError, match="is no regular file"), write_atomically(tmp_path / "fifo", force=True):
+        pass
+
+
+def test_a_new_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with write_atomically(tmp_path / "out"):
+            pass
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640

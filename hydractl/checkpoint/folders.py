@@ -1,0 +1,120 @@
+"""Folders that this project makes: whole or not at all, and recognised before they are replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydractl.checkpoint.atomic import PART, literal, part_of, write_bytes
+from hydractl.checkpoint.locks import claim
+from hydractl.errors import OutputError
+
+#: Lies in every folder we make: says which kind it is, and names the files that we put there.
+MARK = ".hydractl.json"
+FORMAT = "hydractl-folder"
+
+
+def refuse_folder(path: Path, kind: str, force: bool) -> None:
+    """Nothing, if `path` can become a folder of ours: called before long work starts.
+
+    An empty folder may be filled. With `force` a folder of the same kind is replaced, but only if all in it is ours.
+
+    Raises:
+        OutputError: something else lies there, or `force` is not set.
+    """
+    if os.path.lexists(path) and not path.is_dir():
+        raise OutputError(f"{path}: is a file, the output is a folder: name another output")
+    if path.is_symlink():
+        raise OutputError(f"{path}: is a link: name the folder itself")
+    if not path.is_dir():
+        if not path.parent.is_dir():
+            raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
+        return
+    if not any(path.iterdir()):
+        return
+    if foreign := foreign_file(path, kind):
+        raise OutputError(f"{path}: holds {foreign}, which hydractl did not write: name another folder")
+    if not force:
+        raise OutputError(f"{path}: exists already: remove it, name another folder or pass `force`")
+
+
+@contextmanager
+def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
+    """A folder to write into that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Raises:
+        OutputError: see `refuse_folder`; or the disk refuses it.
+    """
+    refuse_folder(path, kind, force)
+    temporary = part_of(path)
+    with claim(path):
+        # Nobody else is at it, so that what lies there half-written is of runs that were killed.
+        for part in path.parent.glob(f".{literal(path.name[:200])}.*{PART}"):
+            if is_ours(part, kind):
+                _remove(part)
+        try:
+            temporary.mkdir()
+            mark(temporary, kind, [])
+            yield temporary
+            mark(temporary, kind, _files(temporary))
+            refuse_folder(path, kind, force)
+            _exchange(temporary, path)
+        except OSError as error:
+            raise OutputError(
+                f"{path}: cannot write: {error.strerror}: free some space or name another folder"
+            ) from error
+        finally:
+            _remove(temporary)
+
+
+def mark(folder: Path, kind: str, files: list[str]) -> None:
+    """Says in a folder what it is and which files in it are ours."""
+    content = {"format": FORMAT, "version": 1, "kind": kind, "files": sorted(files)}
+    write_bytes(folder / MARK, f"{json.dumps(content, indent=2)}\n".encode(), force=True)
+
+
+def is_ours(folder: Path, kind: str) -> bool:
+    """Whether we made the folder, as one of this kind."""
+    return _read(folder).get("kind") == kind
+
+
+def foreign_file(folder: Path, kind: str) -> str | None:
+    """A file in a folder that we did not put there, or None where all of it is ours."""
+    if not is_ours(folder, kind):
+        return next((str(child.name) for child in sorted(folder.iterdir())), None) if folder.is_dir() else None
+    known = {*_read(folder).get("files", []), MARK}
+    return next((name for name in _files(folder) if name not in known), None)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    place = folder / MARK
+    try:
+        content = json.loads(place.read_bytes()) if place.is_file() and place.stat().st_size < 2**20 else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    ours = isinstance(content, dict) and content.get("format") == FORMAT and isinstance(content.get("files"), list)
+    return content if ours else {}
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(child.relative_to(folder)) for child in folder.rglob("*") if not child.is_dir())
+
+
+def _exchange(new: Path, path: Path) -> None:
+    """Puts a folder in the place of another, which is ours or empty, or of nothing."""
+    if not path.is_dir():
+        os.rename(new, path)
+        return
+    old = part_of(path)
+    os.rename(path, old)
+    os.rename(new, path)
+    _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

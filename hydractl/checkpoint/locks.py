@@ -1,0 +1,77 @@
+"""Locks that die with the process that holds them: who writes an output, and what a killed run has left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hydractl.errors import OutputError
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is known of other processes there
+    fcntl = None  # type: ignore[assignment]
+
+
+def lock(descriptor: int) -> bool:
+    """Locks an open file for this process, if no other holds it."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_abandoned(path: Path) -> bool:
+    """Whether no process holds the lock of a file: false where that cannot be told."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        return lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Keeps an output to this process while the block runs; a lock file lies beside it as long.
+
+    Raises:
+        OutputError: another process has claimed it, which the message names, or the folder cannot be written to.
+    """
+    place = path.with_name(f".{path.name[:200]}.lock")
+    descriptor = _open(path, place)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, str(os.getpid()).encode())
+        yield
+    finally:
+        with suppress(OSError):
+            place.unlink()
+        os.close(descriptor)
+
+
+def _open(path: Path, place: Path) -> int:
+    """The lock file, locked, and sure to be the one that lies at `place`."""
+    while True:
+        try:
+            descriptor = os.open(place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot write beside it: {error.strerror}") from error
+        if not lock(descriptor):
+            holder = os.read(descriptor, 20).decode("ascii", "replace")
+            os.close(descriptor)
+            raise OutputError(f"{path}: process {holder} is writing it: wait for it, or name another output")
+        # The one who held it may have removed it between our opening and our locking it.
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(place)):
+                return descriptor
+        os.close(descriptor)
