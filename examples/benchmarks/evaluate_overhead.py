@@ -17,10 +17,9 @@ from functools import partial
 import torch
 
 from hydractl.data.batches import make_batches
+from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.ranks import Ranks, batch_workers
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.predictor import LogitBatch
 from hydractl.evaluation.results import Settings, measure
@@ -61,7 +60,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     model = load_checkpoint(checkpoint).optimize_for_inference()
     prepare = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
     modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-    samples = open_data(parse_data_spec(source), modality, None, limit)
+    samples = open_samples(source, modality, limit=limit)
     prepared = list(make_batches(samples, prepare, BATCH))
     data = EvaluationData({ID: samples})
 

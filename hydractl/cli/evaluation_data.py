@@ -45,16 +45,15 @@ def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -
         OptionError: two sets of one name, a shifted set without severity, or corruptions of a stream.
     """
     from hydractl.data.columns import Columns
-    from hydractl.data.sources import open_data
+    from hydractl.data.open import open_samples, open_stream
     from hydractl.data.spec import parse_data_spec
-    from hydractl.data.streams import open_stream
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
     reading = options.reading
     columns = Columns(reading.image_column, reading.text_column, reading.label_column)
 
     def read(spec: DataSpec, columns: Columns) -> Samples:
-        samples = open_data(spec, modality, columns, reading.limit, options.skip_bad)
+        samples = open_samples(spec, modality, columns=columns, limit=reading.limit, skip_bad=options.skip_bad)
         _tell(samples, quiet)
         return samples
 
@@ -62,7 +61,7 @@ def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -
         spec = parse_data_spec(text, grouped)
         if not options.streaming:
             return read(spec, columns), SetKey("ood", spec.name, spec.group)
-        stream = open_stream(spec, modality, columns, reading.limit, options.skip_bad)
+        stream = open_stream(spec, modality, columns=columns, limit=reading.limit, skip_bad=options.skip_bad)
         for text in stream.notes:
             console.note(f"note: {text}", quiet)
         return stream, SetKey("ood", spec.name, spec.group)

@@ -150,19 +150,18 @@ def open_material(
     """
     from hydractl.data.columns import Columns
     from hydractl.data.labels import match_labels
+    from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
-    from hydractl.data.sources import open_data
-    from hydractl.data.spec import parse_data_spec
     from hydractl.inference import load_checkpoint
 
     checkpoint = open_single(reference)
     columns = Columns(options.image_column, options.text_column, options.label_column)
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-    samples = open_data(parse_data_spec(id_data), modality, columns, options.limit)
+    samples = open_samples(id_data, modality, columns=columns, limit=options.limit)
     ood = None
     if ood_data is not None:
         # A column named for the ID data need not be there in the OOD set.
-        ood = open_data(parse_data_spec(ood_data), modality, replace(columns, strict=False), options.limit)
+        ood = open_samples(ood_data, modality, columns=replace(columns, strict=False), limit=options.limit)
     model = load_checkpoint(checkpoint, local_device(choose_device(device)), choose_dtype(dtype))
     set_classes(model, options.classes, options.template, samples)
     if model.labels is None and options.match_labels == "name":

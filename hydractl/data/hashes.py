@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hydractl.data.images import EncodedImages, decode_image, with_channels
-from hydractl.data.texts import Text
+from hydractl.data.like import Text
 from hydractl.errors import DataError
 
 Hashes = NDArray[np.uint64]

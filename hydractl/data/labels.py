@@ -27,7 +27,7 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
         return _numbers(values), tuple(feature.names)
     kind = str(getattr(feature, "dtype", type(feature).__name__))
     if kind in ("string", "large_string"):
-        return _words(values)
+        return label_words(values)
     if kind == "bool" or re.fullmatch(r"u?int\d+", kind):
         return _numbers(values), None
     # A column of whole numbers with gaps is read as floating point.
@@ -37,14 +37,15 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
     return f"column {column} holds {kind}, not classes"
 
 
-def _numbers(values: Sequence[Any]) -> Labels:
-    return np.array([MISSING if value is None else value for value in values], dtype=np.int64)
-
-
-def _words(values: Sequence[str | None]) -> tuple[Labels, tuple[str, ...]]:
+def label_words(values: Sequence[str | None]) -> tuple[Labels, tuple[str, ...]]:
+    """Labels `[N]` of class names, which count in their sorted order, and those names; an empty one is missing."""
     names = tuple(sorted({value for value in values if value}))
     place = {name: at for at, name in enumerate(names)}
     return np.array([place[value] if value else MISSING for value in values], dtype=np.int64), names
+
+
+def _numbers(values: Sequence[Any]) -> Labels:
+    return np.array([MISSING if value is None else value for value in values], dtype=np.int64)
 
 
 def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"] = "name") -> Samples:
@@ -65,6 +66,8 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
             f"{samples.name}: {missing} of {len(samples)} samples have no label (-1 or empty): "
             "is this a test split whose labels are kept back?"
         )
+    if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
+        raise DataError(f"{samples.name}: a label is {most}, its classes are {_listed(samples.label_names)}")
     if how == "index":
         labels = _by_index(samples, samples.labels, len(model_labels))
     else:
@@ -76,7 +79,7 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     names = samples.label_names
     if names is None and all(label.isdecimal() for label in model_labels):
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
-        labels, names = _words([str(label) for label in labels])
+        labels, names = label_words([str(label) for label in labels])
     remedy = "pass --match-labels index if both count alike"
     if names is None:
         raise DataError(f"{samples.name}: labels are bare numbers, the model's are {_listed(model_labels)}: {remedy}")

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 Modality = Literal["image", "text"]
 Group = Literal["near", "far"]
+Text = str | tuple[str, str]
 
 
 class Indexed(Protocol):

@@ -21,7 +21,7 @@ from hydractl.data.images import with_channels
 from hydractl.errors import CheckpointError, DataError
 
 if TYPE_CHECKING:
-    from hydractl.data.texts import Text
+    from hydractl.data.like import Text
 
 UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
 CHUNK = 1024  # texts measured at a time

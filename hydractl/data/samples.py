@@ -107,3 +107,44 @@ class Picked(Sequence[Any]):
         if isinstance(index, slice):
             return [self.inputs[int(position)] for position in self.positions[index]]
         return self.inputs[int(self.positions[index])]
+
+
+def spread(size: int, limit: int | None) -> Sequence[int]:
+    """The places of at most `limit` samples, evenly over `size`.
+
+    Data often comes sorted by class: its first samples would be of one class only.
+    """
+    return range(size) if limit is None or limit >= size else [i * size // limit for i in range(limit)]
+
+
+def fewer_classes(taken: Labels, all_labels: Labels, where: str) -> tuple[str, ...]:
+    """A note where the samples taken are of fewer classes than all are."""
+    have, of = np.unique(taken).size, np.unique(all_labels).size
+    return () if have == of else (f"{where}: the {len(taken)} samples taken hold {have} of {of} classes",)
+
+
+def find_bad(inputs: Sequence[Any], where: str, first: int = 0) -> tuple[Hashes, dict[int, str]]:
+    """The hash of each input, `[N]`, and the position of each unreadable image or empty text with what is wrong.
+
+    Args:
+        where: the data set, for messages.
+        first: the place of the first input in that data set.
+    """
+    hashes, bad = hash_inputs(inputs)
+    return hashes, bad | {at: f"{where}: sample {first + at}: empty text" for at in _empty_texts(inputs)}
+
+
+def refuse_empty_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
+    """Raises DataError where a text, or a part of a pair, is blank; see `find_bad`."""
+    if empty := _empty_texts(inputs):
+        raise DataError(
+            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {first + empty[0]}: "
+            "remove them"
+        )
+
+
+def _empty_texts(inputs: Sequence[Any]) -> list[int]:
+    if not isinstance(inputs, list):  # texts are lists, images are read when asked for
+        return []
+    parts = [(text,) if isinstance(text, str) else text for text in inputs]
+    return [at for at, text in enumerate(parts) if not all(part.strip() for part in text)]

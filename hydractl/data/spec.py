@@ -1,13 +1,18 @@
-"""What a user writes for a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]`, or less."""
+"""What a user gives for a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]` or less, or values of Python.
+
+A `str` or a `Path` always is a source, and so is each one in a list of nothing else. Texts that are data themselves
+are told apart by a name: `{"reviews": ["good", "bad"]}`.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeGuard, cast
 
-from hydractl.data.like import Group
+from hydractl.data.like import DataLike, DataSetsLike, Group, Indexed
 from hydractl.data.splits import split_of_word
 from hydractl.errors import DataError
 
@@ -45,6 +50,71 @@ class DataSpec:
         return ":".join(part for part in (self.source, self.config, self.split) if part)
 
 
+@dataclass(frozen=True, eq=False)
+class DataValues:
+    """A data set that a program holds: `values` are samples by their place."""
+
+    name: str
+    values: Indexed
+    group: Group | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def parse_data(data: DataLike, name: str = "data") -> DataSpec | DataValues:
+    """One data set as asked for.
+
+    Args:
+        data: a source, values, or one of them by its name: `{name: data}`.
+        name: of values that have none of their own.
+
+    Raises:
+        DataError: several data sets, or no such file or folder.
+    """
+    if isinstance(data, Mapping):
+        asked = [_named(key, value) for key, value in data.items()]
+    else:
+        asked = [parse_data_spec(str(text)) for text in data] if _are_sources(data) else [_parse(data, name)]
+    if len(asked) != 1:
+        raise DataError(
+            f"one data set is wanted here, not {len(asked)}: {', '.join(one.name for one in asked[:12])}; give texts "
+            "as {name: texts}, columns as datasets.Dataset.from_dict(columns)"
+        )
+    return asked[0]
+
+
+def parse_data_sets(data: DataSetsLike, name: str = "data") -> list[DataSpec | DataValues]:
+    """Several data sets, each perhaps of a group.
+
+    Args:
+        data: a source, a list of sources, values, or sources and values by `NAME` or `GROUP/NAME`.
+        name: of values that have none of their own.
+
+    Raises:
+        DataError: an unknown group, or no such file or folder.
+    """
+    if isinstance(data, Mapping):
+        return [_named(key, value, grouped=True) for key, value in data.items()]
+    if _are_sources(data):
+        return [parse_data_spec(str(text), grouped=True) for text in data]
+    return [_parse(data, name, grouped=True)]
+
+
+def _are_sources(data: object) -> TypeGuard[list[str | Path] | tuple[str | Path, ...]]:
+    return isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
+
+
+def _parse(data: Any, name: str, grouped: bool = False) -> DataSpec | DataValues:
+    return parse_data_spec(str(data), grouped) if isinstance(data, str | Path) else DataValues(name, data)
+
+
+def _named(key: str, data: Any, grouped: bool = False) -> DataSpec | DataValues:
+    group, _, name = key.rpartition("/")
+    _check_group(group, grouped, key)
+    return replace(_parse(data, name), name=name, group=cast("Group | None", group or None))
+
+
 def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     """What the text asks for; a path that exists wins over any other reading, so it may have `:` and `=`.
 
@@ -58,13 +128,17 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     """
     named = None if _existing(text) else PREFIX.fullmatch(text)
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
-    if group and (not grouped or group not in GROUPS):
-        remedy = f"use near/ or far/: {GROUPED_FORM}" if grouped else f"groups are for OOD data; here: {FORM}"
-        raise DataError(f"{text}: {group!r} is no group here: {remedy}")
+    _check_group(group, grouped, text)
     if not source:
         raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
     place, config, split = _split_source(source)
     return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group))
+
+
+def _check_group(group: str | None, grouped: bool, text: str) -> None:
+    if group and (not grouped or group not in GROUPS):
+        remedy = f"use near/ or far/: {GROUPED_FORM}" if grouped else f"groups are for OOD data; here: {FORM}"
+        raise DataError(f"{text}: {group!r} is no group here: {remedy}")
 
 
 def _existing(text: str) -> bool:

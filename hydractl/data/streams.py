@@ -1,10 +1,10 @@
 """A data set that is read as it comes: as `Samples`, one block of them in memory at a time, whatever its size.
 
-How to use it: `open_stream` finds the source and its columns; `blocks` yields one `Samples` after the other, each
-of which works wherever samples do (`match_labels`, `content_hashes`, `make_batches`). What must happen to every
-block, whoever reads it, is said once with `through`:
+How to use it: `hydractl.data.open.open_stream` finds the source and its columns; `blocks` yields one `Samples` after
+the other, each of which works wherever samples do (`match_labels`, `content_hashes`, `make_batches`). What must
+happen to every block, whoever reads it, is said once with `through`:
 
-    stream = open_stream(spec, "image").through(lambda block: match_labels(block, model.labels))
+    stream = open_stream(data, "image").through(lambda block: match_labels(block, model.labels))
     for batch in StreamedBatches(stream, preprocessor, batch_size=64):  # evaluation: in the source's order
         ...
     for block in stream.shuffled(seed, epoch).blocks(1024, start):  # training: one epoch, from sample `start` on
@@ -27,10 +27,10 @@ from hydractl.data.batches import Batch, make_batches
 from hydractl.data.columns import ChosenColumns, Columns, choose_columns
 from hydractl.data.like import Modality
 from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.rows import read_samples
 from hydractl.data.samples import Samples
-from hydractl.data.sources import read_samples
-from hydractl.data.spec import DataSpec
-from hydractl.data.tables import one_line_errors, open_rows
+from hydractl.data.spec import DataSpec, DataValues
+from hydractl.data.tables import one_line_errors
 from hydractl.errors import DataError
 
 Step = Callable[[Samples], Samples]
@@ -47,7 +47,7 @@ class SampleStream:
     `label_names` are those the source declares; None also where labels are words, which come block by block.
     """
 
-    spec: DataSpec
+    asked: DataSpec | DataValues
     modality: Modality
     rows: datasets.IterableDataset
     features: datasets.Features
@@ -60,7 +60,7 @@ class SampleStream:
     @property
     def name(self) -> str:
         """What messages and reports call it."""
-        return self.spec.name
+        return self.asked.name
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -93,7 +93,7 @@ class SampleStream:
         """
         read, kept = start, 0
         for table in self._tables(size, start):
-            samples = read_samples(table, self.spec, self.modality, self.chosen_columns, self.skip_bad, read)
+            samples = read_samples(table, self.asked, self.modality, self.chosen_columns, self.skip_bad, read)
             read += len(table)
             for step in self.steps:
                 samples = step(samples)
@@ -101,14 +101,14 @@ class SampleStream:
             if len(samples):
                 yield samples
         if not kept and read > start:
-            raise DataError(f"{self.spec}: not one of {read - start} samples can be read")
+            raise DataError(f"{self.asked}: not one of {read - start} samples can be read")
         if not read:
-            raise DataError(f"{self.spec}: holds no samples")
+            raise DataError(f"{self.asked}: holds no samples")
 
     def _tables(self, size: int, start: int) -> Iterator[datasets.Dataset]:
         rows = (self.rows.skip(start) if start else self.rows).iter(batch_size=size)
         while True:
-            with one_line_errors(self.spec):
+            with one_line_errors(str(self.asked)):
                 columns = next(rows, None)
                 if columns is None:
                     return
@@ -116,29 +116,29 @@ class SampleStream:
             yield table
 
 
-def open_stream(
-    spec: DataSpec,
+def stream_rows(
+    rows: datasets.IterableDataset,
+    length: int | None,
+    asked: DataSpec | DataValues,
     modality: Modality,
-    columns: Columns | None = None,
-    limit: int | None = None,
-    skip_bad: bool = False,
+    columns: Columns,
+    limit: int | None,
+    skip_bad: bool,
 ) -> SampleStream:
-    """The samples the spec asks for as a stream; reads no more of it than it takes to know its columns.
+    """The samples in rows that come one after the other; see `hydractl.data.open.open_stream`.
 
     Args:
-        columns: columns the user named; the others are detected.
-        limit: take the first so many. Data sorted by class then give a few classes only: where that can be, leave
-            the limit out or use `open_data`, whose limit is spread over the data.
-        skip_bad: leave unreadable images and empty texts out; each block says which.
+        length: how many rows there are, where that is known.
+        asked: what the user asked for; says what to call it, and where files are that its rows name.
 
     Raises:
-        DataError: nothing there, no such split or column, or a slice that counts from an unknown end.
+        DataError: no rows, or no such column.
     """
-    rows, length = open_rows(spec)
-    with one_line_errors(spec):
-        known = rows.features or _peeked(rows, str(spec))
+    where = str(asked)
+    with one_line_errors(where):
+        known = rows.features or _peeked(rows, where)
         empty = datasets.Dataset.from_dict({name: [] for name in known}, features=known)
-    chosen = choose_columns(empty, modality, columns or Columns(), str(spec))
+    chosen = choose_columns(empty, modality, columns, where)
     wanted = [*chosen.inputs, *([chosen.label] if chosen.label else [])]
     rows = rows.select_columns(wanted)
     features = datasets.Features({name: known[name] for name in wanted})
@@ -149,8 +149,8 @@ def open_stream(
     notes: tuple[str, ...] = ()
     if limit is not None:
         rows, length = rows.take(limit), None if length is None else min(limit, length)
-        notes = (f"{spec}: takes the first {limit} samples: of data sorted by class that is no fair sample",)
-    return SampleStream(spec, modality, rows, features, chosen, length, skip_bad, notes)
+        notes = (f"{where}: takes the first {limit} samples: of data sorted by class that is no fair sample",)
+    return SampleStream(asked, modality, rows, features, chosen, length, skip_bad, notes)
 
 
 def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:

@@ -42,7 +42,7 @@ def open_table(spec: DataSpec) -> datasets.Dataset:
     Raises:
         DataError: nothing there, unreadable, several splits and none named, or the hub is out of reach.
     """
-    with one_line_errors(spec):
+    with one_line_errors(spec.source):
         found = _find(spec)
         return splits.take(found.read(False), found.request, spec.source)
 
@@ -53,7 +53,7 @@ def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
     Raises:
         DataError: as for `open_table`, or a slice that needs a number of rows which is not known.
     """
-    with one_line_errors(spec):
+    with one_line_errors(spec.source):
         found = _find(spec)
         return splits.stream(found.read(True), found.request, found.sizes, spec.source)
 
@@ -68,7 +68,7 @@ def _find(spec: DataSpec) -> _Found:
 
 
 @contextmanager
-def one_line_errors(spec: DataSpec) -> Iterator[None]:
+def one_line_errors(source: str) -> Iterator[None]:
     """Turns what readers raise into a DataError, and keeps their bars and logs off stderr."""
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     hub_level = huggingface_hub.logging.get_verbosity()
@@ -82,7 +82,7 @@ def one_line_errors(spec: DataSpec) -> Iterator[None]:
     except Exception as error:  # the readers of nine formats raise whatever they like on a damaged file
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise DataError(f"{spec.source}: cannot be read as a data set: {reason}") from error
+        raise DataError(f"{source}: cannot be read as a data set: {reason}") from error
     finally:
         datasets.logging.set_verbosity(level)
         huggingface_hub.logging.set_verbosity(hub_level)

@@ -13,10 +13,10 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data import seen
 from hydractl.data.columns import Columns
 from hydractl.data.labels import match_labels
+from hydractl.data.like import DataLike
+from hydractl.data.open import open_samples, open_stream
 from hydractl.data.samples import Samples
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
-from hydractl.data.streams import SampleStream, open_stream
+from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.training.classifier import with_new_classifier
 from hydractl.training.pairs import PairStream, open_pairs, stream_pairs
@@ -46,8 +46,8 @@ class TrainingData:
 
 def open_training_data(
     kind: Kind,
-    train: str,
-    validation: str | None,
+    train: DataLike,
+    validation: DataLike | None,
     val_split: int | None,
     columns: Columns | None = None,
     limit: int | None = None,
@@ -60,7 +60,7 @@ def open_training_data(
         streaming: whether training data is read as it comes and kept nowhere.
 
     Raises:
-        DataError: see `open_data`.
+        DataError: see `open_samples`.
         OptionError: both kinds of validation data, nothing left to train on, or samples held out of a stream.
     """
     if validation is not None and val_split is not None:
@@ -77,14 +77,16 @@ def open_training_data(
     return TrainingData(samples, held) if val_split is None else TrainingData(*split_off(samples, val_split))
 
 
-def _open(text: str, kind: Kind, columns: Columns | None, limit: int | None) -> Samples:
-    spec = parse_data_spec(text)
-    return open_pairs(spec, columns, limit) if kind == "pair" else open_data(spec, kind, columns, limit)
+def _open(data: DataLike, kind: Kind, columns: Columns | None, limit: int | None) -> Samples:
+    if kind == "pair":
+        return open_pairs(data, columns, limit)
+    return open_samples(data, kind, columns=columns, limit=limit)
 
 
-def _open_stream(text: str, kind: Kind, columns: Columns | None, limit: int | None) -> Streamed:
-    spec = parse_data_spec(text)
-    return stream_pairs(spec, columns, limit) if kind == "pair" else open_stream(spec, kind, columns, limit)
+def _open_stream(data: DataLike, kind: Kind, columns: Columns | None, limit: int | None) -> Samples | Streamed:
+    if kind == "pair":
+        return stream_pairs(data, columns, limit)
+    return open_stream(data, kind, columns=columns, limit=limit)
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
@@ -166,6 +168,6 @@ def digest(data: Samples | Streamed) -> str:
     """Tells one training set from another by its labels, without decoding an image; a stream by its source."""
     if isinstance(data, Streamed):
         source = data.images if isinstance(data, PairStream) else data
-        return f"stream of {source.spec}"
+        return f"stream of {source.asked}"
     labels = data.labels if data.labels is not None else np.array([len(data)])
     return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()

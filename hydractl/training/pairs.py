@@ -6,16 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import datasets
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
 from hydractl.data.columns import Columns
+from hydractl.data.like import DataLike, Indexed, Modality
+from hydractl.data.open import open_samples, open_stream
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
-from hydractl.data.sources import open_data
-from hydractl.data.spec import DataSpec
-from hydractl.data.streams import SampleStream, open_stream
+from hydractl.data.spec import DataSpec, DataValues, parse_data
+from hydractl.data.streams import SampleStream
 from hydractl.training.augment import ImageAugmentation
 
 Pair = tuple[Image.Image, Any]
@@ -37,17 +39,33 @@ class Pairs(Sequence[Pair]):
         return self.images[index], self.texts[index]
 
 
-def open_pairs(spec: DataSpec, columns: Columns | None = None, limit: int | None = None) -> Samples:
-    """The image-text pairs of a source: an image folder with captions in its metadata, a table, webdataset shards.
+def open_pairs(data: DataLike, columns: Columns | None = None, limit: int | None = None) -> Samples:
+    """The image-text pairs of a data set.
+
+    Args:
+        data: a source (an image folder with captions in its metadata, a table, webdataset shards), or pairs in a
+            list or a torch `Dataset`.
 
     Raises:
         DataError: no column of images or of texts, or one that is empty somewhere.
     """
-    images = open_data(spec, "image", columns, limit)
-    texts = open_data(spec, "text", columns, limit)
+    images, texts = (open_samples(one, of, columns=columns, limit=limit) for one, of in _halves(data))
     # Both halves decide whether two pairs are the same.
     hashes = images.content_hashes() ^ texts.content_hashes() if len(images) else np.array([], dtype=np.uint64)
     return replace(_joined(images, texts), hashes=hashes)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """The second one of each pair."""
+
+    pairs: Indexed
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.pairs[index][1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +99,28 @@ class PairStream:
             yield _joined(images, texts)
 
 
-def stream_pairs(spec: DataSpec, columns: Columns | None = None, limit: int | None = None) -> PairStream:
-    """The image-text pairs of a source as a stream; reads the source twice at once, for its images and its texts.
+def stream_pairs(data: DataLike, columns: Columns | None = None, limit: int | None = None) -> PairStream | Samples:
+    """The image-text pairs of a data set as a stream; reads a source twice at once, for its images and its texts.
+
+    Pairs at hand are no stream, as for `open_stream`.
 
     Raises:
         DataError: no column of images or of texts.
     """
-    return PairStream(open_stream(spec, "image", columns, limit), open_stream(spec, "text", columns, limit))
+    images, texts = (open_stream(one, of, columns=columns, limit=limit) for one, of in _halves(data))
+    if isinstance(images, SampleStream) and isinstance(texts, SampleStream):
+        return PairStream(images, texts)
+    return open_pairs(data, columns, limit)
+
+
+def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
+    """What images are opened of, and what texts are: both from one source, or the sides of (image, text) pairs."""
+    asked = parse_data(data)
+    yield asked, "image"
+    if isinstance(asked, DataSpec) or isinstance(asked.values, datasets.Dataset | datasets.IterableDataset):
+        yield asked, "text"
+    else:
+        yield replace(asked, values=Seconds(asked.values)), "text"
 
 
 def _joined(images: Samples, texts: Samples) -> Samples:

@@ -14,9 +14,8 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
 
 from hydractl.checkpoint.contents import identity
+from hydractl.data.open import open_samples
 from hydractl.data.seen import sketch
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
 from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import LABELS, Command, save_images, save_vit
 
@@ -131,7 +130,7 @@ def test_what_chose_the_heads_is_refused_in_an_evaluation(
     hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    seen = sketch(open_data(parse_data_spec(str(noise)), "image").content_hashes())
+    seen = sketch(open_samples(str(noise), "image").content_hashes())
     circuit = {
         "format": "hydractl-circuit",
         "version": 1,

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from hydractl.data.open import open_samples
 from hydractl.data.seen import sketch
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
 from tests.cli.conftest import LABELS, Command
 
 
@@ -56,7 +55,7 @@ def test_truncation_is_counted_and_a_limit_said(hydractl: Command, bert: Path, t
 def test_what_made_the_model_is_refused_at_its_block(
     hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path
 ) -> None:
-    used = open_data(parse_data_spec(f"{images}:[8:9]"), "image")
+    used = open_samples(f"{images}:[8:9]", "image")
     circuit = {
         "format": "hydractl-circuit",
         "version": 1,

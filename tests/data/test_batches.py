@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from hydractl.data.batches import Batch, make_batches
+from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder
 from hydractl.data.samples import Samples
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError, OptionError
 from tests.data.conftest import image_folder, picture
 from tests.data.tokenizers_and_processors import bert_tokenizer, image_spec, text_spec, vit_files
@@ -21,7 +20,7 @@ TEXTS = ["good", "a very good film", "bad film", "very " * 30, "film"]
 @pytest.fixture
 def images(tmp_path: Path) -> Samples:
     names = [f"{'cat' if at < 3 else 'dog'}/{at}.png" for at in range(7)]
-    return open_data(parse_data_spec(str(image_folder(tmp_path / "images", names))), "image")
+    return open_samples(str(image_folder(tmp_path / "images", names)), "image")
 
 
 @pytest.fixture
@@ -126,7 +125,7 @@ def test_real_images_equal_transformers(data_folder: Path) -> None:
     preprocessor = preprocessor_from_folder(checkpoint, image_spec())
     theirs = AutoImageProcessor.from_pretrained(checkpoint)
     for source in ("cifar10:validation", "ood_textures", "ood_mnist"):
-        samples = open_data(parse_data_spec(str(data_folder / source)), "image", limit=64)
+        samples = open_samples(str(data_folder / source), "image", limit=64)
         batch = next(iter(make_batches(samples, preprocessor, 64)))
         reference = theirs([image.convert("RGB") for image in samples.inputs], return_tensors="pt")
         assert torch.equal(batch.inputs["pixel_values"], reference["pixel_values"])

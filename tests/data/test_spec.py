@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.data.spec import DataSpec, parse_data_spec
+from hydractl.data.spec import DataSpec, DataValues, parse_data, parse_data_sets, parse_data_spec
 from hydractl.errors import DataError
 
 
@@ -75,3 +75,46 @@ def test_refuses(text: str, grouped: bool, message: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         parse_data_spec(text, grouped)
     assert "\n" not in str(caught.value)
+
+
+def test_texts_and_paths_always_are_sources_and_values_have_a_name() -> None:
+    assert parse_data("mine=a.csv") == parse_data(["mine=a.csv"]) == DataSpec("mine", "a.csv")
+    assert parse_data(Path("a.csv")) == DataSpec("a", "a.csv")
+    assert parse_data({"mine": "a.csv:train"}) == DataSpec("mine", "a.csv", split="train")
+    values = [("good", 1), ("bad", 0)]
+    for data, name in ((values, "data"), ({"mine": values}, "mine")):
+        asked = parse_data(data)
+        assert isinstance(asked, DataValues)
+        assert (asked.name, asked.values) == (name, values)
+
+
+def test_several_sets_are_a_list_of_sources_or_values_by_name() -> None:
+    sources = parse_data_sets(["near/mine=a.csv", Path("cifar10")])
+    assert sources == [DataSpec("mine", "a.csv", group="near"), DataSpec("cifar10", "cifar10")]
+    texts, pairs = ["good", "bad"], [("good", 1)]
+    asked = parse_data_sets({"texts": texts, "far/pairs": pairs, "near/file": "x=a.csv"})
+    assert [(one.name, one.group) for one in asked] == [("texts", None), ("pairs", "far"), ("file", "near")]
+    assert isinstance(asked[0], DataValues)
+    assert asked[0].values is texts
+    assert asked[2] == DataSpec("file", "a.csv", group="near")
+    assert [one.name for one in parse_data_sets(pairs, "ood")] == ["ood"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (["a.csv", "b=a.csv"], r"not 2: a, b; give texts as \{name: texts\}"),
+        ({"a": [1], "b": [2]}, "not 2: a, b"),
+        ([], "one data set is wanted here, not 0"),
+        (["good", "./bad"], "no such file or folder"),
+        ({"near/a": "a.csv"}, "groups are for OOD data"),
+    ],
+)
+def test_refuses_several_sets_where_one_is_wanted(data: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_data(data)
+
+
+def test_refuses_an_unknown_group_of_values() -> None:
+    with pytest.raises(DataError, match="middle/a: 'middle' is no group here: use near/ or far/"):
+        parse_data_sets({"middle/a": [1]})

@@ -15,11 +15,10 @@ import torch
 from hydractl.data.batches import make_batches
 from hydractl.data.columns import Columns
 from hydractl.data.labels import match_labels
+from hydractl.data.open import open_samples, open_stream
 from hydractl.data.preprocessing import preprocessor_from_folder
 from hydractl.data.samples import Samples
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
-from hydractl.data.streams import SampleStream, StreamedBatches, open_stream
+from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture
 from tests.data.test_tables import Hub
@@ -62,7 +61,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 def streamed(place: object, modality: str = "text", **options: object) -> SampleStream:
-    return open_stream(parse_data_spec(str(place)), modality, **options)
+    return open_stream(str(place), modality, **options)
 
 
 def written(folder: Path, name: str) -> Path:
@@ -77,7 +76,7 @@ def words(stream: SampleStream, size: int = 3, start: int = 0) -> list[str]:
 @pytest.mark.parametrize("name", WRITERS)
 def test_blocks_are_the_samples_in_order(name: str, tmp_path: Path) -> None:
     place, modality = written(tmp_path, name), "image" if name.startswith("images") else "text"
-    whole = open_data(parse_data_spec(str(place)), modality)
+    whole = open_samples(str(place), modality)
     stream = streamed(place, modality)
     blocks = list(stream.blocks(3))
     assert [len(block) for block in blocks] == [3, 3, 1]
@@ -195,7 +194,7 @@ def test_no_samples_no_column_and_no_file(tmp_path: Path) -> None:
 def test_batches_of_images_are_those_of_the_whole(workers: int, tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(vit_files(tmp_path / "vit"), image_spec())
     place = written(tmp_path, "images.parquet")
-    whole = make_batches(open_data(parse_data_spec(str(place)), "image"), preprocessor, 2)
+    whole = make_batches(open_samples(str(place), "image"), preprocessor, 2)
     batches = StreamedBatches(streamed(place, "image"), preprocessor, 2, workers)
     for _ in range(2):  # each loop starts anew
         for one, other in zip(batches, whole, strict=True):
@@ -213,7 +212,7 @@ def test_batches_of_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: 
     for batch in made:
         alone = preprocessor([TEXTS[int(position)] for position in batch.positions])
         assert torch.equal(batch.inputs["input_ids"], alone["input_ids"])
-    whole = open_data(parse_data_spec(str(tmp_path / "a.csv")), "text")
+    whole = open_samples(str(tmp_path / "a.csv"), "text")
     assert batches.truncated == make_batches(whole, preprocessor, 2).truncated == 1
 
 

@@ -13,7 +13,6 @@ from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenize
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.samples import Samples
-from hydractl.data.spec import parse_data_spec
 from hydractl.families.open import read_checkpoint
 from hydractl.training.data import TrainingData
 from hydractl.training.pairs import open_pairs
@@ -98,4 +97,4 @@ def pair_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pairs(pair_folder: Path) -> TrainingData:
-    return TrainingData(open_pairs(parse_data_spec(str(pair_folder))))
+    return TrainingData(open_pairs(str(pair_folder)))

@@ -16,7 +16,6 @@ from accelerate import Accelerator
 from transformers import CLIPModel
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.spec import parse_data_spec
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.inference import load_checkpoint
@@ -115,7 +114,7 @@ def test_pairs_from_webdataset_shards(clip: Checkpoint, pair_folder: Path, tmp_p
                 entry = tarfile.TarInfo(f"{number:03}.txt")
                 entry.size = len(text)
                 archive.addfile(entry, io.BytesIO(text))
-    from_shards = open_pairs(parse_data_spec(str(tmp_path)))
-    from_folder = open_pairs(parse_data_spec(str(pair_folder)))
+    from_shards = open_pairs(str(tmp_path))
+    from_folder = open_pairs(str(pair_folder))
     assert set(from_shards.content_hashes()) == set(from_folder.content_hashes())
     assert [text for _, text in from_shards.inputs[:2]] == [captions["0.png"], captions["1.png"]]

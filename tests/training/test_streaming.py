@@ -14,9 +14,8 @@ from accelerate import Accelerator
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.data.batches import Batch
+from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import preprocessor_from_json
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.batches import Machine
@@ -143,8 +142,8 @@ def test_streamed_pairs_keep_together(
     pair_folder: Path, clip: Checkpoint, folder: Path, accelerator: Accelerator
 ) -> None:
     data = open_training_data("pair", str(pair_folder), None, None, streaming=True)
-    images = open_data(parse_data_spec(str(pair_folder)), "image")
-    texts = open_data(parse_data_spec(str(pair_folder)), "text")
+    images = open_samples(str(pair_folder), "image")
+    texts = open_samples(str(pair_folder), "text")
     captions = {image.tobytes(): text for image, text in zip(images.inputs, texts.inputs, strict=True)}
     seen = [pair for block in data.train.shuffled(3).blocks(4) for pair in block.inputs]  # type: ignore[union-attr]
     assert len(seen) == COUNT and all(captions[image.tobytes()] == text for image, text in seen)

@@ -11,15 +11,14 @@ from PIL import Image
 
 from hydractl.data.columns import Columns
 from hydractl.data.hashes import image_hash, text_hash
+from hydractl.data.open import open_samples
 from hydractl.data.samples import Samples
-from hydractl.data.sources import open_data
-from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture
 
 
 def opened(place: object, modality: str = "text", **options: object) -> Samples:
-    return open_data(parse_data_spec(str(place)), modality, **options)
+    return open_samples(str(place), modality, **options)
 
 
 def texts(path: Path, *rows: str) -> Path:
