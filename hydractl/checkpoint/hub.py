@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
-from hydractl.checkpoint.tensors import INDEX_NAME, OPEN_CLIP_WEIGHTS, WEIGHTS_NAME, read_json
+from hydractl.checkpoint.tensors import INDEX_NAME, OPEN_CLIP_WEIGHTS, WEIGHTS_NAME, read_weight_map
 from hydractl.errors import CheckpointError
 
 REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -49,7 +49,7 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     weights = _weights(reference, names)
     folder = _download(reference, repo, revision, [name for name in (*SMALL_FILES, *weights) if name in names])
     if INDEX_NAME in weights:
-        shards = set(read_json(folder / INDEX_NAME).get("weight_map", {}).values())
+        shards = set(read_weight_map(folder).values())
         _download(reference, repo, revision, sorted(shards & names))
     return folder
 

@@ -3,16 +3,63 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
+from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tensors import TensorMap
 from hydractl.errors import CheckpointError
+from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
 
 KEY = "hydractl"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+
+#: The spec of a source's config.json by the table of its architecture, given what messages call it, family, config.
+SpecOf = Callable[[str, str, Mapping[str, Any]], ModelSpec]
+
+
+def _kinds_fit(files: dict[str, Any]) -> dict[str, Any]:
+    for name, content in files.items():
+        # They are written into a folder for transformers to read: no other names, no paths.
+        if name not in (*JSON_FILES, *TEXT_FILES):
+            raise ValueError("carries a file that no tokenizer or image processor has")
+        kind: type = str if name in TEXT_FILES else dict
+        if not isinstance(content, kind):
+            raise ValueError(f"{name} should be {'text' if kind is str else 'an object'}")
+    return files
+
+
+Preprocessing = Annotated[dict[str, Any], AfterValidator(_kinds_fit)]
+
+
+class _Manifest(Schema):
+    """What every version holds."""
+
+    family: Annotated[str, Field(min_length=1, max_length=100)]
+    config: dict[str, Any]
+    members: Annotated[int, Field(ge=1, le=1000)]
+    heads: dict[Literal["vision", "text"], Items[Items[Items[int]]]]
+    separate: Items[str]
+    labels: Items[str] | None = None
+    preprocessing: Preprocessing = Field(default_factory=dict)
+    temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    provenance: dict[str, Any]
+
+
+class _Version1(_Manifest):
+    format_version: Literal[1]
+
+
+class _Version2(_Manifest):
+    format_version: Literal[2]
+    spec: ModelSpec
 
 
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
@@ -21,6 +68,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "format_version": FORMAT_VERSION,
         "family": checkpoint.family,
         "config": dict(checkpoint.config),
+        "spec": asdict(checkpoint.spec),
         "members": checkpoint.members,
         "heads": {tower: [[list(m) for m in layer] for layer in layers] for tower, layers in checkpoint.heads.items()},
         # One member shares everything with itself: only what is stored per member needs saying.
@@ -33,66 +81,74 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
 
-def parse_manifest(path: str, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The manifest in a file's header metadata.
+def from_metadata(
+    name: str, metadata: Mapping[str, str], tensors: TensorMap, spec_of: SpecOf | None = None
+) -> Checkpoint:
+    """The checkpoint that a file's header metadata describes.
+
+    Args:
+        name: what messages call the file.
+        metadata: with a manifest in it.
+        tensors: those of the file.
+        spec_of: reads the spec of version 1, whose files name an architecture in its place.
 
     Raises:
-        CheckpointError: no manifest, not JSON, a newer version, or a field missing or of the wrong kind.
+        CheckpointError: not a manifest, of a newer version, a field missing or of the wrong kind, of version 1
+            without `spec_of`, or not what the tensors are.
     """
-    try:
-        manifest = json.loads(metadata[KEY])
-    except ValueError as error:
-        raise CheckpointError(f"{path}: its manifest is not JSON ({error}): write the file again") from error
-    if not isinstance(manifest, dict):
-        raise CheckpointError(f"{path}: its manifest is no JSON object: write the file again")
-    version = manifest.get("format_version")
-    if version != FORMAT_VERSION:
-        raise CheckpointError(
-            f"{path}: has format_version {version}, this hydractl reads {FORMAT_VERSION}: update hydractl"
+    document = parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
+    manifest, spec = _read(name, document, spec_of)
+    table = slots(spec)
+    if unknown := sorted(set(manifest.separate) - table.keys()):
+        raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
+    if manifest.labels is not None and len(manifest.labels) != spec.classes:
+        raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
+    checkpoint = Checkpoint(
+        name=name,
+        family=manifest.family,
+        config=manifest.config,
+        spec=spec,
+        heads=_kept_heads(document.origin, manifest, spec),
+        shared=frozenset(table) - frozenset(manifest.separate),
+        tensors=tensors,
+        labels=manifest.labels,
+        preprocessing=manifest.preprocessing,
+        temperature=manifest.temperature,
+        provenance=manifest.provenance,
+    )
+    checkpoint.verify()
+    return checkpoint
+
+
+def _read(name: str, document: Document, spec_of: SpecOf | None) -> tuple[_Manifest, ModelSpec]:
+    version, origin = document.fields.get("format_version"), document.origin
+    if type(version) is int and version > FORMAT_VERSION:
+        raise origin.refusal(
+            f"format_version is {shown(version)}, this hydractl reads up to {FORMAT_VERSION}", "update hydractl"
         )
-    kinds = {
-        "family": str,
-        "config": dict,
-        "members": int,
-        "heads": dict,
-        "separate": list,
-        "provenance": dict,
-    }
-    for key, kind in kinds.items():
-        if not isinstance(manifest.get(key), kind):
-            raise CheckpointError(f"{path}: its manifest has no valid {key!r}: write the file again")
-    return manifest
+    if type(version) is not int or version != 1:
+        manifest = document.read(_Version2)
+        return manifest, manifest.spec
+    old = document.read(_Version1)
+    if spec_of is None:
+        raise origin.refusal("format_version 1 needs the table of an architecture", "open it with hydractl.load")
+    return old, spec_of(name, old.family, old.config)
 
 
-def parse_heads(path: str, manifest: Mapping[str, Any], spec: ModelSpec) -> KeptHeads:
-    """The kept heads of a manifest, checked against the network's sizes.
-
-    Raises:
-        CheckpointError: towers, layers or members are too many or too few, or a head does not exist.
-    """
-    try:
-        heads = {
-            tower: tuple(tuple(tuple(int(h) for h in member) for member in layer) for layer in layers)
-            for tower, layers in manifest["heads"].items()
-        }
-    except (TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError(f"{path}: its manifest has no valid 'heads': write the file again") from error
-    if set(heads) != {tower.name for tower in spec.towers}:
-        raise CheckpointError(f"{path}: its manifest lists heads of {sorted(heads)}, the config has other towers")
+def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHeads:
+    """The kept heads, checked against the network's sizes; the order of towers is the spec's, whatever the file's."""
+    if set(manifest.heads) != {tower.name for tower in spec.towers}:
+        raise origin.refusal(f"heads are of {' and '.join(manifest.heads) or 'no tower'}, the network has others")
     for tower in spec.towers:
-        if len(heads[tower.name]) != tower.layers:
-            raise CheckpointError(
-                f"{path}: lists heads for {len(heads[tower.name])} {tower.name} layers of {tower.layers}"
-            )
-        for layer, members in enumerate(heads[tower.name]):
-            _check_layer(f"{path}: {tower.name} layer {layer}", members, manifest["members"], tower.heads)
-    # The order of towers is the spec's, whatever the file's.
-    return {tower.name: heads[tower.name] for tower in spec.towers}
-
-
-def _check_layer(place: str, members: tuple[tuple[int, ...], ...], count: int, heads: int) -> None:
-    if count < 1 or len(members) != count:
-        raise CheckpointError(f"{place}: lists heads of {len(members)} members, the file has {count}")
-    for kept in members:
-        if list(kept) != sorted(set(kept)) or any(not 0 <= head < heads for head in kept):
-            raise CheckpointError(f"{place}: keeps heads {list(kept)}, possible are 0 to {heads - 1}, ascending")
+        place, layers = f"heads.{tower.name}", manifest.heads[tower.name]
+        if len(layers) != tower.layers:
+            raise origin.refusal(f"{place} has {len(layers)} layers, the network has {tower.layers}")
+        for layer, members in enumerate(layers):
+            if len(members) != manifest.members:
+                raise origin.refusal(f"{place}.{layer} has {len(members)} members, the file has {manifest.members}")
+            for kept in members:
+                if list(kept) != sorted(set(kept)) or any(not 0 <= head < tower.heads for head in kept):
+                    raise origin.refusal(
+                        f"{place}.{layer} keeps {list(kept)}, possible are 0 to {tower.heads - 1}, ascending"
+                    )
+    return {tower.name: manifest.heads[tower.name] for tower in spec.towers}

@@ -7,6 +7,7 @@ from typing import Any
 
 from hydractl.checkpoint.tensors import read_json
 from hydractl.errors import CheckpointError
+from hydractl.schema import Origin, read_text
 
 JSON_FILES = (
     "preprocessor_config.json",
@@ -29,8 +30,5 @@ def read_preprocessing(folder: Path) -> dict[str, Any]:
         files.pop("vocab.json", None)
     for name in texts:
         if (folder / name).is_file():
-            try:
-                files[name] = (folder / name).read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise CheckpointError(f"{folder / name}: is not readable text ({error}): fetch it again") from error
+            files[name] = read_text(folder / name, Origin(str(folder / name), CheckpointError, "fetch it again"))
     return files

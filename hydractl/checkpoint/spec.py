@@ -3,12 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
 #: Which tokens a classifier reads: one or two of the first, the end of a text, the mean of an image's patches.
 Pool = Literal["first", "first+second", "first+mean", "mean", "eos"]
+Activation = Literal[
+    "gelu",
+    "gelu_python",
+    "gelu_new",
+    "gelu_fast",
+    "gelu_pytorch_tanh",
+    "quick_gelu",
+    "relu",
+    "silu",
+    "swish",
+    "tanh",
+]
+TOWERS_OF: dict[Task, tuple[str, ...]] = {
+    "image-classification": ("vision",),
+    "text-classification": ("text",),
+    "zero-shot": ("vision", "text"),
+}
+POOLS_OF: dict[str, tuple[Pool, ...]] = {
+    "vision": ("first", "first+second", "first+mean", "mean"),
+    "text": ("first", "eos"),
+}
+#: The least and the most that a field may be, beyond any network there is. What lies outside comes from a damaged file
+#: and is refused before anything of that size is made.
+RANGES: dict[str, tuple[float, float]] = {
+    "channels": (1, 1024),
+    "image_size": (1, 2**14),
+    "patch_size": (1, 2**14),
+    "registers": (0, 2**10),
+    "unplaced": (0, 2**10),
+    "vocabulary": (1, 2**24),
+    "positions": (1, 2**20),
+    "token_types": (0, 2**10),
+    "eos": (0, 2**31),
+    "padding": (0, 2**20),
+    "layers": (1, 1000),
+    "heads": (1, 1000),
+    "head_width": (1, 2**14),
+    "width": (1, 2**16),
+    "mlp_width": (1, 2**20),
+    "norm_eps": (0, 1),
+    "dropout": (0, 1),
+    "attention_dropout": (0, 1),
+    "classes": (0, 2**20),  # 0 before a classifier is made
+    "projection": (1, 2**16),
+    "classifier_dropout": (0, 1),
+}
+
+
+def _check_ranges(value: Any) -> None:
+    for field in fields(value):
+        found = getattr(value, field.name)
+        if field.name not in RANGES or found is None:
+            continue
+        least, most = RANGES[field.name]
+        for number in found if isinstance(found, tuple) else (found,):
+            if not least <= number <= most:
+                raise ValueError(f"{field.name} is {number}, should be from {least} to {most}")
 
 
 @dataclass(frozen=True)
@@ -24,6 +81,13 @@ class ImageEmbeddings:
     distillation_token: bool = False
     registers: int = 0
     unplaced: int = 0  # how many of the tokens before the patches, the last of them, have no position
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        if not self.patches:
+            raise ValueError(f"patch_size {self.patch_size} is larger than image_size {self.image_size}")
+        if self.unplaced > self.prefix:
+            raise ValueError(f"unplaced is {self.unplaced}, of {self.prefix} tokens before the patches")
 
     @property
     def prefix(self) -> int:
@@ -55,6 +119,11 @@ class TextEmbeddings:
     eos: int | None = None  # the id whose first place is pooled; None: the largest id of the sequence
     padding: int | None = None  # RoBERTa counts positions from the one after this id, and none for padding itself
 
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        if self.max_tokens < 1:
+            raise ValueError(f"positions is {self.positions}, of which padding {self.padding} leaves none")
+
     @property
     def max_tokens(self) -> int:
         """How many tokens a text may have."""
@@ -71,7 +140,7 @@ class TowerSpec:
     head_width: int
     width: int
     mlp_width: int
-    activation: str
+    activation: Activation
     norm_eps: float
     embeddings: ImageEmbeddings | TextEmbeddings
     pre_norm: bool = True  # BERT normalises after the residual sum
@@ -81,9 +150,17 @@ class TowerSpec:
     norm_tokens: bool = False  # the final norm comes before tokens are averaged, not after
     layer_scale: bool = False  # what attention and MLP add is scaled, number by number
     pool: Pool = "first"
-    pooler: str | None = None  # activation of a dense layer on the pooled token
+    pooler: Activation | None = None  # activation of a dense layer on the pooled token
     dropout: float = 0.0  # on hidden states, in training only
     attention_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        if isinstance(self.embeddings, ImageEmbeddings) != (self.name == "vision"):
+            raise ValueError(f"embeddings of a {self.name} tower are of the other kind")
+        if self.pool not in POOLS_OF[self.name]:
+            wanted = " or ".join(POOLS_OF[self.name])
+            raise ValueError(f"pool is {self.pool}, should be {wanted} in a {self.name} tower")
 
     @property
     def tokens_read(self) -> int:
@@ -112,17 +189,32 @@ class ModelSpec:
     classifier_dropout: float = 0.0
     distilled: bool = False
 
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        names = tuple(tower.name for tower in self.towers)
+        if names != TOWERS_OF[self.task]:
+            raise ValueError(f"towers are {', '.join(names) or 'none'}, should be {', '.join(TOWERS_OF[self.task])}")
+        size, other = (self.projection, self.classes) if self.task == "zero-shot" else (self.classes, self.projection)
+        if size is None or other is not None:
+            raise ValueError("should have `projection` and no `classes` where it is zero-shot, else the reverse")
+        if self.distilled and self.towers[0].pool != "first+second":
+            raise ValueError(f"pool is {self.towers[0].pool!r}, should be 'first+second' in a distilled model")
+
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)
 
 
 def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
-    """The spec that `dataclasses.asdict` wrote, also when it has been JSON in between."""
+    """The spec that `dataclasses.asdict` wrote, also when it has been JSON in between; its types are taken as they are.
 
-    def tower(fields: Mapping[str, Any]) -> TowerSpec:
-        kind: Any = ImageEmbeddings if fields["name"] == "vision" else TextEmbeddings
+    Raises:
+        ValueError: a size is out of its range, or the parts do not belong together.
+    """
+
+    def tower(values: Mapping[str, Any]) -> TowerSpec:
+        kind: Any = ImageEmbeddings if values["name"] == "vision" else TextEmbeddings
         # JSON has no tuples, and all lists here were some.
-        embeddings = {k: tuple(v) if isinstance(v, list) else v for k, v in fields["embeddings"].items()}
-        return TowerSpec(**{**fields, "embeddings": kind(**embeddings)})
+        embeddings = {k: tuple(v) if isinstance(v, list) else v for k, v in values["embeddings"].items()}
+        return TowerSpec(**{**values, "embeddings": kind(**embeddings)})
 
     return ModelSpec(**{**value, "towers": tuple(map(tower, value["towers"]))})

@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import torch
+from pydantic import Field
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hydractl.checkpoint.mapped import map_tensor
 from hydractl.errors import CheckpointError
+from hydractl.schema import Origin, Schema
+from hydractl.schema import read_json as read_json_file
 
 INDEX_NAME = "model.safetensors.index.json"
 WEIGHTS_NAME = "model.safetensors"
@@ -33,6 +36,10 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+
+
+class _Index(Schema):
+    weight_map: Annotated[dict[str, str], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     """
     if path.is_file():
         return _open_file(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: is neither a file nor a folder: name a checkpoint")
     if (path / WEIGHTS_NAME).is_file():
         return _open_file(path / WEIGHTS_NAME)
     if (path / INDEX_NAME).is_file():
@@ -99,14 +108,11 @@ def _starts(file: BinaryIO) -> dict[str, int]:
 
 
 def _open_shards(folder: Path) -> dict[str, LazyTensor]:
-    index = read_json(folder / INDEX_NAME)
-    weight_map = index.get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise CheckpointError(f"{folder / INDEX_NAME}: has no weight_map: fetch the file again")
+    weight_map = read_weight_map(folder)
     shards = {}
     for shard in sorted(set(weight_map.values())):
-        path = folder / str(shard)
-        if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, str(shard)):
+        path = folder / shard
+        if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, shard):
             raise CheckpointError(f"{folder / INDEX_NAME}: shard {shard!r} lies outside the folder: refused")
         if not path.is_file():
             raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
@@ -165,18 +171,23 @@ def _pickle_error(path: Path) -> CheckpointError:
     return CheckpointError(f"{path}: is a pickle, which can run code when opened: convert it once: {fix}")
 
 
+def read_weight_map(folder: Path) -> dict[str, str]:
+    """Of a checkpoint in shards, the file that each tensor lies in.
+
+    Raises:
+        CheckpointError: the folder's index is missing, or names no files.
+    """
+    return read_json_file(folder / INDEX_NAME, _origin(folder / INDEX_NAME)).read(_Index, extra="ignore").weight_map
+
+
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file.
+    """The JSON object in a file of a checkpoint.
 
     Raises:
         CheckpointError: the file is missing, is not JSON, or is not an object.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path}: is missing: a checkpoint folder needs it") from error
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: is not readable JSON ({error}): fetch or write it again") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: holds no JSON object: fetch or write it again")
-    return content
+    return read_json_file(path, _origin(path)).fields
+
+
+def _origin(path: Path) -> Origin:
+    return Origin(str(path), CheckpointError, "fetch or write it again")

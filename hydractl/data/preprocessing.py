@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES, read_preprocessing
+from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.checkpoint.tensors import read_json
 from hydractl.data.images import with_channels
@@ -126,8 +126,6 @@ def preprocessor_from_json(
     Raises:
         CheckpointError: files missing or damaged, or not of this model.
     """
-    if unknown := sorted(files.keys() - {*JSON_FILES, *TEXT_FILES}):
-        raise CheckpointError(f"{where}: carries unknown preprocessing files: {', '.join(unknown)}")
     image = text = None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

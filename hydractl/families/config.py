@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Activation, ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 
-ACTIVATIONS = frozenset(
-    {
-        "gelu",
-        "gelu_python",
-        "gelu_new",
-        "gelu_fast",
-        "gelu_pytorch_tanh",
-        "quick_gelu",
-        "relu",
-        "silu",
-        "swish",
-        "tanh",
-    }
-)
+ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
 def demand(config: Mapping[str, Any], demanded: Mapping[str, Any], where: str) -> None:
@@ -47,14 +34,14 @@ def rate(config: Mapping[str, Any], key: str) -> float:
     return float(value or 0.0)
 
 
-def activation(config: Mapping[str, Any], key: str = "hidden_act") -> str:
+def activation(config: Mapping[str, Any], key: str = "hidden_act") -> Activation:
     """The name of an activation this project has."""
-    name = config.get(key)
-    if name not in ACTIVATIONS:
-        raise CheckpointError(
-            f"config.json: {key} {name!r} is not supported: known are {', '.join(sorted(ACTIVATIONS))}"
-        )
-    return str(name)
+    for name in ACTIVATIONS:
+        if name == config.get(key):
+            return name
+    raise CheckpointError(
+        f"config.json: {key} {config.get(key)!r} is not supported: known are {', '.join(sorted(ACTIVATIONS))}"
+    )
 
 
 def pair(config: Mapping[str, Any], key: str) -> tuple[int, int]:

@@ -52,7 +52,7 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
     try:
         read.demand(complete, family.demanded, "config.json")
         return family.read_spec(complete)
-    except CheckpointError as error:
+    except (CheckpointError, ValueError) as error:
         raise CheckpointError(f"{name}: {error}") from error
 
 

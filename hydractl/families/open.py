@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.file import write as write_checkpoint
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
-from hydractl.checkpoint.manifest import KEY, parse_heads, parse_manifest, to_metadata
+from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.preprocessing import read_preprocessing
-from hydractl.checkpoint.slots import slots
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
-from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, Family, open_clip, timm_vit
 from hydractl.families.base import complete_base
@@ -40,7 +40,7 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
     if KEY in metadata:
-        return _read_own(str(reference), tensors, metadata)
+        return from_metadata(str(reference), metadata, tensors, spec_of)
     if not any((path.parent / name).is_file() for name in ("config.json", OPEN_CLIP_CONFIG)):
         raise CheckpointError(f"{reference}: was not written by hydractl: put the model's config.json beside it")
     return _from_parts(str(reference), path.parent, tensors, without_classifier)
@@ -50,17 +50,6 @@ def _fetched(reference: str) -> Path:
     if reference.startswith("timm:"):
         return fetch(timm_vit.repository(reference.removeprefix("timm:")))
     return fetch(reference)
-
-
-def write_checkpoint(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None:
-    """Writes a checkpoint as one self-contained file, atomically, one tensor in memory at a time.
-
-    Raises:
-        CheckpointError: its tensors do not fit its spec.
-        OutputError: the file exists and `force` is not set, or the disk refuses it.
-    """
-    checkpoint.verify()
-    write_safetensors(Path(path), checkpoint.tensors, to_metadata(checkpoint), force)
 
 
 def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier: bool) -> Checkpoint:
@@ -87,30 +76,16 @@ def _claims_model_type(folder: Path) -> bool:
     return (folder / "config.json").is_file() and "model_type" in read_json(folder / "config.json")
 
 
-def _read_own(name: str, tensors: TensorMap, metadata: Mapping[str, str]) -> Checkpoint:
-    manifest = parse_manifest(name, metadata)
-    family = next((family for family in FAMILIES if family.name == manifest["family"]), None)
+def spec_of(name: str, family_name: str, config: Mapping[str, Any]) -> ModelSpec:
+    """The network of a file of ours that names a family in the place of its spec.
+
+    Raises:
+        CheckpointError: there is no such family, or its config asks for something not built here.
+    """
+    family = next((family for family in FAMILIES if family.name == family_name), None)
     if family is None:
-        raise CheckpointError(
-            f"{name}: is of family {manifest['family']!r}, which this hydractl does not know: update it"
-        )
-    spec = model_spec(name, family, manifest["config"])
-    labels = manifest.get("labels")
-    checkpoint = Checkpoint(
-        name=name,
-        family=family.name,
-        config=manifest["config"],
-        spec=spec,
-        heads=parse_heads(name, manifest, spec),
-        shared=frozenset(slots(spec)) - frozenset(manifest["separate"]),
-        tensors=tensors,
-        labels=tuple(labels) if labels is not None else None,
-        preprocessing=manifest.get("preprocessing") or {},
-        temperature=manifest.get("temperature"),
-        provenance=manifest["provenance"],
-    )
-    checkpoint.verify()
-    return checkpoint
+        raise CheckpointError(f"{name}: is of family {family_name!r}, which this hydractl does not know: update it")
+    return model_spec(name, family, config)
 
 
 def find_family(name: str, config: Mapping[str, Any], without_classifier: bool = False) -> Family:
@@ -148,3 +123,6 @@ def _of_model_type(name: str, model_type: Any) -> list[Family]:
         reason = f"{REFUSED[model_type]}; {known}" if model_type in REFUSED else known
         raise CheckpointError(f"{name}: model_type {model_type!r} is not supported: {reason}")
     return families
+
+
+__all__ = ["find_family", "read_checkpoint", "spec_of", "write_checkpoint"]

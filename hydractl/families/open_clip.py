@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
 from hydractl.families.family import Family
@@ -132,7 +132,7 @@ def _tower(
     )
 
 
-def _activation(model: Mapping[str, Any], part: Mapping[str, Any]) -> str:
+def _activation(model: Mapping[str, Any], part: Mapping[str, Any]) -> Activation:
     if model.get("quick_gelu"):
         return "quick_gelu"
     changes = part["act_kwargs"] or {}

@@ -7,12 +7,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Pool, TowerSpec, spec_from_json
+from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, Pool, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
+from hydractl.schema import Origin, document
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Activation] = {
     "GELU": "gelu",
     "GELUTanh": "gelu_pytorch_tanh",
     "QuickGELU": "quick_gelu",
@@ -135,7 +136,7 @@ def _is_plain(norm: Any) -> bool:
     return isinstance(norm, nn.LayerNorm) and norm.weight is not None and norm.bias is not None
 
 
-def _activation(module: Any) -> str | None:
+def _activation(module: Any) -> Activation | None:
     name = ACTIVATIONS.get(type(module).__name__)
     return "gelu_pytorch_tanh" if name == "gelu" and getattr(module, "approximate", "none") == "tanh" else name
 
@@ -158,6 +159,8 @@ def _spec(model: Any) -> ModelSpec:
         unplaced=model.num_prefix_tokens if model.no_embed_class else 0,
     )
     norm_first = not isinstance(model.norm, nn.Identity)
+    activation = _activation(block.mlp.act)
+    assert activation is not None
     tower = TowerSpec(
         name="vision",
         layers=len(model.blocks),
@@ -165,7 +168,7 @@ def _spec(model: Any) -> ModelSpec:
         head_width=block.attn.head_dim,
         width=model.embed_dim,
         mlp_width=block.mlp.fc1.out_features,
-        activation=_activation(block.mlp.act) or "",
+        activation=activation,
         norm_eps=block.norm1.eps,
         embeddings=embeddings,
         qkv_bias=block.attn.qkv.bias is not None,
@@ -193,7 +196,8 @@ def _norm_name(model: Any) -> str:
 
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     """The network that `describe` found, with the classes it has by now."""
-    return replace(spec_from_json(config["structure"]), classes=len(read.labels(config)))
+    origin = Origin("config.json: structure", CheckpointError, "open the model that timm wrote")
+    return replace(document(config.get("structure"), origin).read(ModelSpec), classes=len(read.labels(config)))
 
 
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -61,6 +62,19 @@ def test_shards_cannot_leave_their_folder(tmp_path: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../outside.safetensors"}}))
     with pytest.raises(CheckpointError, match="lies outside the folder"):
         open_weights(folder)
+
+
+@pytest.mark.parametrize("index", ["[]", "{}", '{"weight_map": {}}', '{"weight_map": {"a": 1}}', '{"weight_map": []}'])
+def test_an_index_that_names_no_files(index: str, tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    with pytest.raises(CheckpointError, match=r"model.safetensors.index.json: .*fetch or write it again"):
+        open_weights(tmp_path)
+
+
+def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="is neither a file nor a folder"):
+        open_weights(tmp_path / "pipe")
 
 
 def test_a_missing_shard_is_named(tmp_path: Path) -> None:

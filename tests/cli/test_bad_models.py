@@ -69,7 +69,10 @@ CASES: dict[str, tuple[Damage, str]] = {
     "no weights": (lambda f: (f / WEIGHTS_NAME).unlink(), f"no {WEIGHTS_NAME} in this folder"),
     "no config": (lambda f: (f / "config.json").unlink(), "config.json: is missing"),
     "config no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json: is not readable JSON"),
-    "config no object": (lambda f: (f / "config.json").write_text("[]"), "config.json: holds no JSON object"),
+    "config no object": (
+        lambda f: (f / "config.json").write_text("[]"),
+        "config.json: is a list of 0, should be an object",
+    ),
     "other family": (
         config(model_type="resnet"),
         "model_type 'resnet' is not supported: it has no attention heads",

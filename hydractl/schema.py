@@ -1,0 +1,246 @@
+"""Where files from outside become values: one strict reader, and one place that turns its complaints into ours.
+
+A file is read only where it is a regular one of a sensible size, and its JSON only where it means one thing: no key
+twice, no NaN, no endless nesting. What it holds then becomes a pydantic model or a dataclass in strict mode, and the
+first problem becomes one line: the file, the key, what was found there, what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import stat
+import sys
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from hydractl.errors import HydractlError
+
+STDIN = "-"
+LARGEST = 2**26  # bytes; the largest tokenizers take half of that
+DEEPEST = 200  # objects and lists inside one another
+LONGEST = 200  # characters of what was found, so that an error of any damage stays one line
+
+T = TypeVar("T")
+#: A list from a file. The first wrong item is error enough: there may be millions.
+Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+
+
+class Schema(BaseModel):
+    """A form that a file from outside must have: no conversions, nothing it does not name, only finite numbers."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value comes from.
+
+    Attributes:
+        name: what messages call it.
+        error: what they are raised as.
+        remedy: what they end with.
+    """
+
+    name: str
+    error: type[HydractlError]
+    remedy: str
+
+    def refusal(self, finding: str, remedy: str | None = None) -> HydractlError:
+        """The error to raise: one line, whatever the file's name and its content hold."""
+        return self.error(f"{printable(self.name)}: {shortened(finding, LONGEST)}: {remedy or self.remedy}")
+
+
+@dataclass(frozen=True)
+class Document:
+    """JSON from outside, or what reads like it, found to be well-formed.
+
+    Attributes:
+        value: as Python's own reader returns it.
+    """
+
+    origin: Origin
+    text: str
+    value: Any
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The object it holds.
+
+        Raises:
+            HydractlError: of the origin's kind: it holds something else.
+        """
+        if not isinstance(self.value, dict):
+            raise self.origin.refusal(f"is {shown(self.value)}, should be an object")
+        return self.value
+
+    def read(self, kind: type[T], extra: Literal["forbid", "ignore"] = "forbid") -> T:
+        """The document as a value of a kind: a `Schema`, or a dataclass, whose fields' types are kept strictly.
+
+        Args:
+            extra: what becomes of keys that the kind does not name.
+
+        Raises:
+            HydractlError: of the origin's kind: it has another form.
+        """
+        try:
+            return TypeAdapter(kind).validate_json(self.text, strict=True, extra=extra)
+        except ValidationError as error:
+            raise self.origin.refusal(_problem(error)) from error
+
+
+def read_json(path: Path | str, origin: Origin) -> Document:
+    """The JSON in a file, or on standard input where the path is `-`.
+
+    Raises:
+        HydractlError: of the origin's kind: see `read_text` and `parse_json`.
+    """
+    return parse_json(read_text(path, origin), origin)
+
+
+def read_text(path: Path | str, origin: Origin) -> str:
+    """The text of a regular file, or of standard input where the path is `-`.
+
+    Raises:
+        HydractlError: of the origin's kind: it is missing, a folder, a pipe or a device, beyond LARGEST, or no UTF-8.
+    """
+    try:
+        data = sys.stdin.buffer.read(LARGEST + 1) if str(path) == STDIN else _regular_bytes(Path(path), origin)
+        if len(data) > LARGEST:
+            raise origin.refusal(f"is larger than the {LARGEST} bytes that are read")
+        return data.decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise origin.refusal("is missing") from error
+    except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError too
+        raise origin.refusal(f"cannot be read ({error})") from error
+
+
+def _regular_bytes(path: Path, origin: Origin) -> bytes:
+    # Looked at before it is opened: to open a pipe waits for its writer, and a device may do anything.
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise origin.refusal("is no regular file")
+    with path.open("rb") as file:
+        return file.read(LARGEST + 1)
+
+
+def parse_json(text: str, origin: Origin) -> Document:
+    """JSON that means one thing to every reader.
+
+    Raises:
+        HydractlError: of the origin's kind: not JSON, a key given twice, a number that is not finite or beyond
+            reason, or nesting beyond DEEPEST.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite)
+    except RecursionError as error:
+        raise origin.refusal("is nested too deeply") from error
+    except ValueError as error:
+        raise origin.refusal(f"is not readable JSON ({error})") from error
+    return Document(origin, text, _not_too_deep(value, origin))
+
+
+def parse_toml(text: str, origin: Origin) -> Document:
+    """TOML as a document.
+
+    Raises:
+        HydractlError: of the origin's kind: not TOML, or nesting beyond DEEPEST.
+    """
+    try:
+        value = tomllib.loads(text)
+    except RecursionError as error:
+        raise origin.refusal("is nested too deeply") from error
+    except ValueError as error:
+        raise origin.refusal(f"is not readable TOML ({error})") from error
+    return document(value, origin)
+
+
+def document(value: Any, origin: Origin) -> Document:
+    """Values as JSON has them, which have been read already, as a document.
+
+    Raises:
+        HydractlError: of the origin's kind: nesting beyond DEEPEST, or a number beyond reason.
+    """
+    try:
+        # Dates, which TOML has, stand as text; no field takes them for anything else.
+        return Document(origin, json.dumps(_not_too_deep(value, origin), default=str), value)
+    except ValueError as error:
+        raise origin.refusal(f"holds a number that cannot be read ({error})") from error
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in result if names.count(name) > 1)
+        raise ValueError(f"key {shown(twice)} is given twice")
+    return result
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is beyond what a number can be")
+    return number
+
+
+def _not_too_deep(value: Any, origin: Origin) -> Any:
+    level = [value]
+    for _ in range(DEEPEST):
+        if not level:
+            return value
+        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
+    raise origin.refusal("is nested too deeply")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _problem(error: ValidationError) -> str:
+    """The first thing that is wrong, with the dotted path of its key."""
+    found = error.errors(include_url=False)
+    # Of a choice between several forms pydantic tells what is wrong with each; a wrong value says more than a key
+    # that only another form has.
+    absent = ("missing", "missing_argument", "extra_forbidden", "unexpected_keyword_argument")
+    first = next((problem for problem in found if problem["type"] not in absent), found[0])
+    key = shortened(".".join(str(part) for part in first["loc"] if part != "[key]"), 80)
+    place = f"{key} is" if key else "is"
+    if first["type"].startswith("missing"):
+        return f"{key} is missing"
+    if first["type"] in absent:
+        return f"{place} unknown"
+    if first["type"] == "json_invalid":
+        return f"is not readable JSON ({first['msg']})"
+    if first["type"] == "value_error":
+        return f"{key}: {first['ctx']['error']}" if key else str(first["ctx"]["error"])
+    wanted = first["msg"].replace("Input should", "should").replace("a valid dictionary", "an object")
+    return f"{place} {shown(first['input'])}, {wanted[0].lower()}{wanted[1:]}"
+
+
+def shown(value: Any) -> str:
+    """A value from outside for one line of a message: short, on one line, whatever it holds."""
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
+
+
+def shortened(text: str, most: int) -> str:
+    """Text without control characters, its end left out where it is longer than `most` characters."""
+    text = printable(text[: most + 1])
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def printable(text: str) -> str:
+    """Text with what is no printable character escaped, so that it neither breaks a line nor moves a cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

@@ -1,0 +1,152 @@
+"""Our file: read and written without any architecture's table, of both versions, whatever its manifest says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import hydractl.checkpoint
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.manifest import KEY, from_metadata, to_metadata
+from hydractl.checkpoint.tensors import open_weights
+from hydractl.errors import CheckpointError
+from hydractl.families.open import read_checkpoint
+from hydractl.model.hydra import from_checkpoint
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from tests.conftest import Reference, build_reference
+from tests.damage import refuse_all
+
+VERSION_1 = Path(__file__).parent / "data" / "version-1.safetensors"  # two members, and what they answer beside it
+
+
+def assert_answers(checkpoint: Checkpoint) -> None:
+    images = torch.linspace(-1, 1, 2 * 8 * 8, dtype=torch.float64).reshape(2, 1, 8, 8)
+    expected = torch.tensor(json.loads(VERSION_1.with_suffix(".json").read_text()), dtype=torch.float64)
+    found = from_checkpoint(checkpoint, dtype=torch.float64)(pixel_values=images).member_logits
+    assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_a_file_of_version_1_answers_as_it_did_and_is_saved_as_version_2(tmp_path: Path) -> None:
+    old = read_checkpoint(VERSION_1)
+    assert (old.members, old.labels, old.temperature) == (2, ("cat", "dog", "owl"), 1.5)
+    assert_answers(old)
+    hydractl.checkpoint.write(old, tmp_path / "new")
+    assert json.loads(open_weights(tmp_path / "new")[1][KEY])["format_version"] == 2
+    new = hydractl.checkpoint.read(tmp_path / "new")
+    assert_answers(new)
+    assert identity(new) == identity(old)
+    assert replace(new, name="", tensors={}) == replace(old, name="", tensors={})
+
+
+def test_version_1_without_the_table_of_its_architecture() -> None:
+    with pytest.raises(CheckpointError, match=r"format_version 1 needs the table.*open it with hydractl\.load"):
+        hydractl.checkpoint.read(VERSION_1)
+
+
+def test_every_family_is_read_without_its_table(family_reference: Reference, tmp_path: Path) -> None:
+    theirs = read_checkpoint(family_reference.save(tmp_path / "theirs"))
+    hydractl.checkpoint.write(theirs, tmp_path / "ours")
+    ours = hydractl.checkpoint.read(tmp_path / "ours")
+    assert ours.spec == theirs.spec
+    logits = from_checkpoint(ours)(**family_reference.inputs).member_logits[0]
+    assert_close(logits, family_reference.logits(), rtol=0, atol=1e-10)
+
+
+def test_what_is_no_file_of_ours(tmp_path: Path) -> None:
+    folder = build_reference("vit").save(tmp_path / "vit")
+    for path, finding in [
+        (folder, "no such file"),
+        (tmp_path / "none", "no such file"),
+        (folder / "model.safetensors", "was not written by hydractl"),
+    ]:
+        with pytest.raises(CheckpointError, match=finding):
+            hydractl.checkpoint.read(path)
+
+
+@pytest.fixture(scope="module")
+def hydra(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    dense = read_checkpoint(build_reference("clip").save(tmp_path_factory.mktemp("clip")))
+    members = [drop_heads(dense, frozenset({Head("vision", 1, head), Head("text", 2, head)})) for head in (0, 1)]
+    files = {"preprocessor_config.json": {"size": 12}, "vocab.txt": "a\nb", "tokenizer.json": {"version": "1.0"}}
+    return replace(fuse(members), preprocessing=files, temperature=1.5, provenance={"command": "fuse"})
+
+
+def manifest_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(to_metadata(checkpoint)[KEY])
+    return manifest
+
+
+def test_every_damage_to_a_manifest_is_one_line(hydra: Checkpoint) -> None:
+    content = manifest_of(hydra)
+    content["config"] = {"model_type": "clip"}
+
+    def read(text: str) -> Checkpoint:
+        return from_metadata("hydra", {KEY: text}, hydra.tensors)
+
+    # Config, provenance and the files of preprocessing may hold any JSON, numbers of training any rate.
+    assert refuse_all(read, "hydra", CheckpointError, content) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"format_version": 3}, "format_version is 3, this hydractl reads up to 2: update hydractl"),
+        ({"format_version": True}, "format_version is true, should be 2"),
+        ({"members": 10**6}, "members is 1000000, should be less than or equal to 1000"),
+        ({"members": 3}, "heads.vision.0 has 2 members, the file has 3"),
+        ({"labels": ["a"]}, "labels are 1, the network has 0 classes"),
+        ({"temperature": True}, "temperature is true, should be a valid number"),
+        ({"temperature": 0}, "temperature is 0, should be greater than 0"),
+        ({"preprocessing": {"../../evil.json": {}}}, "preprocessing: carries a file that no tokenizer"),
+        ({"preprocessing": {"vocab.txt": {}}}, "preprocessing: vocab.txt should be text"),
+        ({"separate": ["no.such.tensor"]}, "separate: the network has no no.such.tensor"),
+        ({"heads": {"vision": []}}, "heads are of vision, the network has others"),
+        ({"spare": 1}, "spare is unknown"),
+    ],
+)
+def test_what_a_manifest_cannot_say(hydra: Checkpoint, changes: dict[str, Any], finding: str) -> None:
+    with pytest.raises(CheckpointError) as error:
+        from_metadata("hydra", {KEY: json.dumps(manifest_of(hydra) | changes)}, hydra.tensors)
+    assert str(error.value).startswith(f"hydra: manifest: {finding}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        ({"layers": 10**6}, "spec.towers.0: layers is 1000000, should be from 1 to 1000"),
+        ({"heads": 10**30}, "spec.towers.0: heads is 1000000000000000000000000000000, should be from 1 to 1000"),
+        ({"heads": 2}, "heads.vision.0 keeps [0, 1, 2], possible are 0 to 1, ascending"),
+        ({"activation": "mish"}, 'spec.towers.0.activation is "mish", should be '),
+        ({"pool": "eos"}, "spec.towers.0: pool is eos, should be first or "),
+        ({"norm_eps": "1e-5"}, 'spec.towers.0.norm_eps is "1e-5", should be a valid number'),
+        ({"embeddings": {"channels": 3}}, "spec.towers.0.embeddings.ImageEmbeddings.image_size is missing"),
+        ({"name": "text"}, "spec.towers.0: embeddings of a text tower are of the other kind"),
+    ],
+)
+def test_what_a_spec_cannot_say(hydra: Checkpoint, changes: dict[str, Any], finding: str) -> None:
+    content = manifest_of(hydra)
+    content["spec"]["towers"][0] |= changes
+    with pytest.raises(CheckpointError) as error:
+        from_metadata("hydra", {KEY: json.dumps(content)}, hydra.tensors)
+    assert str(error.value).startswith(f"hydra: manifest: {finding}")
+
+
+def test_heads_of_another_width_are_found_in_the_tensors(hydra: Checkpoint) -> None:
+    content = manifest_of(hydra)
+    content["spec"]["towers"][0]["head_width"] = 5
+    with pytest.raises(CheckpointError, match=r"attention\.q\.weight has shape \[24, 24\], expected \[15, 24\]"):
+        from_metadata("hydra", {KEY: json.dumps(content)}, hydra.tensors)
+
+
+def test_what_could_not_be_read_again_is_not_written(hydra: Checkpoint, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="temperature is -1"):
+        hydractl.checkpoint.write(replace(hydra, temperature=-1.0), tmp_path / "out")
+    assert not (tmp_path / "out").exists()

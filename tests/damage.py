@@ -1,0 +1,89 @@
+"""Every small damage to a JSON file, and what a reader owes its user for each."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hydractl.errors import HydractlError
+
+OTHERS: list[Any] = [
+    None, True, False, 0, -1, 10**6, 10**30, 0.5, -2.5, 1e308, "", "x", "0", "../../evil", "\x1b[2J\n",
+    "y" * 10_000, [], [[]], [[[[]]]], [1, 1], ["x", "x"], [None], {}, {"a": {}}, {"vision": []}, {"\n\x1b": 1},
+]  # fmt: skip
+#: What JSON's grammar has no place for, or what is beyond reason.
+RAW = [
+    "NaN",
+    "-Infinity",
+    "1e999",
+    "9" * 5000,
+    "[" * 100_000,
+    '{"a":' * 300 + "1" + "}" * 300,
+    '{"a": 1, "a": 2}',
+    "\x00",
+]
+MARK = "@damage@"
+
+
+def damages(content: dict[str, Any]) -> Iterator[str]:
+    """The content with each of its entries in turn removed, of another type, out of every range, or no JSON at all."""
+    for path in _paths(content):
+        yield json.dumps(_changed(content, path, lambda holder, key: holder.__delitem__(key)))
+        for value in OTHERS:
+            yield json.dumps(_changed(content, path, lambda holder, key, v=value: holder.__setitem__(key, v)))
+        marked = json.dumps(_changed(content, path, lambda holder, key: holder.__setitem__(key, MARK)))
+        yield from (marked.replace(f'"{MARK}"', raw) for raw in RAW)
+    text = json.dumps(content)
+    for key, value in content.items():
+        yield f"{text[:-1]}, {json.dumps(key)}: {json.dumps(value)}}}"
+    yield from (json.dumps(value) for value in OTHERS)
+    yield from RAW
+    yield text[:-1]
+    yield text + "x"
+    yield json.dumps({**content, "no such key": 1})
+
+
+def _paths(value: Any, start: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    items = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
+    for key, inner in items[:40]:
+        if isinstance(value, list) and key > 1:
+            break  # the other items are of the same kind
+        yield (*start, key)
+        yield from _paths(inner, (*start, key))
+
+
+def _changed(content: dict[str, Any], path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> dict[str, Any]:
+    result = copy.deepcopy(content)
+    holder: Any = result
+    for key in path[:-1]:
+        holder = holder[key]
+    change(holder, path[-1])
+    return result
+
+
+def refused(read: Callable[[str], object], name: str, error: type[HydractlError], text: str) -> bool:
+    """Whether `read` refuses a text, which it may only do by one line that names the file."""
+    try:
+        read(text)
+    except error as problem:
+        message = str(problem)
+        assert name in message, message
+        assert message.isprintable(), repr(message)
+        assert len(message) <= 300 + len(name), message
+        return True
+    except Exception as problem:
+        pytest.fail(f"{type(problem).__name__}: {problem} on {text[:400]}")
+    return False
+
+
+def refuse_all(read: Callable[[str], object], name: str, error: type[HydractlError], content: dict[str, Any]) -> float:
+    """The share of damages that are refused; those that are not leave the content valid."""
+    read(json.dumps(content))
+    outcomes = [refused(read, name, error, text) for text in damages(content)]
+    return sum(outcomes) / len(outcomes)
