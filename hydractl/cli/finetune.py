@@ -30,8 +30,8 @@ from hydractl.cli.options import (
 from hydractl.cli.training_runs import EACH, chosen_baseline, chosen_recipe, networks, output_paths, sample_kind
 
 if TYPE_CHECKING:
-    from hydractl.training.plan import Progress
     from hydractl.training.run import Result
+    from hydractl.training.trial import Progress
 
 
 class MembersCommand(typer.core.TyperCommand):

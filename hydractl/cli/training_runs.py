@@ -10,8 +10,8 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.training.baselines import Baseline
     from hydractl.training.data import Kind
+    from hydractl.training.ensembles import Ensemble
     from hydractl.training.recipe import Recipe
 
 MEMBER = "{member}"
@@ -35,13 +35,13 @@ def chosen_recipe(name: str | None, pairs: list[str], options: dict[str, Any]) -
 
 def chosen_baseline(
     method: Method | None, members: str | None, rank: int | None, alpha: float | None, joint: bool
-) -> Baseline | None:
+) -> Ensemble | None:
     """The ensemble to make of one network, if one is asked for.
 
     Raises:
         OptionError: options that do not go together.
     """
-    from hydractl.training.baselines import Baseline
+    from hydractl.training.ensembles import Ensemble
 
     if method != "lora-ensemble" and (rank is not None or alpha is not None):
         raise OptionError("--rank and --alpha are for --method lora-ensemble: leave them out")
@@ -51,11 +51,11 @@ def chosen_baseline(
         return None
     if members is None or not members.isdecimal():
         raise OptionError(f"--method {method}: say how many members to make, e.g. --members 3")
-    return Baseline(method, int(members), rank or DEFAULT_RANK, alpha)
+    return Ensemble(method, int(members), rank or DEFAULT_RANK, alpha)
 
 
 def networks(
-    opened: list[tuple[str, Checkpoint]], members: str | None, joint: bool, baseline: Baseline | None
+    opened: list[tuple[str, Checkpoint]], members: str | None, joint: bool, baseline: Ensemble | None
 ) -> tuple[list[str], list[Checkpoint]]:
     """What is trained on its own, and what each is called: models as they are, or the members of a Hydra.
 

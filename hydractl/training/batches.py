@@ -18,10 +18,9 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.data import Streamed
+from hydractl.training.order import Division, Preparation, ShuffledSamples, ShuffledStream, TrainingBatches
 from hydractl.training.pairs import PairAugmentation, PairPreprocessor
 from hydractl.training.recipe import Recipe
-from hydractl.training.stream import Division, Preparation, Stream, TrainingBatches
-from hydractl.training.streaming import StreamedTraining
 
 VALIDATION_BATCH = 64
 
@@ -57,8 +56,8 @@ def training_batches(
     preparation = Preparation(training_preprocessor(checkpoint, recipe), _augmentation(recipe, checkpoint.spec), seed)
     division = _divide(recipe, machine.batch_size, accelerator.num_processes)
     if isinstance(data, Samples):
-        return Stream(data, preparation, division, accelerator.process_index, machine.workers)
-    return StreamedTraining(data, preparation, division, accelerator.process_index, machine.workers)
+        return ShuffledSamples(data, preparation, division, accelerator.process_index, machine.workers)
+    return ShuffledStream(data, preparation, division, accelerator.process_index, machine.workers)
 
 
 def validation_batches(

@@ -13,7 +13,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.slots import slots, stored_shape
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
-from hydractl.training.stream import NEW_CLASSIFIER, derived_seed
+from hydractl.training.order import NEW_CLASSIFIER, derived_seed
 
 STANDARD_DEVIATION = 0.02  # as ViT, BERT and their kin are initialised
 

@@ -20,10 +20,10 @@ from hydractl.training.contrastive import Embedder
 from hydractl.training.log import Log
 from hydractl.training.network import network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule
-from hydractl.training.plan import Outcome, Plan, Progress
+from hydractl.training.order import TrainingBatches
 from hydractl.training.state import load_state, save_state
 from hydractl.training.step import Learner, take_step
-from hydractl.training.stream import TrainingBatches
+from hydractl.training.trial import Outcome, Progress, Trial
 from hydractl.training.validate import Validation, validate, validate_pairs
 
 LOG_LINES = 2000  # a longer run logs every n-th step
@@ -47,9 +47,9 @@ class Run:
 def fine_tune(
     network: Hydra,
     checkpoint: Checkpoint,
-    stream: TrainingBatches,
+    training: TrainingBatches,
     validation: Batches | None,
-    plan: Plan,
+    trial: Trial,
     accelerator: Accelerator,
     on_step: Callable[[Progress], None] | None = None,
 ) -> Outcome:
@@ -58,7 +58,7 @@ def fine_tune(
     Args:
         network: see `build_network`; only what is unfrozen in it trains.
         checkpoint: what it was built from.
-        stream: the training batches of this process.
+        training: the training batches of this process.
         validation: labelled batches of this process, or None: then the last weights are the result.
         on_step: told of every step.
 
@@ -67,44 +67,44 @@ def fine_tune(
         DataError: a sample cannot be read.
         OptionError: a state to resume belongs to another run.
     """
-    run = _start(network, checkpoint, plan, accelerator)
-    log = Log(plan.folder / "log.jsonl" if accelerator.is_main_process else None, run.step)
-    batches = stream.from_step(run.step, 0 if run.stopped else plan.steps)
+    run = _start(network, checkpoint, trial, accelerator)
+    log = Log(trial.folder / "log.jsonl" if accelerator.is_main_process else None, run.step)
+    coming = training.from_step(run.step, 0 if run.stopped else trial.steps)
     started, first = time.monotonic(), run.step
-    while run.step < plan.steps and not run.stopped:
+    while run.step < trial.steps and not run.stopped:
         rate = run.learner.schedule.get_last_lr()[0]
-        made = [next(batches) for _ in range(stream.division.passes)]
-        loss = take_step(run.learner, made, run.step, stream, plan, accelerator)
+        batches = [next(coming) for _ in range(training.division.passes)]
+        loss = take_step(run.learner, batches, run.step, trial, accelerator)
         run.step += 1
-        due = run.step % plan.validate_every == 0 or run.step == plan.steps
+        due = run.step % trial.validate_every == 0 or run.step == trial.steps
         if not math.isfinite(loss) or (due and not _is_finite(network)):
-            _give_up(run, checkpoint, plan, accelerator, loss)
+            _give_up(run, checkpoint, trial, accelerator, loss)
         pace = (run.step - first) / max(time.monotonic() - started, 1e-9)
-        if run.step % max(1, plan.steps // LOG_LINES) == 0:
-            log.write({"step": run.step, "loss": loss, "lr": rate, "samples_per_second": pace * plan.recipe.batch})
+        if run.step % max(1, trial.steps // LOG_LINES) == 0:
+            log.write({"step": run.step, "loss": loss, "lr": rate, "samples_per_second": pace * trial.recipe.batch})
         if on_step is not None:
-            left = (plan.steps - run.step) / pace
-            on_step(Progress(run.step, plan.steps, loss, rate, pace * plan.recipe.batch, left))
+            left = (trial.steps - run.step) / pace
+            on_step(Progress(run.step, trial.steps, loss, rate, pace * trial.recipe.batch, left))
         if due and validation is not None:
             try:
-                _validate(run, validation, plan, log)
+                _validate(run, validation, trial, log)
             except NotFiniteError:
-                _give_up(run, checkpoint, plan, accelerator, math.nan)
-        if run.step % plan.save_every == 0 or run.step == plan.steps or run.stopped:
-            _save(run, plan, accelerator)
+                _give_up(run, checkpoint, trial, accelerator, math.nan)
+        if run.step % trial.save_every == 0 or run.step == trial.steps or run.stopped:
+            _save(run, trial, accelerator)
     _restore(network, run.best_tensors)
     result = network_checkpoint(network, checkpoint)
-    return Outcome(result, run.best_step if run.best else run.step, plan.steps, run.best)
+    return Outcome(result, run.best_step if run.best else run.step, trial.steps, run.best)
 
 
-def _start(network: Hydra, checkpoint: Checkpoint, plan: Plan, accelerator: Accelerator) -> Run:
+def _start(network: Hydra, checkpoint: Checkpoint, trial: Trial, accelerator: Accelerator) -> Run:
     parameters = list(trained_parameters(network))
-    optimizer = build_optimizer(plan.recipe, plan.lr, parameters)
-    schedule = build_schedule(plan.recipe, optimizer, plan.steps)
-    contrastive = plan.recipe.loss == "contrastive"
+    optimizer = build_optimizer(trial.recipe, trial.lr, parameters)
+    schedule = build_schedule(trial.recipe, optimizer, trial.steps)
+    contrastive = trial.recipe.loss == "contrastive"
     model, wrapped = accelerator.prepare(Embedder(network).train() if contrastive else network.train(), optimizer)
     run = Run(Learner(network, model, wrapped, schedule))
-    state = load_state(plan.folder, plan.identity()) if plan.resume else None
+    state = load_state(trial.folder, trial.identity()) if trial.resume else None
     if state is not None:
         _restore(network, state["model"])
         run.learner.optimizer.load_state_dict(state["optimizer"])
@@ -118,26 +118,26 @@ def _start(network: Hydra, checkpoint: Checkpoint, plan: Plan, accelerator: Acce
     return run
 
 
-def _validate(run: Run, batches: Batches, plan: Plan, log: Log) -> None:
-    check = validate_pairs if plan.recipe.loss == "contrastive" else validate
+def _validate(run: Run, batches: Batches, trial: Trial, log: Log) -> None:
+    check = validate_pairs if trial.recipe.loss == "contrastive" else validate
     result = check(run.learner.network, batches)
     log.write({"step": run.step, **result.to_json()})
     if result.better_than(run.best):
         run.best, run.best_step = result, run.step
         run.best_tensors = _trained_tensors(run.learner.network)
-    if result.accuracy >= run.reference + plan.recipe.improvement and result.accuracy > run.reference:
+    if result.accuracy >= run.reference + trial.recipe.improvement and result.accuracy > run.reference:
         run.reference, run.without_improvement = result.accuracy, 0
     else:
         run.without_improvement += 1
-    run.stopped = 0 < plan.recipe.patience <= run.without_improvement
+    run.stopped = 0 < trial.recipe.patience <= run.without_improvement
 
 
-def _save(run: Run, plan: Plan, accelerator: Accelerator) -> None:
+def _save(run: Run, trial: Trial, accelerator: Accelerator) -> None:
     accelerator.wait_for_everyone()
     if not accelerator.is_main_process:
         return
     state = {
-        "run": plan.identity(),
+        "run": trial.identity(),
         "step": run.step,
         "model": _trained_tensors(run.learner.network),
         "optimizer": run.learner.optimizer.state_dict(),
@@ -150,7 +150,7 @@ def _save(run: Run, plan: Plan, accelerator: Accelerator) -> None:
         "without_improvement": run.without_improvement,
         "stopped": run.stopped,
     }
-    save_state(plan.folder, run.step, state, plan.keep)
+    save_state(trial.folder, run.step, state, trial.keep)
 
 
 def _trained_tensors(network: Hydra) -> dict[str, Tensor]:
@@ -168,15 +168,15 @@ def _is_finite(network: Hydra) -> bool:
     return all(bool(p.isfinite().all()) for p in network.parameters() if p.requires_grad)
 
 
-def _give_up(run: Run, checkpoint: Checkpoint, plan: Plan, accelerator: Accelerator, loss: float) -> None:
+def _give_up(run: Run, checkpoint: Checkpoint, trial: Trial, accelerator: Accelerator, loss: float) -> None:
     """Keeps the last good weights and raises TrainingError."""
     what = f"the loss is {loss}" if not math.isfinite(loss) else "a weight is no longer finite"
-    remedy = f"lower the rate (--set lr={plan.lr / 3:.0e}) or set --set clip=1"
-    state = load_state(plan.folder, plan.identity())
+    remedy = f"lower the rate (--set lr={trial.lr / 3:.0e}) or set --set clip=1"
+    state = load_state(trial.folder, trial.identity())
     good = run.best_tensors or (state["model"] if state else {})
     if not good:
         raise TrainingError(f"{what} at step {run.step}, before anything was saved: {remedy}")
-    path, step = plan.folder / LAST_GOOD, run.best_step if run.best_tensors else state["step"] if state else 0
+    path, step = trial.folder / LAST_GOOD, run.best_step if run.best_tensors else state["step"] if state else 0
     _restore(run.learner.network, good)
     if accelerator.is_main_process:
         write_checkpoint(network_checkpoint(run.learner.network, checkpoint), path, force=True)

@@ -11,15 +11,16 @@ from accelerate import Accelerator
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.errors import OptionError, TrainingError
 from hydractl.surgery.provenance import SEEN, with_provenance
-from hydractl.training.baselines import Baseline, build_baseline, spread
 from hydractl.training.batches import Machine, training_batches, training_preprocessor, validation_batches
 from hydractl.training.data import Match, TrainingData, digest, fit_labels, remembered
+from hydractl.training.ensembles import Ensemble
+from hydractl.training.factors import spread
 from hydractl.training.log import plot_curve, read_log
 from hydractl.training.loop import fine_tune
 from hydractl.training.network import build_network
 from hydractl.training.optimizer import step_count, validation_interval
-from hydractl.training.plan import Outcome, Plan, Progress
 from hydractl.training.recipe import Recipe, to_json
+from hydractl.training.trial import Outcome, Progress, Trial
 
 OnStep = Callable[[float, Progress], None]
 
@@ -40,7 +41,7 @@ def fine_tune_checkpoint(
     machine: Machine,
     accelerator: Accelerator,
     match: Match = "name",
-    baseline: Baseline | None = None,
+    ensemble: Ensemble | None = None,
     on_step: OnStep | None = None,
 ) -> Result:
     """The checkpoint fine-tuned by the recipe; of several rates the one with the best validation.
@@ -48,7 +49,7 @@ def fine_tune_checkpoint(
     Args:
         data: with labels by the model's names (or by index, as `match` says), or any if the recipe asks for a new
             classifier.
-        baseline: makes an ensemble of the one network, instead of training it as it is.
+        ensemble: what to make of the one network, instead of training it as it is.
         on_step: told the rate on trial and every step.
 
     Raises:
@@ -57,8 +58,8 @@ def fine_tune_checkpoint(
         TrainingError: the loss or a weight is not finite, with every rate.
     """
     fitted, data = fit_labels(checkpoint, data, recipe, match, seed)
-    if baseline is not None:
-        fitted = spread(fitted, baseline)
+    if ensemble is not None:
+        fitted = spread(fitted, ensemble)
     if len(recipe.lr) > 1 and data.validation is None:
         raise OptionError(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
@@ -67,9 +68,9 @@ def fine_tune_checkpoint(
     results: list[Result] = []
     failed: TrainingError | None = None
     for lr in recipe.lr:
-        plan = _plan(fitted, data, recipe, lr, seed, machine, baseline)
+        trial = _plan(fitted, data, recipe, lr, seed, machine, ensemble)
         try:
-            results.append(Result(_train(fitted, data, plan, machine, accelerator, baseline, on_step), lr))
+            results.append(Result(_train(fitted, data, trial, machine, accelerator, ensemble, on_step), lr))
         except TrainingError as error:
             failed = error
     if failed is not None and not results:
@@ -79,7 +80,7 @@ def fine_tune_checkpoint(
         if result.outcome.validation and result.outcome.validation.better_than(best.outcome.validation):
             best = result
     told = with_provenance(
-        best.outcome.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed, baseline)
+        best.outcome.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed, ensemble)
     )
     return replace(best, outcome=best.outcome._replace(checkpoint=told))
 
@@ -91,13 +92,13 @@ def _plan(
     lr: float,
     seed: int,
     machine: Machine,
-    baseline: Baseline | None,
-) -> Plan:
+    ensemble: Ensemble | None,
+) -> Trial:
     """What the run with one of the recipe's rates does; each rate has a folder of its own where there are several."""
     steps = step_count(recipe, data.size)
     every = validation_interval(recipe, data.size, steps)
     folder = machine.folder / f"lr-{lr:g}" if len(recipe.lr) > 1 else machine.folder
-    return Plan(
+    return Trial(
         recipe=recipe,
         lr=lr,
         seed=seed,
@@ -110,49 +111,52 @@ def _plan(
         run={
             "model": identity(checkpoint),
             "train": digest(data.train),
-            "method": asdict(baseline) if baseline else None,
+            "method": asdict(ensemble) if ensemble else None,
         },
-        bootstrap=baseline is not None and baseline.kind == "batch-ensemble",
+        weighs_samples=ensemble is not None and ensemble.method.weighs_samples,
     )
 
 
 def _train(
     checkpoint: Checkpoint,
     data: TrainingData,
-    plan: Plan,
+    trial: Trial,
     machine: Machine,
     accelerator: Accelerator,
-    baseline: Baseline | None,
+    ensemble: Ensemble | None,
     on_step: OnStep | None,
 ) -> Outcome:
-    """Carries one plan out."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    recipe, seed = plan.recipe, plan.seed
+    """Carries one trial out."""
+    trial.folder.mkdir(parents=True, exist_ok=True)
+    recipe, seed = trial.recipe, trial.seed
     batches = training_batches(data.train, checkpoint, recipe, seed, machine, accelerator)
     validation = None
     if data.validation is not None:
         preprocessor = training_preprocessor(checkpoint, recipe)
         validation = validation_batches(data.validation, preprocessor, machine, accelerator)
     accelerator.gradient_accumulation_steps = batches.division.passes
-    told = None if on_step is None else lambda progress: on_step(plan.lr, progress)
+    told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
     try:
-        network = build_baseline(checkpoint, recipe, baseline, seed) if baseline else build_network(checkpoint, recipe)
-        return fine_tune(network, checkpoint, batches, validation, plan, accelerator, told)
+        if ensemble is None:
+            network = build_network(checkpoint, recipe)
+        else:
+            network = ensemble.method.build(checkpoint, recipe, ensemble, seed)
+        return fine_tune(network, checkpoint, batches, validation, trial, accelerator, told)
     finally:
         accelerator.free_memory()
         if accelerator.is_main_process:
-            plot_curve(read_log(plan.folder / "log.jsonl"), plan.folder / "curve.png")
+            plot_curve(read_log(trial.folder / "log.jsonl"), trial.folder / "curve.png")
 
 
 def _options(
-    result: Result, data: TrainingData, recipe: Recipe, seed: int, baseline: Baseline | None
+    result: Result, data: TrainingData, recipe: Recipe, seed: int, ensemble: Ensemble | None
 ) -> dict[str, Any]:
     # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
     chosen_by = {} if data.validation is None else {"validation data": remembered(data.validation)}
     return {
         "recipe": {**to_json(recipe), "lr": result.lr},
         "seed": seed,
-        "method": asdict(baseline) if baseline else None,
+        "method": asdict(ensemble) if ensemble else None,
         "best_step": result.outcome.step,
         "steps": result.outcome.steps,
         "training_data": remembered(data.train),

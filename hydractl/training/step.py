@@ -15,8 +15,8 @@ from torch import Tensor
 from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
 from hydractl.training.contrastive import contrastive_backward
-from hydractl.training.plan import Plan
-from hydractl.training.stream import DROPOUT, MEMBERS, TrainingBatches, derived_seed
+from hydractl.training.order import DROPOUT, MEMBERS, derived_seed
+from hydractl.training.trial import Trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,27 +29,25 @@ class Learner:
     schedule: Any
 
 
-def take_step(
-    learner: Learner, made: Sequence[Batch], step: int, stream: TrainingBatches, plan: Plan, accelerator: Accelerator
-) -> float:
+def take_step(learner: Learner, batches: Sequence[Batch], step: int, trial: Trial, accelerator: Accelerator) -> float:
     """Changes the network by one step; returns the step's mean loss.
 
     Args:
-        made: this process's batches of the step, out of `stream`, `[passes]`.
+        batches: this process's share of the step, one for each forward pass.
         step: its number, from 0 on.
     """
     learner.network.train()
 
     def seed(forward: int) -> None:
         # Dropout follows from seed, step and place too: nothing about it has to be remembered for a resume.
-        torch.manual_seed(derived_seed(plan.seed, DROPOUT, step, forward, stream.rank))
+        torch.manual_seed(derived_seed(trial.seed, DROPOUT, step, forward, accelerator.process_index))
 
-    if plan.recipe.loss == "contrastive":
-        loss = contrastive_backward(learner.model, learner.network, made, accelerator, seed)
+    if trial.recipe.loss == "contrastive":
+        loss = contrastive_backward(learner.model, learner.network, batches, accelerator, seed)
     else:
-        loss = _backward(learner, made, step, stream, plan, accelerator, seed)
-    if plan.recipe.clip:
-        accelerator.clip_grad_norm_(learner.network.parameters(), plan.recipe.clip)
+        loss = _backward(learner, batches, trial, accelerator, seed)
+    if trial.recipe.clip:
+        accelerator.clip_grad_norm_(learner.network.parameters(), trial.recipe.clip)
     learner.optimizer.step()
     learner.optimizer.zero_grad()
     if not learner.optimizer.step_was_skipped:
@@ -59,24 +57,22 @@ def take_step(
 
 def _backward(
     learner: Learner,
-    made: Sequence[Batch],
-    step: int,
-    stream: TrainingBatches,
-    plan: Plan,
+    batches: Sequence[Batch],
+    trial: Trial,
     accelerator: Accelerator,
     seed: Callable[[int], None],
 ) -> Tensor:
     """Puts the gradient of a step's loss into the parameters; returns that loss, a mean over samples and members."""
     total = torch.zeros((), device=accelerator.device)
-    for forward, batch in enumerate(made):
-        places = stream.division.places(step, forward, stream.rank)
-        weights = bootstrap_weights(plan.seed, places, learner.network.members) if plan.bootstrap else None
+    for forward, batch in enumerate(batches):
+        places = batch.positions.tolist()
+        weights = bootstrap_weights(trial.seed, places, learner.network.members) if trial.weighs_samples else None
         with accelerator.accumulate(learner.model):
             seed(forward)
-            loss = cross_entropy(learner.model, batch, accelerator.device, plan.recipe.label_smoothing, weights)
-            loss = loss / plan.recipe.batch
+            loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing, weights)
+            loss = loss / trial.recipe.batch
             # Processes and passes are averaged by those who add them up; the loss is a sum over samples already.
-            accelerator.backward(loss * len(made) * stream.division.world_size)
+            accelerator.backward(loss * len(batches) * accelerator.num_processes)
         total += loss.detach()
     return accelerator.reduce(total, "sum")
 
@@ -99,7 +95,7 @@ def cross_entropy(
 
 
 def bootstrap_weights(seed: int, places: Sequence[int], members: int) -> Tensor:
-    """`[M,B]` draws of mean one: how much each member makes of each sample.
+    """`[M,B]` draws of mean one: how much each sample counts for each member.
 
     Members that start out equal and see the same samples stay equal; the Bayesian bootstrap (Rubin 1981) tells them
     apart without costing any of them samples.

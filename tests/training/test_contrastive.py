@@ -22,11 +22,11 @@ from hydractl.inference import load_checkpoint
 from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData
 from hydractl.training.log import read_log
+from hydractl.training.order import sample_at
 from hydractl.training.pairs import open_pairs
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.run import fine_tune_checkpoint
-from hydractl.training.stream import sample_at
 from tests.training.conftest import RECIPE
 from tests.training.test_run import float64, weights
 

@@ -24,12 +24,12 @@ from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData, split_off
 from hydractl.training.folders import clear_states
 from hydractl.training.log import read_log
+from hydractl.training.order import sample_at
 from hydractl.training.process import start_accelerator
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.run import Result, fine_tune_checkpoint
 from hydractl.training.state import saved_states
-from hydractl.training.stream import sample_at
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, image_samples, samples_for
 

@@ -1,12 +1,15 @@
-"""The order in which training meets its samples: every draw follows from the seed and a place in the stream.
+"""The order in which training meets its samples: every draw follows from the seed and a place in that order.
 
-The stream is one shuffled epoch after the other, without end. What a step computes depends on nothing but the seed
-and the step's number, so a run can stop anywhere and go on, on any number of devices.
+The order is one shuffled epoch after the other, without end. What a step computes depends on nothing but the seed
+and the step's number, so a run can stop anywhere and go on, on any number of devices. That holds of a stream too,
+data that is read as it comes and kept nowhere: but there every process reads the whole source, and a run that
+resumes reads its way to where it was.
 """
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,13 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 
+BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
 # Independent draws from one seed: the numbers only have to differ.
 ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, MEMBERS = range(5)
 
@@ -38,7 +42,7 @@ def epoch_order(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
 
 
 def sample_at(seed: int, place: int, samples: int) -> int:
-    """The position in the data set of the sample at a place of the stream."""
+    """The position in the data set of the sample at a place of the order."""
     return int(epoch_order(seed, place // samples, samples)[place % samples])
 
 
@@ -51,7 +55,7 @@ class Division:
     passes: int
 
     def places(self, step: int, forward: int, rank: int) -> range:
-        """The places in the stream of one forward pass of one process."""
+        """The places in the order that one forward pass of one process takes."""
         parts = self.passes * self.world_size
         part = forward * self.world_size + rank
         start, end = (step * self.batch + self.batch * i // parts for i in (part, part + 1))
@@ -64,7 +68,7 @@ class Division:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How samples become a batch: each augmented by its place in the stream, then preprocessed."""
+    """How samples become a batch: each augmented by its place in the order, then preprocessed."""
 
     preprocessor: Preprocessor
     augmentation: Callable[[Any], Any] | None
@@ -102,10 +106,6 @@ class TrainingBatches(Protocol):
     def division(self) -> Division:
         """How a step is dealt out."""
 
-    @property
-    def rank(self) -> int:
-        """Which process this is."""
-
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
         """The batches of the steps from `step` up to `end`, `division.passes` for each.
 
@@ -115,8 +115,8 @@ class TrainingBatches(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(Dataset[Batch | DataError]):
-    """The training batches of one process out of data at hand, numbered by forward pass from the first step on."""
+class ShuffledSamples(Dataset[Batch | DataError]):
+    """The training batches of one process out of samples at hand, numbered by forward pass from the first step on."""
 
     samples: Samples
     preparation: Preparation
@@ -142,6 +142,82 @@ class Stream(Dataset[Batch | DataError]):
         except DataError as error:
             return error
         return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
+
+
+class Blocks(Protocol):
+    """A data set in blocks: a `SampleStream`, or pairs of two."""
+
+    @property
+    def length(self) -> int | None:
+        """How many samples there are, where that is known."""
+
+    def shuffled(self, seed: int, epoch: int = 0) -> Blocks:
+        """The same samples in another order."""
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
+        """So many samples after the other, from sample `start` on."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledStream(IterableDataset[Batch | DataError]):
+    """The training batches of one process out of a stream."""
+
+    source: Blocks
+    preparation: Preparation
+    division: Division
+    rank: int = 0
+    workers: int = 0
+    wanted: range = range(0)
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """See `TrainingBatches`."""
+        wanted = range(step * self.division.passes, end * self.division.passes)
+        mine = ShuffledStream(self.source, self.preparation, self.division, self.rank, 0, wanted)
+        return readable(DataLoader(mine, batch_size=None, num_workers=self.workers) if self.workers else mine)
+
+    def __iter__(self) -> Iterator[Batch | DataError]:
+        """The wanted batches in order, in a worker process every n-th of them; ends with the first that fails."""
+        worker = get_worker_info()
+        first, every = (worker.id, worker.num_workers) if worker else (0, 1)
+        try:
+            yield from self._made(self.wanted[first::every])
+        except DataError as error:
+            yield error
+
+    def _made(self, numbers: range) -> Iterator[Batch | DataError]:
+        if not numbers:
+            return
+        coming = self._blocks(self.division.places_of(numbers[0], self.rank).start)
+        held: deque[tuple[int, Samples]] = deque()
+        for number in numbers:
+            places = self.division.places_of(number, self.rank)
+            while not held or held[-1][0] + len(held[-1][1]) < places.stop:
+                held.append(next(coming))
+            while held[0][0] + len(held[0][1]) <= places.start:
+                held.popleft()
+            yield self._batch(places, held)
+
+    def _batch(self, places: range, held: deque[tuple[int, Samples]]) -> Batch | DataError:
+        inputs, labels = [], []
+        for start, block in held:
+            own = range(max(places.start, start) - start, min(places.stop, start + len(block)) - start)
+            inputs += [block.inputs[at] for at in own]
+            if block.labels is not None:
+                labels.append(block.labels[own.start : own.stop])
+        return self.preparation.batch(places, inputs, np.concatenate(labels) if labels else None)
+
+    def _blocks(self, place: int) -> Iterator[tuple[int, Samples]]:
+        """Blocks without end, each with the place of its first sample, from `place` on or from before it."""
+        length = self.source.length
+        # Where nobody knows how long an epoch is, it takes reading to find out which one a place lies in.
+        epoch, start = divmod(place, length) if length else (0, 0)
+        place = place if length else 0
+        while True:
+            seed = derived_seed(self.preparation.seed, ORDER)
+            for block in self.source.shuffled(seed, epoch).blocks(BLOCK, start):
+                yield place, block
+                place += len(block)
+            epoch, start = epoch + 1, 0
 
 
 def readable(made: Iterable[Batch | DataError]) -> Iterator[Batch]:

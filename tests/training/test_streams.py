@@ -20,11 +20,10 @@ from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.batches import Machine
 from hydractl.training.data import open_training_data
+from hydractl.training.order import Division, Preparation, ShuffledStream
 from hydractl.training.run import fine_tune_checkpoint
-from hydractl.training.stream import Division, Preparation
-from hydractl.training.streaming import StreamedTraining
 from tests.training.conftest import RECIPE, image_samples, text_samples
-from tests.training.test_stream import AUGMENTED
+from tests.training.test_order import AUGMENTED
 
 COUNT = 10
 
@@ -57,7 +56,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(params=["images", "texts"])
-def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -> Callable[..., StreamedTraining]:
+def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -> Callable[..., ShuffledStream]:
     """Training batches of either, divided as asked for."""
     kind, checkpoint = ("image", vit) if request.param == "images" else ("text", bert)
     data = open_training_data(kind, request.getfixturevalue(request.param), None, None, streaming=True)
@@ -65,8 +64,8 @@ def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, "model")
     preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), 7)
 
-    def make(world_size: int = 1, passes: int = 1, rank: int = 0, workers: int = 0) -> StreamedTraining:
-        return StreamedTraining(data.train, preparation, Division(4, world_size, passes), rank, workers)  # type: ignore[arg-type]
+    def make(world_size: int = 1, passes: int = 1, rank: int = 0, workers: int = 0) -> ShuffledStream:
+        return ShuffledStream(data.train, preparation, Division(4, world_size, passes), rank, workers)  # type: ignore[arg-type]
 
     return make
 
@@ -84,7 +83,7 @@ def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> 
         return {"brightness": torch.tensor([float(sum(image.tobytes())) for image in inputs])}  # type: ignore[attr-defined]
 
     preparation = Preparation(see, None, 3)  # type: ignore[arg-type]
-    made = list(StreamedTraining(stream, preparation, Division(4, 1, 1)).from_step(0, 5))  # type: ignore[arg-type]
+    made = list(ShuffledStream(stream, preparation, Division(4, 1, 1)).from_step(0, 5))  # type: ignore[arg-type]
     seen = torch.cat([batch.inputs["brightness"] for batch in made]).tolist()
     expected = [float(sum(image.tobytes())) for image in image_samples(COUNT).inputs]
     assert sorted(seen[:COUNT]) == sorted(seen[COUNT:]) == sorted(expected)
@@ -94,7 +93,7 @@ def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> 
     assert labels == [known[one] for one in seen]
 
 
-def test_a_step_is_the_same_samples_whoever_loads_them(batches: Callable[..., StreamedTraining]) -> None:
+def test_a_step_is_the_same_samples_whoever_loads_them(batches: Callable[..., ShuffledStream]) -> None:
     whole = rows(list(batches().from_step(0, 6)))
     halves = [rows(list(batches(2, 1, rank).from_step(0, 6))) for rank in (0, 1)]
     dealt = [row for at in range(0, len(halves[0]), 2) for half in halves for row in half[at : at + 2]]
@@ -102,7 +101,7 @@ def test_a_step_is_the_same_samples_whoever_loads_them(batches: Callable[..., St
     assert rows(list(batches(passes=2, workers=2).from_step(0, 6))) == whole
 
 
-def test_starting_late_gives_what_an_uninterrupted_run_gets(batches: Callable[..., StreamedTraining]) -> None:
+def test_starting_late_gives_what_an_uninterrupted_run_gets(batches: Callable[..., ShuffledStream]) -> None:
     whole = rows(list(batches().from_step(0, 8)))
     for start in (1, 4, 7):
         assert rows(list(batches().from_step(start, 8))) == whole[4 * start :]

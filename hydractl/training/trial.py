@@ -1,4 +1,4 @@
-"""What a run is to do, how far it has come, and what it ends with."""
+"""One training run with one learning rate: what it does, how far it has come, and what it ends with."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hydractl.training.validate import Validation
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run does, and where it keeps itself.
+class Trial:
+    """A run with one of a recipe's learning rates, and the folder of its log and its states.
 
     `run` is what its result depends on beside recipe, rate and seed, in plain JSON; a state of another is not resumed.
     """
@@ -29,7 +29,7 @@ class Plan:
     keep: int = 2
     resume: bool = False
     run: Mapping[str, Any] = field(default_factory=dict)
-    bootstrap: bool = False  # whether members weight samples each in their own way
+    weighs_samples: bool = False  # whether each member weighs samples in its own way
 
     def identity(self) -> dict[str, Any]:
         """All that the result depends on, in plain JSON."""

@@ -9,17 +9,17 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.training.augment import build_augmentation
+from hydractl.training.order import Division, Preparation, ShuffledSamples, sample_at
 from hydractl.training.recipe import Recipe
-from hydractl.training.stream import Division, Preparation, Stream, sample_at
 from tests.training.conftest import image_samples
 
 AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
 
 
-def stream(vit: Checkpoint, division: Division, rank: int = 0, workers: int = 0) -> Stream:
+def stream(vit: Checkpoint, division: Division, rank: int = 0, workers: int = 0) -> ShuffledSamples:
     preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
     preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), 7)
-    return Stream(image_samples(10), preparation, division, rank, workers)
+    return ShuffledSamples(image_samples(10), preparation, division, rank, workers)
 
 
 def test_each_epoch_is_every_sample_once_in_an_order_of_its_own() -> None:
