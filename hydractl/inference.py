@@ -86,21 +86,50 @@ class _Preprocessing:
         return self.built(samples)
 
 
-def member_logits(model: Hydra, batch: Batch) -> Tensor:
-    """The logits `[M,B,C]` of one batch on the CPU: float32, or float64 from a float64 model.
+class MemberAnswers(NamedTuple):
+    """What the members of a model say of one batch, on the CPU: float32, or float64 from a float64 model.
+
+    Attributes:
+        logits: `[M,B,C]`.
+        features: `[M,B,D']`, what the classifiers read; None where they were not asked for.
+    """
+
+    logits: Tensor
+    features: Tensor | None
+
+
+def member_answers(model: Hydra, batch: Batch, features: bool = False) -> MemberAnswers:
+    """What the members say of one batch.
+
+    Args:
+        features: whether those are wanted too.
 
     Raises:
-        DataError: they are not finite.
+        NotFiniteError: logits or features are not finite.
     """
     device = next(model.parameters()).device
     with torch.inference_mode():
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        logits: Tensor = model(**inputs).member_logits
-        # Half precision ends here: metrics and decisions are made of float32.
-        logits = logits.to("cpu", torch.promote_types(logits.dtype, torch.float32))
-    if not torch.isfinite(logits).all():
-        raise NotFiniteError("the model's logits are not finite on this data: try --dtype float32")
-    return logits
+        output = model(**inputs)
+        logits = _on_cpu(output.member_logits, "logits")
+        return MemberAnswers(logits, _on_cpu(output.features, "features") if features else None)
+
+
+def member_logits(model: Hydra, batch: Batch) -> Tensor:
+    """The logits `[M,B,C]` of one batch on the CPU: float32, or float64 from a float64 model.
+
+    Raises:
+        NotFiniteError: they are not finite.
+    """
+    return member_answers(model, batch).logits
+
+
+def _on_cpu(tensor: Tensor, what: str) -> Tensor:
+    # Half precision ends here: metrics and decisions are made of float32.
+    held = tensor.to("cpu", torch.promote_types(tensor.dtype, torch.float32))
+    if not torch.isfinite(held).all():
+        raise NotFiniteError(f"the model's {what} are not finite on this data: try `dtype` float32")
+    return held
 
 
 def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[int], None] | None = None) -> Logits:

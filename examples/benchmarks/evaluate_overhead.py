@@ -21,10 +21,11 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.evaluation.networks import Networks
-from hydractl.evaluation.predictor import LogitBatch
-from hydractl.evaluation.results import Settings, measure
+from hydractl.evaluation.predictor import AnsweredBatch
+from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.settings import Settings
 from hydractl.families.open import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
 from hydractl.process import prepare
@@ -38,14 +39,15 @@ class Noise:
 
     temperature = 1.0
     cost = None
+    classifier = None
 
     def samples(self, key: SetKey) -> int:
         return 50_000
 
-    def logits(self, key: SetKey) -> Iterator[LogitBatch]:
+    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
         for start in range(0, self.samples(key), 250):
             positions = torch.arange(start, start + 250)
-            yield LogitBatch(torch.randn(1, 250, 1000), positions % 1000, positions)
+            yield AnsweredBatch(torch.randn(1, 250, 1000), positions % 1000, positions)
 
 
 def seconds(run: Callable[[], object]) -> tuple[float, float]:

@@ -101,8 +101,10 @@ def _fit(system: OpenSystem, data: EvaluationData, running: Running) -> FittedTe
 
     networks = system.load(data, running)
     key = next(iter(data.sets))
-    with console.progress("calibrate", networks.samples(key), running.quiet) as advance:
-        return fit_temperature(*collect(networks.logits(key), advance))
+    samples = networks.samples(key)
+    with console.progress("calibrate", samples, running.quiet) as advance:
+        answers = collect(networks.answers(key), advance, samples)
+    return fit_temperature(answers.member_logits, answers.labels)
 
 
 def _write(

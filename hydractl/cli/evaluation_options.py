@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hydractl.errors import OptionError
+from hydractl.uncertainty.ood_scores import OOD_SCORES
+from hydractl.uncertainty.styles import STYLES
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.results import Settings
+    from hydractl.evaluation.settings import Settings
 
 Systems = Annotated[
     list[str],
@@ -38,14 +40,14 @@ Corrupt = Annotated[
     str | None,
     typer.Option(metavar="KIND,...[:1-5]", help="Make the ID images worse: gaussian_noise, contrast, ..."),
 ]
-Score = Annotated[
-    Literal["msp", "entropy", "mutual-information", "max-logit", "energy"],
-    typer.Option(help="What tells OOD from ID."),
-]
-StyleName = Annotated[
-    Literal["hydractl", "openood", "torch-uncertainty", "torch-uncertainty-legacy"],
-    typer.Option(help="Whose definitions to compute by."),
-]
+if TYPE_CHECKING:
+    ScoreName = str
+    StyleNames = str
+else:
+    ScoreName = Literal[tuple(row.name for row in OOD_SCORES)]
+    StyleNames = Literal[tuple(row.name for row in STYLES)]
+Score = Annotated[ScoreName, typer.Option(help="What tells OOD from ID.")]
+StyleName = Annotated[StyleNames, typer.Option(help="Whose definitions to compute by.")]
 Temperature = Annotated[
     str | None, typer.Option(metavar="fit|T", help="One for all, or fitted per system on --calib-data.")
 ]
@@ -107,8 +109,7 @@ def read_settings(
     Raises:
         OptionError: a temperature that is none.
     """
-    from hydractl.evaluation.results import Settings
-    from hydractl.evaluation.run import Conformal
+    from hydractl.evaluation.settings import Conformal, Settings
 
     sets = None if conformal is None else Conformal(conformal, coverage)
     return Settings(ood_score, style, _temperature(temperature), sets)

@@ -96,7 +96,8 @@ def _saving(networks: Networks | None, folder: Path | None, about: Mapping[str, 
     said = about_json(
         networks.data.id.name, networks.models[0].labels, networks.temperature, networks.cost, about["networks"]
     )
-    saved = SavingSystem(networks, folder, {**said, **leaks}, plan.resume, plan.force)
+    features = plan.settings.score.needs_features
+    saved = SavingSystem(networks, folder, {**said, **leaks}, features, plan.resume, plan.force)
     saved.start()
     return saved
 
@@ -112,10 +113,10 @@ def _measure(
     def watch(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
         return console.progress(f"{name}: {key.path}", predictor.samples(key) or None, quiet)
 
-    predictions = predict_sets(predictor, keys, plan.settings.temperature, plan.settings.conformal, watch)
+    predictions = predict_sets(predictor, keys, plan.settings, watch)
     entry = {**about, **measure(predictions, predictor.cost, plan.settings).to_json()}
     if plan.curves:
-        entry["curves"] = curves_json(predictions, plan.settings)
+        entry["curves"] = curves_json(predictions)
     drawn = resample(predictions, plan.settings, plan.bootstrap, plan.seed) if plan.bootstrap else None
     return Measured(name, entry, drawn)
 

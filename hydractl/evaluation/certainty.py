@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.results import GROUPS, Settings, id_predictions
+from hydractl.evaluation.results import GROUPS, id_key
 from hydractl.evaluation.run import Predictions
+from hydractl.evaluation.settings import Settings
 from hydractl.uncertainty.bootstrap import (
     classification_replicates,
     percentile_interval,
     sets_replicates,
 )
-from hydractl.uncertainty.styles import styled_ood_scores
+from hydractl.uncertainty.styles import OURS
 
 #: Arrays `[R]` of resampled values where a system's entry has the numbers.
 Replicates = Mapping[str, Any]
@@ -43,15 +44,15 @@ def resample(predictions: Predictions, settings: Settings, replicates: int, seed
     Raises:
         OptionError: another tool's style, whose numbers are not resampled.
     """
-    if settings.style != "hydractl":
-        raise OptionError(f"--bootstrap resamples the numbers of --style hydractl, not of {settings.style}")
-    table = id_predictions(predictions)
-    found: dict[str, Any] = {"id": classification_replicates(table, replicates, seed)}
+    if settings.style != OURS.name:
+        raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
+    inside = id_key(predictions)
+    found: dict[str, Any] = {"id": classification_replicates(predictions.tables[inside], replicates, seed)}
     keys = [key for key in predictions.tables if key.role == "ood"]
     if not keys:
         return found
-    scores = {key.name: styled_ood_scores(predictions.tables[key], settings.score, settings.style) for key in keys}
-    sets = sets_replicates(styled_ood_scores(table, settings.score, settings.style), scores, replicates, seed)
+    scores = {key.name: predictions.scores[key] for key in keys}
+    sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
     means = {}
     for group in GROUPS:
         members = [sets[key.name] for key in keys if group in (key.group, "all")]

@@ -6,32 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from hydractl.evaluation.results import Settings, id_predictions
+from hydractl.evaluation.results import id_key
 from hydractl.evaluation.run import Predictions
 from hydractl.uncertainty.calibration import reliability_diagram
 from hydractl.uncertainty.checks import FloatArray
 from hydractl.uncertainty.ood_detection import roc_curve
 from hydractl.uncertainty.selective import risk_coverage
-from hydractl.uncertainty.styles import styled_ood_scores
 
 POINTS = 200  # of a curve: more cannot be seen
 BINS = 40  # of a histogram of scores
 DIGITS = 5
 
 
-def curves_json(predictions: Predictions, settings: Settings) -> dict[str, Any]:
+def curves_json(predictions: Predictions) -> dict[str, Any]:
     """Reliability diagram, risk-coverage and ROC curves and score histograms, as plain JSON; None is an empty bin."""
-    table = id_predictions(predictions)
+    key = id_key(predictions)
+    table, inside = predictions.tables[key], predictions.scores[key]
     correct = table.labelled().correct
     reliability = reliability_diagram(table.msp, correct)
     risk = risk_coverage(table.msp, correct)
     kept = _thinned(risk.coverage)
-    inside = styled_ood_scores(table, settings.score, settings.style)
-    outside = {
-        key.name: styled_ood_scores(other, settings.score, settings.style)
-        for key, other in predictions.tables.items()
-        if key.role == "ood"
-    }
+    outside = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
     return {
         "reliability": {
             "edges": _rounded(reliability.edges),

@@ -19,10 +19,10 @@ from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost, cost
 from hydractl.evaluation.dropout import SeededDropout
-from hydractl.evaluation.predictor import LogitBatch
+from hydractl.evaluation.predictor import AnsweredBatch, Classifier
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Dropout
-from hydractl.inference import member_logits
+from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.hydra import Hydra
 
 NEXT = "next"  # what the leading rank says to have each rank's next batch
@@ -56,7 +56,7 @@ class Networks:
     `passes` times, with draws that depend on the seed and the batch alone.
 
     Attributes:
-        ranks: the processes that share the batches; the leading one asks for `logits`, the others `serve`.
+        ranks: the processes that share the batches; the leading one asks for `answers`, the others `serve`.
         in_parallel: what runs several batches side by side.
         on_note: told what a reader of the numbers should know.
     """
@@ -88,25 +88,33 @@ class Networks:
             tokens=parts[0].tokens,
         )
 
+    @property
+    def classifier(self) -> Classifier:
+        passes = self.dropout.passes if self.dropout else 1
+        maps = [model.classifier_weights() for model in self.models for _ in range(passes)]
+        weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
+        return Classifier(weight, bias)
+
     def samples(self, key: SetKey) -> int:
         samples = self.data.sets[key]
         return len(samples) if isinstance(samples, Samples) else samples.length or 0
 
-    def logits(self, key: SetKey) -> Iterator[LogitBatch]:
-        """The set's logits in the order of its batches; other ranks must `serve` meanwhile, but not of a stream."""
+    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
+        """The set's answers in the order of its batches; other ranks must `serve` meanwhile, but not of a stream."""
         if isinstance(self.data.sets[key], SampleStream):
-            yield from self._answers(key)
+            yield from self._answers(key, features)
             return
-        self.ranks.ask(key)
-        own = self._answers(key)
+        self.ranks.ask((key, features))
+        own = self._answers(key, features)
         for _ in self._rounds(key):
             yield from (batch for batch in self.ranks.ask(NEXT, next(own)) if batch is not None)
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""
-        while (key := self.ranks.hear()) is not None:
+        while (asked := self.ranks.hear()) is not None:
             self.ranks.reply(None)
-            own = self._answers(key)
+            key, features = asked
+            own = self._answers(key, features)
             for _ in self._rounds(key):
                 answer = next(own, None)
                 self.ranks.hear()
@@ -121,12 +129,15 @@ class Networks:
         """In each, every rank answers one batch, the last ranks of the last round perhaps none."""
         return range(0, self.samples(key), self.batch_size * self.ranks.size)
 
-    def _answers(self, key: SetKey) -> Iterator[LogitBatch]:
+    def _answers(self, key: SetKey, features: bool) -> Iterator[AnsweredBatch]:
         """This rank's share of the batches, of a stream all of them."""
 
-        def answer(batch: Batch) -> LogitBatch:
-            logits = [part for model in self.models for part in self._passes(model, batch, key)]
-            return LogitBatch(torch.cat(logits), batch.labels if key.has_labels else None, batch.positions)
+        def answer(batch: Batch) -> AnsweredBatch:
+            parts = [part for model in self.models for part in self._passes(model, batch, key, features)]
+            logits = torch.cat([part.logits for part in parts])
+            read = [part.features for part in parts if part.features is not None]
+            labels = batch.labels if key.has_labels else None
+            return AnsweredBatch(logits, labels, batch.positions, _side_by_side(read) if read else None)
 
         samples = self.data.sets[key]
         if isinstance(samples, SampleStream):
@@ -157,16 +168,26 @@ class Networks:
             raise DataError(f"{samples.name}: the model's classes have no names to match its labels with")
         return match_labels(samples, labels, self.data.match)
 
-    def _passes(self, model: Hydra, batch: Batch, key: SetKey) -> Iterator[Tensor]:
+    def _passes(self, model: Hydra, batch: Batch, key: SetKey, features: bool) -> Iterator[MemberAnswers]:
         if self.dropout is None:
-            yield member_logits(model, batch)
+            yield member_answers(model, batch, features)
             return
         # A batch draws the same whichever process runs it and whatever ran before.
         generator = torch.Generator(next(model.parameters()).device)
         generator.manual_seed(_batch_seed(self.seed, key, int(batch.positions[0])))
         with SeededDropout(generator):
             for _ in range(self.dropout.passes):
-                yield member_logits(model, batch)
+                yield member_answers(model, batch, features)
+
+
+def _side_by_side(features: Sequence[Tensor]) -> Tensor:
+    widths = sorted({part.shape[-1] for part in features})
+    if len(widths) > 1:
+        raise OptionError(
+            f"networks of one ensemble have features of widths {', '.join(map(str, widths))}: choose an `ood_score` "
+            "that reads logits"
+        )
+    return torch.cat(list(features))
 
 
 def _batch_seed(seed: int, key: SetKey, position: int) -> int:

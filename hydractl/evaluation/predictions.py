@@ -4,15 +4,19 @@
     FOLDER/calibration.safetensors       labelled, for temperature and prediction sets
     FOLDER/ood/[near/|far/]NAME.safetensors
     FOLDER/shift/NAME/SEVERITY.safetensors   labelled
+    FOLDER/classifier.safetensors        optional: what makes logits of features, for the OOD scores vim and react
     FOLDER/predictions.json              optional: classes, temperature, cost, what computed them
 
 Each file holds `logits`, [members, samples, classes] or [samples, classes] in float32 or float64, or in their
-place `probabilities` of these shapes; and `labels` [samples], whole numbers. An .npz with the same names does as well.
+place `probabilities` of these shapes; and `labels` [samples], whole numbers. For OOD scores of features it holds
+`features` as well, [members, samples, width] or [samples, width], what the classifiers read, and the classifier's file
+`weight`, [members, classes, width], and `bias`, [members, classes]. An .npz with the same names does as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,19 +30,21 @@ from torch import Tensor
 from hydractl.artifacts import read_artifact
 from hydractl.errors import DataError
 from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.predictor import LogitBatch
+from hydractl.evaluation.predictor import AnsweredBatch, Classifier
 from hydractl.evaluation.sets import SetKey
 
 FORMAT = "hydractl-predictions"
 VERSION = 1
 ABOUT = "predictions.json"
+CLASSIFIER = "classifier"  # the stem of its file
+ENDINGS = (".safetensors", ".npz")
 CHUNK = 2**21  # logits read at a time
 SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
 
 
 @dataclass(frozen=True, eq=False)
 class SavedPredictions:
-    """A folder of saved predictions, opened; logits are read when asked for."""
+    """A folder of saved predictions, opened; answers are read when asked for."""
 
     folder: Path
     files: Mapping[SetKey, Path]
@@ -59,23 +65,39 @@ class SavedPredictions:
         counted = self.about.get("cost")
         return Cost(**counted) if counted is not None else None
 
-    def samples(self, key: SetKey) -> int:
-        return self._open(key)[0].shape[-2]
+    @property
+    def classifier(self) -> Classifier | None:
+        path = next((path for end in ENDINGS if (path := self.folder / f"{CLASSIFIER}{end}").exists()), None)
+        if path is None:
+            return None
+        with _readable(path):
+            weight, bias = (_whole(path, name) for name in ("weight", "bias"))
+            return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
 
-    def logits(self, key: SetKey) -> Iterator[LogitBatch]:
-        logits, labels = self._open(key)
-        if key.has_labels and labels is None:
-            raise DataError(f"{self._file(key)}: holds no labels: add `labels`, one whole number per sample")
-        size = max(1, CHUNK // (logits.shape[0] * logits.shape[-1]))
-        for start in range(0, logits.shape[1], size):
-            rows = slice(start, start + size)
-            part = logits[rows]
+    def samples(self, key: SetKey) -> int:
+        return self._open(key).logits.shape[1]
+
+    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
+        saved = self._open(key)
+        if key.has_labels and saved.labels is None:
+            raise DataError(f"{saved.path}: holds no labels: add `labels`, one whole number per sample")
+        if features and saved.features is None:
+            raise DataError(
+                f"{saved.path}: holds no features: save the predictions again by an evaluation with this OOD score, "
+                "add `features`, or choose a score that reads logits"
+            )
+        rows = saved.features if features else None
+        size = max(1, CHUNK // max(part.shape[0] * part.shape[-1] for part in (saved.logits, rows) if part is not None))
+        for start in range(0, saved.logits.shape[1], size):
+            at = slice(start, start + size)
+            part = saved.logits[at]
+            labels = saved.labels[at] if key.has_labels and saved.labels is not None else None
             positions = torch.arange(start, start + part.shape[1])
-            yield LogitBatch(part, labels[rows] if key.has_labels and labels is not None else None, positions)
+            yield AnsweredBatch(part, labels, positions, None if rows is None else rows[at])
 
     def stored_labels(self, key: SetKey) -> NDArray[np.int64] | None:
         """The labels `[N]` saved with a set, None where there are none."""
-        labels = self._open(key)[1]
+        labels = self._open(key).labels
         return None if labels is None else labels.numpy()
 
     def _file(self, key: SetKey) -> Path:
@@ -86,13 +108,10 @@ class SavedPredictions:
                 return path
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")
 
-    def _open(self, key: SetKey) -> tuple[_Rows, Tensor | None]:
+    def _open(self, key: SetKey) -> _SavedSet:
         path = self._file(key)
-        try:
+        with _readable(path):
             return _open_npz(path) if path.suffix == ".npz" else _open_safetensors(path)
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DataError(f"{path}: cannot be read as predictions: {reason}") from error
 
 
 def read_predictions(folder: Path) -> SavedPredictions:
@@ -108,7 +127,9 @@ def read_predictions(folder: Path) -> SavedPredictions:
     if (folder / ABOUT).exists():
         about = read_artifact(str(folder / ABOUT), FORMAT, VERSION).content
     files: dict[SetKey, Path] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.suffix in (".safetensors", ".npz")):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS):
+        if path.parent == folder and path.stem == CLASSIFIER:
+            continue
         key = _key(path.relative_to(folder).with_suffix(""), str(about.get("id_name", "id")))
         if key is None:
             raise DataError(f"{path}: is in no place for predictions: id, calibration, ood/NAME, shift/NAME/SEVERITY")
@@ -139,12 +160,12 @@ def _key(place: Path, id_name: str) -> SetKey | None:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Logits `[M,N,C]`, of which a range of samples is read at a time."""
+    """An array `[M,N,...]` in a file, of which a range of samples is read at a time."""
 
     path: Path
-    source: Any  # a safetensors slice or an array, [N,C] or [M,N,C]
+    source: Any  # a safetensors slice or an array, [N,...] or [M,N,...]
     stored: tuple[int, ...]
-    are_probabilities: bool
+    are_probabilities: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -161,31 +182,67 @@ class _Rows:
         return part.clamp_min(float(SMALLEST)).log() if self.are_probabilities else part
 
 
-def _open_safetensors(path: Path) -> tuple[_Rows, Tensor | None]:
+@dataclass(frozen=True, eq=False)
+class _SavedSet:
+    """What a file holds of one data set of N samples."""
+
+    path: Path
+    logits: _Rows
+    labels: Tensor | None
+    features: _Rows | None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turns what libraries raise of a damaged file into an error of ours."""
+    try:
+        yield
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path}: cannot be read as predictions: {reason}") from error
+
+
+def _open_safetensors(path: Path) -> _SavedSet:
     file: Any = safe_open(path, framework="pt")  # stays open: a slice of it is read batch by batch
     names = set(file.keys())
-    name = _logits_name(names)
-    view = file.get_slice(name)
-    labels = file.get_tensor("labels") if "labels" in names else None
-    return _checked(path, view, tuple(view.get_shape()), name), labels
+    views = {name: file.get_slice(name) for name in names - {"labels"}}
+    shapes = {name: tuple(view.get_shape()) for name, view in views.items()}
+    return _saved_set(path, views, shapes, file.get_tensor("labels") if "labels" in names else None)
 
 
-def _open_npz(path: Path) -> tuple[_Rows, Tensor | None]:
+def _open_npz(path: Path) -> _SavedSet:
     with np.load(path, allow_pickle=False) as file:
-        name = _logits_name(set(file.files))
-        array = file[name]
+        arrays = {name: file[name] for name in set(file.files) & {"logits", "probabilities", "features"}}
         labels = torch.from_numpy(file["labels"].astype(np.int64)) if "labels" in file.files else None
-    return _checked(path, array, array.shape, name), labels
+    return _saved_set(path, arrays, {name: array.shape for name, array in arrays.items()}, labels)
 
 
-def _logits_name(names: set[str]) -> str:
-    found = sorted(names & {"logits", "probabilities"})
+def _saved_set(
+    path: Path, sources: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], labels: Tensor | None
+) -> _SavedSet:
+    found = sorted(sources.keys() & {"logits", "probabilities"})
     if len(found) != 1:
-        raise ValueError(f"holds {', '.join(sorted(names)) or 'nothing'}: expected `logits` or `probabilities`")
-    return found[0]
+        held = sorted([*sources, *(["labels"] if labels is not None else [])])
+        raise ValueError(f"holds {', '.join(held) or 'nothing'}: expected `logits` or `probabilities`")
+    for name, last in ((found[0], "classes"), ("features", "width")):
+        if name in shapes and len(shapes[name]) not in (2, 3):
+            raise ValueError(
+                f"{name} of shape {list(shapes[name])}: expected [members, samples, {last}] or [samples, {last}]"
+            )
+    logits = _Rows(path, sources[found[0]], shapes[found[0]], found[0] == "probabilities")
+    features = _Rows(path, sources["features"], shapes["features"]) if "features" in sources else None
+    if features is not None and features.shape[:2] != logits.shape[:2]:
+        raise ValueError(
+            f"features of {features.shape[0]} members and {features.shape[1]} samples, {found[0]} of "
+            f"{logits.shape[0]} and {logits.shape[1]}: expected the same"
+        )
+    return _SavedSet(path, logits, labels, features)
 
 
-def _checked(path: Path, source: Any, shape: tuple[int, ...], name: str) -> _Rows:
-    if len(shape) not in (2, 3):
-        raise ValueError(f"{name} of shape {list(shape)}: expected [members, samples, classes] or [samples, classes]")
-    return _Rows(path, source, shape, name == "probabilities")
+def _whole(path: Path, name: str) -> Tensor:
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            return torch.from_numpy(file[name])
+    with safe_open(path, framework="pt") as file:
+        tensor: Tensor = file.get_tensor(name)
+        return tensor

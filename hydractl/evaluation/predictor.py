@@ -1,4 +1,4 @@
-"""What every system of an evaluation does: say its logits for a data set, batch by batch."""
+"""What every system of an evaluation does: answer a data set, batch by batch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,31 @@ from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.sets import SetKey
 
 
-class LogitBatch(NamedTuple):
-    """The logits of some samples of a set.
+class AnsweredBatch(NamedTuple):
+    """What a system says of some samples of a set, on the CPU in float32 or float64.
 
     Attributes:
-        member_logits: `[M,B,C]` float32 or float64 on the CPU, before any temperature.
+        member_logits: `[M,B,C]`, before any temperature.
         labels: `[B]` int64 in 0..C-1, or None for samples without.
         positions: `[B]` int64, where the samples stand in their set.
+        features: `[M,B,D']`, what the members' classifiers read; None where they were not asked for.
     """
 
     member_logits: Tensor
     labels: Tensor | None
     positions: Tensor
+    features: Tensor | None = None
+
+
+class Classifier(NamedTuple):
+    """The affine maps by which members make logits of features: `[M,C,D']` and `[M,C]`."""
+
+    weight: Tensor
+    bias: Tensor
 
 
 class Predictor(Protocol):
-    """A system, whatever computes its logits or computed them once."""
+    """A system, whatever computes its answers or computed them once."""
 
     @property
     def temperature(self) -> float:
@@ -36,11 +45,18 @@ class Predictor(Protocol):
     def cost(self) -> Cost | None:
         """What it costs, None where that was not recorded."""
 
+    @property
+    def classifier(self) -> Classifier | None:
+        """What its members make logits of features with, None where that was not recorded."""
+
     def samples(self, key: SetKey) -> int:
         """How many samples of the set it answers; 0 where that shows only at the end of a stream."""
 
-    def logits(self, key: SetKey) -> Iterator[LogitBatch]:
-        """The set's logits, each sample once, in any order.
+    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
+        """The set's answers, each sample once, in any order.
+
+        Args:
+            features: whether the answers shall hold them.
 
         Raises:
             DataError: the set cannot be read, or the system has nothing for it.

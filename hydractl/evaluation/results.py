@@ -5,50 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from hydractl.errors import DataError
 from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.run import Conformal, Predictions
+from hydractl.evaluation.run import Predictions
 from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.settings import Settings
 from hydractl.uncertainty.calibration import ClassificationMetrics
 from hydractl.uncertainty.conformal import ConformalMetrics, conformal_metrics
 from hydractl.uncertainty.diversity import DiversityMetrics, diversity_metrics
 from hydractl.uncertainty.ood_detection import OodMetrics
-from hydractl.uncertainty.ood_scores import OodScore
 from hydractl.uncertainty.selective import SelectiveMetrics, selective_metrics
-from hydractl.uncertainty.styles import (
-    Style,
-    styled_aurc,
-    styled_classification_metrics,
-    styled_ood_metrics,
-    styled_ood_scores,
-)
 from hydractl.uncertainty.table import PredictionTable
 
 #: The set names that stand for means; `all` is the mean over every set, grouped or not.
 GROUPS = ("near", "far", "all")
+BINS = 15  # of confidence, for both calibration errors
 #: What a report says of a temperature that was fitted.
 FITTED = ("nll_before", "nll_after", "argmax_changed")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the numbers mean: the OOD score, whose definitions, the temperature, and how prediction sets are made."""
-
-    score: OodScore = "msp"
-    style: Style = "hydractl"
-    temperature: float | Literal["fit"] | None = None  # None: each system's own
-    conformal: Conformal | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Its part of a report's options."""
-        return {
-            "ood_score": self.score,
-            "style": self.style,
-            "temperature": self.temperature,
-            "conformal": None if self.conformal is None else asdict(self.conformal),
-        }
 
 
 @dataclass(frozen=True)
@@ -119,12 +94,8 @@ def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> 
     Raises:
         DataError: the ID samples have no labels, or the style has no such score.
     """
-    id_table = id_predictions(predictions)
-    ood = {
-        key.name: _ood_result(key, id_table, table, settings)
-        for key, table in predictions.tables.items()
-        if key.role == "ood"
-    }
+    id_table = predictions.tables[id_key(predictions)]
+    ood = {key.name: _ood_result(key, predictions, settings) for key in predictions.tables if key.role == "ood"}
     shift: dict[str, dict[int, LabelledResult]] = {}
     for key, table in predictions.tables.items():
         if key.role == "shift" and key.severity is not None:
@@ -133,7 +104,7 @@ def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> 
     return SystemResult(
         id=_labelled(id_table, settings),
         selective=SelectiveMetrics(
-            styled_aurc(id_table, settings.style), selective.accuracy_at_coverage, selective.misclassification_auroc
+            settings.definitions.aurc(id_table), selective.accuracy_at_coverage, selective.misclassification_auroc
         ),
         ood=ood,
         means=group_means(ood),
@@ -144,15 +115,15 @@ def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> 
     )
 
 
-def id_predictions(predictions: Predictions) -> PredictionTable:
-    """The predictions on the in-distribution set.
+def id_key(predictions: Predictions) -> SetKey:
+    """The in-distribution set.
 
     Raises:
-        DataError: there are none.
+        DataError: there is none.
     """
-    for key, table in predictions.tables.items():
+    for key in predictions.tables:
         if key.role == "id":
-            return table
+            return key
     raise DataError("an evaluation needs in-distribution data")
 
 
@@ -164,19 +135,16 @@ def group_means(ood: Mapping[str, OodResult]) -> dict[str, OodResult]:
 
 def _labelled(table: PredictionTable, settings: Settings) -> LabelledResult:
     return LabelledResult(
-        len(table.msp), styled_classification_metrics(table, settings.style), diversity_metrics(table)
+        len(table.msp), settings.definitions.classification_metrics(table, BINS), diversity_metrics(table)
     )
 
 
-def _ood_result(key: SetKey, id_table: PredictionTable, table: PredictionTable, settings: Settings) -> OodResult:
+def _ood_result(key: SetKey, predictions: Predictions, settings: Settings) -> OodResult:
+    inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
     return OodResult(
-        samples=len(table.msp),
-        detection=styled_ood_metrics(
-            styled_ood_scores(id_table, settings.score, settings.style),
-            styled_ood_scores(table, settings.score, settings.style),
-            settings.style,
-        ),
-        diversity=diversity_metrics(table),
+        samples=len(outside),
+        detection=settings.definitions.ood_metrics(inside, outside),
+        diversity=diversity_metrics(predictions.tables[key]),
         group=key.group,
     )
 

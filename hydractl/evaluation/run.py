@@ -1,44 +1,33 @@
-"""One system over the data of an evaluation: logits stream through, a few numbers per sample stay."""
+"""One system over the data of an evaluation: answers stream through, a few numbers per sample stay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.predictor import LogitBatch, Predictor
+from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.sets import SetKey
-from hydractl.uncertainty.checks import IntArray, Logits
-from hydractl.uncertainty.conformal import (
-    ConformalMethod,
-    PredictionSets,
-    conformal_threshold,
-    nonconformity,
-    prediction_sets,
-)
+from hydractl.evaluation.settings import Conformal, Settings
+from hydractl.uncertainty.checks import FloatArray, IntArray, Logits
+from hydractl.uncertainty.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
+from hydractl.uncertainty.ood_scores import Answers, MemberSamples, Scorer, fit_scorer
 from hydractl.uncertainty.table import PredictionTable, concatenate, in_order, tabulate
 from hydractl.uncertainty.temperature import FittedTemperature, fit_temperature
 
 OnBatch = Callable[[int], None]
 #: Told the set that starts; gives what to tell the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
-
-
-@dataclass(frozen=True)
-class Conformal:
-    """How prediction sets are made, and the share of them that shall hold the right class."""
-
-    method: ConformalMethod
-    coverage: float
+#: Calibration samples whose features are kept for an OOD score, 150 MB a member where they are 768 wide.
+MOST_FEATURES = 50_000
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What the calibration data settled before the evaluation: temperature and threshold of prediction sets."""
+    """What was settled before the evaluation: temperature and threshold of prediction sets."""
 
     temperature: float
     fitted: FittedTemperature | None = None
@@ -47,108 +36,168 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one system says of every set; `sets` are prediction sets of the in-distribution data."""
+    """What one system says of every set.
+
+    Attributes:
+        scores: `[N]` of each set, higher = more OOD.
+        sets: prediction sets of the in-distribution data.
+    """
 
     calibration: Calibration
     tables: Mapping[SetKey, PredictionTable]
+    scores: Mapping[SetKey, FloatArray]
     sets: PredictionSets | None = None
 
 
 def predict_sets(
-    predictor: Predictor,
-    keys: Sequence[SetKey],
-    temperature: float | Literal["fit"] | None = None,
-    conformal: Conformal | None = None,
-    on_set: OnSet | None = None,
+    predictor: Predictor, keys: Sequence[SetKey], settings: Settings | None = None, on_set: OnSet | None = None
 ) -> Predictions:
     """The per-sample quantities of a system on every set; memory does not grow with the number of classes.
 
     Args:
         keys: the sets; the one for calibration comes first whatever its place here.
-        temperature: a number, `fit` on the calibration set, or None for the system's own.
-        conformal: whether to make prediction sets, which needs the calibration set.
+        settings: what the numbers mean, our own by default.
 
     Raises:
         DataError: a set cannot be read, or logits or labels make no sense.
         OptionError: something is to be fitted and there is no calibration set.
     """
-    watch = on_set or _unwatched
-    settled = _calibrate(predictor, keys, temperature, conformal, watch)
+    chosen, watch = settings or Settings(), on_set or _unwatched
+    settled, scorer = _calibrate(predictor, keys, chosen, watch)
     tables: dict[SetKey, PredictionTable] = {}
+    scores: dict[SetKey, FloatArray] = {}
     sets: PredictionSets | None = None
     for key in keys:
         if key.role == "calibration":
             continue
-        asked = conformal if key.role == "id" else None
         with watch(key) as advance:
-            tables[key], made = _reduce(predictor.logits(key), settled, asked, advance)
+            answered = predictor.answers(key, chosen.score.needs_features)
+            asked = chosen.conformal if key.role == "id" else None
+            tables[key], scores[key], made = _reduce(answered, settled, scorer, asked, advance)
         sets = made if key.role == "id" else sets
-    return Predictions(settled, tables, sets)
+    return Predictions(settled, tables, scores, sets)
 
 
 def _calibrate(
-    predictor: Predictor,
-    keys: Sequence[SetKey],
-    temperature: float | Literal["fit"] | None,
-    conformal: Conformal | None,
-    watch: OnSet,
-) -> Calibration:
-    chosen = predictor.temperature if temperature in (None, "fit") else float(temperature or 1.0)
-    if temperature != "fit" and conformal is None:
-        return Calibration(chosen)
+    predictor: Predictor, keys: Sequence[SetKey], settings: Settings, watch: OnSet
+) -> tuple[Calibration, Scorer]:
+    score, conformal = settings.score, settings.conformal
+    given = predictor.temperature if settings.temperature in (None, "fit") else float(settings.temperature or 1.0)
+    wanting = list(settings.fits())
+    if not wanting:
+        assert score.of_answers is not None
+        return Calibration(given), score.of_answers
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
-        raise OptionError("--temperature fit and --conformal need held-out labelled data: pass --calib-data")
+        needs = "needs" if len(wanting) == 1 else "need"
+        raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: pass `calib_data`")
     with watch(key) as advance:
-        logits, labels = collect(predictor.logits(key), advance)
-    fitted = fit_temperature(logits, labels) if temperature == "fit" else None
-    chosen = fitted.temperature if fitted else chosen
+        held = collect(predictor.answers(key, score.needs_features), advance, predictor.samples(key))
+    fitted = fit_temperature(held.member_logits, held.labels) if settings.temperature == "fit" else None
+    temperature = fitted.temperature if fitted else given
+    scorer = score.of_answers or fit_scorer(score, _members(held, predictor.classifier))
     if conformal is None:
-        return Calibration(chosen, fitted)
-    scores = nonconformity(logits, labels, conformal.method, chosen)
-    return Calibration(chosen, fitted, conformal_threshold(scores, conformal.coverage))
+        return Calibration(temperature, fitted), scorer
+    lack = nonconformity(held.member_logits, held.labels, conformal.method, temperature)
+    return Calibration(temperature, fitted, conformal_threshold(lack, conformal.coverage)), scorer
 
 
-def collect(batches: Iterator[LogitBatch], on_batch: OnBatch) -> tuple[Logits, IntArray]:
-    """All logits `[M,N,C]` and labels `[N]` of a calibration set, in order.
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """All answers of a calibration set, in order.
+
+    Attributes:
+        member_logits: `[M,N,C]`.
+        labels: `[N]`.
+        features: `[M,n,D']` of the samples at `kept` `[n]`, at most MOST_FEATURES of them; None where not asked for.
+    """
+
+    member_logits: Logits
+    labels: IntArray
+    kept: IntArray
+    features: Logits | None = None
+
+
+def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int) -> Collected:
+    """All answers of a calibration set, in order; of more than MOST_FEATURES samples the features of an even spread.
+
+    Args:
+        total: N, how many samples there will be.
 
     Raises:
         DataError: no samples, or no labels.
     """
-    parts = []
+    logits, labels, positions, features, places = [], [], [], [], []
     for batch in batches:
-        parts.append(batch)
-        on_batch(len(batch.positions))
-    if not parts:
+        at = batch.positions.numpy()
+        logits.append(batch.member_logits.numpy())
+        labels.append(_labels(batch))
+        positions.append(at)
+        if batch.features is not None:
+            chosen = _spread(at, total, MOST_FEATURES)
+            features.append(batch.features.numpy()[:, chosen])
+            places.append(at[chosen])
+        on_batch(len(at))
+    if not logits:
         raise DataError("the calibration data holds no samples")
-    order = np.argsort(np.concatenate([part.positions.numpy() for part in parts]))
-    logits = np.concatenate([part.member_logits.numpy() for part in parts], axis=1)[:, order]
-    return logits, np.concatenate([_labels(part) for part in parts])[order]
+    order = np.argsort(np.concatenate(positions))
+    member_logits, ordered = np.concatenate(logits, axis=1)[:, order], np.concatenate(labels)[order]
+    if not features:
+        return Collected(member_logits, ordered, np.empty(0, dtype=np.int64))
+    kept = np.concatenate(places)
+    order = np.argsort(kept)
+    return Collected(member_logits, ordered, kept[order], np.concatenate(features, axis=1)[:, order])
+
+
+def _spread(positions: IntArray, total: int, most: int) -> IntArray:
+    """The places of those positions that belong to an even spread of `most` over `total`, of all if they are fewer."""
+    if total <= most:
+        return np.arange(len(positions))
+    return np.flatnonzero((positions + 1) * most // total > positions * most // total)
+
+
+def _members(held: Collected, classifier: Classifier | None) -> Iterator[MemberSamples]:
+    """The calibration samples as each member sees them, in float64 for one member at a time."""
+    assert held.features is not None
+    for member, features in enumerate(held.features):
+        affine = None
+        if classifier is not None:
+            affine = classifier.weight[member].double().numpy(), classifier.bias[member].double().numpy()
+        logits = held.member_logits[member, held.kept].astype(np.float64)
+        yield MemberSamples(features.astype(np.float64), logits, held.labels[held.kept], affine)
 
 
 def _reduce(
-    batches: Iterator[LogitBatch], settled: Calibration, conformal: Conformal | None, on_batch: OnBatch
-) -> tuple[PredictionTable, PredictionSets | None]:
-    tables, positions, sizes, covered = [], [], [], []
+    batches: Iterator[AnsweredBatch],
+    settled: Calibration,
+    scorer: Scorer,
+    conformal: Conformal | None,
+    on_batch: OnBatch,
+) -> tuple[PredictionTable, FloatArray, PredictionSets | None]:
+    tables, scores, positions, sets = [], [], [], []
     for batch in batches:
         logits = batch.member_logits.numpy()
         labels = None if batch.labels is None else batch.labels.numpy()
         tables.append(tabulate(logits, labels, settled.temperature))
+        features = None if batch.features is None else batch.features.numpy()
+        scores.append(scorer(Answers(tables[-1], logits, settled.temperature, features)))
         positions.append(batch.positions.numpy())
         if conformal is not None and settled.threshold is not None:
-            sets = prediction_sets(logits, _labels(batch), settled.threshold, conformal.method, settled.temperature)
-            sizes.append(sets.size)
-            covered.append(sets.covered)
+            known = _labels(batch)
+            sets.append(prediction_sets(logits, known, settled.threshold, conformal.method, settled.temperature))
         on_batch(len(batch.positions))
-    places = np.concatenate(positions) if positions else np.empty(0, dtype=np.int64)
-    table = in_order(concatenate(tables), places)
-    if not sizes:
-        return table, None
+    table = concatenate(tables)
+    places = np.concatenate(positions)
     order = np.argsort(places)
-    return table, PredictionSets(np.concatenate(sizes)[order], np.concatenate(covered)[order])
+    return in_order(table, places), np.concatenate(scores)[order], _joined(sets, order) if sets else None
 
 
-def _labels(batch: LogitBatch) -> IntArray:
+def _joined(parts: Sequence[PredictionSets], order: IntArray) -> PredictionSets:
+    size, covered = ([getattr(part, name) for part in parts] for name in ("size", "covered"))
+    return PredictionSets(np.concatenate(size)[order], np.concatenate(covered)[order])
+
+
+def _labels(batch: AnsweredBatch) -> IntArray:
     if batch.labels is None:
         raise DataError("the calibration data has no labels")
     return batch.labels.numpy()

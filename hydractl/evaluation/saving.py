@@ -1,4 +1,4 @@
-"""Saves a system's logits on their way through, in the layout that `SavedPredictions` reads."""
+"""Saves a system's answers on their way through, in the layout that `SavedPredictions` reads."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor
 
-from hydractl.artifacts import read_artifact
 from hydractl.checkpoint.atomic import write_atomically, write_bytes
 from hydractl.checkpoint.writer import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.predictions import ABOUT, FORMAT, VERSION, SavedPredictions
-from hydractl.evaluation.predictor import LogitBatch, Predictor
+from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
+from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.sets import SetKey
 
 
 @dataclass(frozen=True, eq=False)
 class SavingSystem:
-    """A system whose logits are saved on their way through, and not computed again where they are saved already."""
+    """A system whose answers are saved on their way through, and not computed again where they are saved already."""
 
     system: Predictor
     folder: Path
     about: Mapping[str, Any]
+    features: bool
     resume: bool
     force: bool
 
@@ -40,36 +41,45 @@ class SavingSystem:
     def cost(self) -> Cost | None:
         return self.system.cost
 
+    @property
+    def classifier(self) -> Classifier | None:
+        return self.system.classifier
+
     def samples(self, key: SetKey) -> int:
         return self.system.samples(key)
 
-    def logits(self, key: SetKey) -> Iterator[LogitBatch]:
+    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
         path = self.folder / f"{key.path}.safetensors"
         if self.resume and path.exists():
-            yield from self._saved(key, path)
+            yield from self._saved(key, path, features)
             return
-        with saving(path, self.samples(key), self.system.logits(key), self.force) as batches:
+        with saving(path, self.samples(key), self.system.answers(key, features), self.force) as batches:
             yield from batches
 
     def start(self) -> None:
-        """Makes the folder and says in it what computes the predictions.
+        """Makes the folder and says in it what computes the predictions, with the classifier where features are saved.
 
         Raises:
             OutputError: the folder holds predictions already and they are not to be replaced, or not of this system.
         """
-        path = self.folder / ABOUT
-        if self.resume and path.exists():
-            if dict(read_artifact(str(path), FORMAT, VERSION).content) != dict(self.about):
-                raise OutputError(f"{path}: is of another system or data: name another folder, or leave out --resume")
-            return
-        make_folder(self.folder)
-        write_bytes(path, f"{json.dumps(self.about, indent=2, ensure_ascii=False)}\n".encode(), self.force)
+        self._write(ABOUT, f"{json.dumps(self.about, indent=2, ensure_ascii=False)}\n".encode())
+        classifier = self.classifier if self.features else None
+        if classifier is not None:
+            self._write(f"{CLASSIFIER}.safetensors", save(classifier._asdict(), {"format": "pt"}))
 
-    def _saved(self, key: SetKey, path: Path) -> Iterator[LogitBatch]:
+    def _write(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        if not (self.resume and path.exists()):
+            make_folder(self.folder)
+            write_bytes(path, content, self.force)
+        elif path.read_bytes() != content:
+            raise OutputError(f"{path}: is of another system or data: name another folder, or leave out `resume`")
+
+    def _saved(self, key: SetKey, path: Path, features: bool) -> Iterator[AnsweredBatch]:
         saved = SavedPredictions(self.folder, {key: path})
         if (found := saved.samples(key)) != (expected := self.samples(key)):
             raise DataError(f"{path}: holds {found} samples, the data has {expected}: remove the file")
-        yield from saved.logits(key)
+        yield from saved.answers(key, features)
 
 
 def about_json(
@@ -105,7 +115,9 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def saving(path: Path, samples: int, batches: Iterator[LogitBatch], force: bool) -> Iterator[Iterator[LogitBatch]]:
+def saving(
+    path: Path, samples: int, batches: Iterator[AnsweredBatch], force: bool
+) -> Iterator[Iterator[AnsweredBatch]]:
     """The same batches, each written to the file on its way through; the file appears when the block ends well.
 
     Args:
@@ -120,26 +132,36 @@ def saving(path: Path, samples: int, batches: Iterator[LogitBatch], force: bool)
         yield _written(file, samples, batches)
 
 
-def _written(file: Any, samples: int, batches: Iterator[LogitBatch]) -> Iterator[LogitBatch]:
+def _written(file: Any, samples: int, batches: Iterator[AnsweredBatch]) -> Iterator[AnsweredBatch]:
     starts: dict[str, int] = {}
     for batch in batches:
-        members, _, classes = batch.member_logits.shape
+        arrays = {"logits": batch.member_logits}
+        if batch.features is not None:
+            arrays["features"] = batch.features
         if not starts:
-            tensors = {"logits": (batch.member_logits.dtype, (members, samples, classes))}
-            if batch.labels is not None:
-                tensors["labels"] = (torch.int64, (samples,))  # type: ignore[assignment]
-            header, starts = layout(tensors, {"format": "pt"})
+            header, starts = _layout(arrays, batch.labels is not None, samples)
             file.write(header)
         # Texts come in order of length: every sample has its own place in the file.
-        row = classes * batch.member_logits.element_size()
         for first, count, position in _runs(batch.positions):
-            for member in range(members):
-                file.seek(starts["logits"] + (member * samples + position) * row)
-                file.write(tensor_bytes(batch.member_logits[member, first : first + count]))
+            for name, array in arrays.items():
+                row = array.shape[-1] * array.element_size()
+                for member, rows in enumerate(array):
+                    file.seek(starts[name] + (member * samples + position) * row)
+                    file.write(tensor_bytes(rows[first : first + count]))
             if batch.labels is not None:
                 file.seek(starts["labels"] + position * 8)
                 file.write(tensor_bytes(batch.labels[first : first + count]))
         yield batch
+
+
+def _layout(arrays: Mapping[str, Tensor], labelled: bool, samples: int) -> tuple[bytes, dict[str, int]]:
+    """The header of a file for so many samples, and where each tensor's bytes start."""
+    tensors: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        name: (array.dtype, (len(array), samples, array.shape[-1])) for name, array in arrays.items()
+    }
+    if labelled:
+        tensors["labels"] = (torch.int64, (samples,))
+    return layout(tensors, {"format": "pt"})
 
 
 def _runs(positions: Tensor) -> Iterator[tuple[int, int, int]]:

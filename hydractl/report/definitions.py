@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-SCORES = {
-    "msp": "minus the maximum softmax probability of the members' mean",
-    "entropy": "entropy of the members' mean probability, nats",
-    "mutual-information": "entropy of the mean less mean entropy of the members, nats; 0 for one member",
-    "max-logit": "minus the largest logit of the members' mean logits, before the temperature",
-    "energy": "free energy -T logsumexp(z / T) of the members' mean logits",
-}
-
-STYLES = {
-    "hydractl": "the definitions below",
-    "openood": "as OpenOOD 1.5: ensembles average logits, AUPR is a trapezoid, FPR95 is read off a thinned ROC curve",
-    "torch-uncertainty": (
-        "as torch-uncertainty 0.13: entropy is the members' mean, calibration bins are closed on the left, equal-mass "
-        "bins split ties, AURC is a trapezoid"
-    ),
-    "torch-uncertainty-legacy": "as older torch-uncertainty: FPR95 at the recall nearest to 95 %",
-}
+from hydractl.uncertainty.ood_scores import OOD_SCORES
+from hydractl.uncertainty.styles import OURS, STYLES
 
 DEFINITIONS = {
     "prediction": "argmax of the mean over members of their softmax probabilities, in float64 from float32 logits.",
@@ -70,15 +55,15 @@ def caption(report: Mapping[str, Any], full: bool = False) -> Iterator[str]:
         full: whether the table shows every metric.
     """
     options = report.get("options", {})
-    style = options.get("style", "hydractl")
-    score = options.get("ood_score", "msp")
+    style = options.get("style", OURS.name)
+    score = options.get("ood_score", OOD_SCORES[0].name)
     if any(entry["ood"] for entry in report["models"].values()):
-        yield f"OOD is positive. Score: {score}, {SCORES.get(score, 'as given')}."
+        yield f"OOD is positive. Score: {score}, {_meaning(score)}."
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
         if full:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
-    if style != "hydractl":
-        yield f"Style: {STYLES.get(style, style)}."
+    if style != OURS.name:
+        yield f"Style: {next((row.help for row in STYLES if row.name == style), style)}."
     if fitted := [_fitted(name, entry["temperature"]) for name, entry in report["models"].items() if _is_fitted(entry)]:
         yield f"Temperature fitted: {'; '.join(fitted)}."
     for name, entry in report["models"].items():
@@ -87,6 +72,13 @@ def caption(report: Mapping[str, Any], full: bool = False) -> Iterator[str]:
             yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak['used_as'])}): flattered."
     if not report.get("complete", True):
         yield "Interrupted: systems are missing."
+
+
+def _meaning(score: str) -> str:
+    for row in OOD_SCORES:
+        if row.name == score:
+            return f"{row.help}; fitted on calibration data" if row.needs_features else row.help
+    return "as given"
 
 
 def _is_fitted(entry: Mapping[str, Any]) -> bool:

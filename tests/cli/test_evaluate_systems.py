@@ -169,8 +169,8 @@ def test_an_interruption_keeps_what_was_finished(
     assert "Interrupted: systems are missing." in result.out
     monkeypatch.undo()
     assert "exists already" in hydractl(*arguments, *saving).err
-    answer, answered = networks.member_logits, []
-    monkeypatch.setattr(networks, "member_logits", lambda *args: answered.append(args) or answer(*args))
+    answer, answered = networks.member_answers, []
+    monkeypatch.setattr(networks, "member_answers", lambda *args: answered.append(args) or answer(*args))
     resumed = hydractl(*arguments, *saving, "--resume", "--json", "-")
     assert json.loads(resumed.out) == whole
     assert len(answered) == 1  # of the four sets only the one that was cut off
@@ -243,7 +243,7 @@ def test_styles_and_scores(hydractl: Command, vit: Path, other: Path, images: Pa
     )
     assert len({ours, energy, theirs}) > 1
     result = hydractl("evaluate", *arguments, "--style", "openood", "--ood-score", "entropy")
-    assert (result.code, "OpenOOD has no score entropy" in result.err) == (1, True)
+    assert (result.code, "openood has no score entropy" in result.err) == (1, True)
 
 
 def test_saved_predictions_alone_are_measured_by_hand_values(hydractl: Command, tmp_path: Path) -> None:

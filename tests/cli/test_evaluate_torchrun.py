@@ -51,6 +51,15 @@ def test_images(
     assert {"report.json", "report/index.html", "logits/mc/ood/far/n.safetensors"} < written.keys()
 
 
+def test_scores_of_features(
+    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_out = save_images(tmp_path / "held-out", count=18, seed=5)
+    data = ("--id-data", images, "--ood-data", noise, "--calib-data", held_out, "--ood-score", "knn")
+    written = compare(hydractl, tmp_path, monkeypatch, "evaluate", vit, *data, "--json", "r", "--batch-size", 5)
+    assert "r" in written
+
+
 def test_texts(hydractl: Command, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["a good film", "bad", "a owl", "good good bad owl film a a a a", "film"]
     rows = [json.dumps({"text": text, "label": LABELS[i % 3]}) for i, text in enumerate(texts)]

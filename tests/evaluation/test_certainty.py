@@ -9,9 +9,10 @@ import pytest
 
 from hydractl.errors import OptionError
 from hydractl.evaluation.certainty import Measured, aggregate, assemble, resample
-from hydractl.evaluation.results import Settings, measure
+from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.settings import Settings
 from hydractl.uncertainty.ood_detection import ood_metrics
 from hydractl.uncertainty.table import tabulate
 
@@ -24,7 +25,7 @@ def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
     tables = {SetKey("id", "pets"): tabulate(logits, labels)}
     for name, group in (("a", "near"), ("b", "far")):
         tables[SetKey("ood", name, group)] = tabulate(generator.normal(size=(2, 30, 4)))
-    return Predictions(Calibration(1.0), tables)
+    return Predictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
 
 
 def measured(name: str, found: Predictions, replicates: int = 200) -> Measured:
@@ -86,5 +87,5 @@ def test_what_only_some_seeds_have_is_left_out() -> None:
 
 
 def test_other_styles_have_no_intervals() -> None:
-    with pytest.raises(OptionError, match="--style hydractl"):
+    with pytest.raises(OptionError, match="`style` hydractl"):
         resample(predictions(0), Settings(style="openood"), 10, 0)

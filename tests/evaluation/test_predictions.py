@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.predictions import read_predictions
-from hydractl.evaluation.predictor import LogitBatch
+from hydractl.evaluation.predictor import AnsweredBatch
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.saving import saving
 from hydractl.evaluation.sets import SetKey
@@ -21,10 +21,10 @@ from hydractl.uncertainty.table import tabulate
 ID = SetKey("id", "id")
 
 
-def shuffled_batches(logits: torch.Tensor, labels: torch.Tensor) -> Iterator[LogitBatch]:
+def shuffled_batches(logits: torch.Tensor, labels: torch.Tensor) -> Iterator[AnsweredBatch]:
     order = torch.randperm(logits.shape[1], generator=torch.Generator().manual_seed(0))
     for positions in order.split(4):
-        yield LogitBatch(logits[:, positions], labels[positions], positions)
+        yield AnsweredBatch(logits[:, positions], labels[positions], positions)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -38,7 +38,7 @@ def test_batches_in_any_order_are_written_in_the_order_of_the_set(tmp_path: Path
     assert torch.equal(written["logits"], logits)
     assert torch.equal(written["labels"], labels)
     saved = read_predictions(tmp_path / "a")
-    (batch,) = saved.logits(ID)
+    (batch,) = saved.answers(ID)
     assert torch.equal(batch.member_logits, logits)
     with pytest.raises(OutputError, match="exists already"), saving(path, 11, iter(()), force=False):
         pass

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.results import Settings, group_means, measure
+from hydractl.evaluation.results import group_means, measure
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.settings import Settings
 from hydractl.uncertainty.ood_detection import ood_metrics
 from hydractl.uncertainty.table import PredictionTable, tabulate
 
@@ -31,7 +34,7 @@ def predictions() -> Predictions:
         SetKey("ood", "c", "far"): table(9, 3.0, seed=3),
         SetKey("ood", "d"): table(11, 4.0, seed=4),
     }
-    return Predictions(Calibration(1.0), tables)
+    return Predictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
 
 
 def test_means_are_flat_over_the_sets_of_a_group(predictions: Predictions) -> None:
@@ -54,7 +57,9 @@ def test_a_group_without_sets_has_no_mean() -> None:
 
 
 def test_another_score_changes_detection_only(predictions: Predictions) -> None:
-    by_msp, by_entropy = (measure(predictions, COST, Settings(score)) for score in ("msp", "entropy"))
+    entropies = {key: table.entropy for key, table in predictions.tables.items()}
+    by_msp = measure(predictions, COST, Settings("msp"))
+    by_entropy = measure(replace(predictions, scores=entropies), COST, Settings("entropy"))
     assert by_msp.id == by_entropy.id
     b = predictions.tables[SetKey("ood", "b", "far")]
     assert by_entropy.ood["b"].detection == ood_metrics(predictions.tables[ID].entropy, b.entropy)

@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.results import Settings, measure
+from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.settings import Settings
 from hydractl.report.artifact import report_json
 from hydractl.report.table import print_results
 from hydractl.uncertainty.table import tabulate
@@ -27,7 +28,8 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> d
         SetKey("ood", name, "far"): tabulate(generator.normal(size=(members, 5, 3))) for name in ("dtd", "mnist")
     }
     cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, 197)
-    entry = measure(Predictions(Calibration(1.0), tables), cost, Settings()).to_json()
+    scores = {key: -table.msp for key, table in tables.items()}
+    entry = measure(Predictions(Calibration(1.0), tables, scores), cost, Settings()).to_json()
     entry["id"]["accuracy"] = accuracy
     return entry
 

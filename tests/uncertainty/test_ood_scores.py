@@ -3,28 +3,38 @@ import math
 import numpy as np
 import pytest
 
-from hydractl.uncertainty.ood_scores import ood_scores
+from hydractl.errors import OptionError
+from hydractl.uncertainty.ood_scores import OOD_SCORES, Answers, find_ood_score
 from hydractl.uncertainty.table import tabulate
 
-SCORES = ["msp", "entropy", "mutual-information", "max-logit", "energy"]
+
+def scores(logits, name):
+    return find_ood_score(name).of_answers(Answers(tabulate(logits), logits))
 
 
-@pytest.mark.parametrize("score", SCORES)
-def test_higher_is_more_ood(score):
+@pytest.mark.parametrize("name", [score.name for score in OOD_SCORES if not score.needs_features])
+def test_higher_is_more_ood(name):
     # The first sample: members sure and of one mind. The second: weak logits, members of two minds.
     logits = np.array([[[9.0, 0.0, 0.0], [1.0, -1.0, -1.0]], [[9.0, 0.0, 0.0], [-1.0, 1.0, -1.0]]])
-    sure, unsure = ood_scores(tabulate(logits), score)
+    sure, unsure = scores(logits, name)
 
     assert unsure > sure
 
 
 def test_values_by_hand():
-    table = tabulate(np.array([[[math.log(3), 0.0]], [[0.0, 0.0]]]))
+    logits = np.array([[[math.log(3), 0.0]], [[0.0, 0.0]]])
 
-    assert ood_scores(table) == pytest.approx([-0.625], abs=1e-15)
-    assert ood_scores(table, "max-logit") == pytest.approx([-math.log(3) / 2], abs=1e-15)
-    assert ood_scores(table, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
+    assert scores(logits, "msp") == pytest.approx([-0.625], abs=1e-15)
+    assert scores(logits, "max-logit") == pytest.approx([-math.log(3) / 2], abs=1e-15)
+    assert scores(logits, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
     entropy = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
-    assert ood_scores(table, "entropy") == pytest.approx([entropy], abs=1e-15)
+    assert scores(logits, "entropy") == pytest.approx([entropy], abs=1e-15)
     members = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
-    assert ood_scores(table, "mutual-information") == pytest.approx([entropy - members], abs=1e-15)
+    assert scores(logits, "mutual-information") == pytest.approx([entropy - members], abs=1e-15)
+
+
+def test_each_has_a_name_of_its_own_and_one_way_to_be_computed():
+    assert len({score.name for score in OOD_SCORES}) == len(OOD_SCORES)
+    assert all((score.of_answers is None) == score.needs_features for score in OOD_SCORES)
+    with pytest.raises(OptionError, match="expected msp, entropy"):
+        find_ood_score("odin")

@@ -10,19 +10,18 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from hydractl.errors import DataError
 from hydractl.uncertainty.calibration import classification_metrics
 from hydractl.uncertainty.ood_detection import ood_metrics
-from hydractl.uncertainty.ood_scores import ood_scores
+from hydractl.uncertainty.ood_scores import Answers, find_ood_score
+from hydractl.uncertainty.openood import trapezoidal_ood_metrics
 from hydractl.uncertainty.selective import selective_metrics
-from hydractl.uncertainty.styles import (
+from hydractl.uncertainty.styles import OURS, find_style
+from hydractl.uncertainty.table import tabulate
+from hydractl.uncertainty.torch_uncertainty import (
     fpr95_at_nearest_recall,
     left_closed_calibration_error,
-    styled_aurc,
-    styled_classification_metrics,
-    styled_ood_metrics,
-    styled_ood_scores,
     tie_splitting_calibration_error,
 )
-from hydractl.uncertainty.table import tabulate
 
+OPENOOD, THEIRS, LEGACY = map(find_style, ("openood", "torch-uncertainty", "torch-uncertainty-legacy"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)
 
 
@@ -44,7 +43,7 @@ def trapezoidal_aupr(positives, negatives):
 
 @given(SCORES, SCORES)
 def test_openood_by_its_formulas(id_scores, ood_scores):
-    styled = styled_ood_metrics(np.array(id_scores), np.array(ood_scores), "openood")
+    styled = trapezoidal_ood_metrics(np.array(id_scores), np.array(ood_scores))
     ours = ood_metrics(np.array(id_scores), np.array(ood_scores))
 
     assert styled.auroc == ours.auroc
@@ -56,7 +55,7 @@ def test_openood_by_its_formulas(id_scores, ood_scores):
 
 
 def test_openood_by_hand():
-    styled = styled_ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]), "openood")
+    styled = OPENOOD.ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]))
 
     # Recall 0, 1/2, 1/2, 1 with precision 1, 1, 1/2, 2/4.
     assert styled.aupr_out == pytest.approx(0.5 * 1 + 0.5 * 0.5, abs=1e-15)
@@ -68,28 +67,29 @@ def test_openood_passes_over_a_collinear_point():
     id_scores = ood_scores = np.repeat([2.0, 1.0, 0.0], [36, 2, 2])
 
     assert ood_metrics(id_scores, ood_scores).fpr95 == 0.95
-    assert styled_ood_metrics(id_scores, ood_scores, "openood").fpr95 == 1
+    assert OPENOOD.ood_metrics(id_scores, ood_scores).fpr95 == 1
 
 
 def test_openood_averages_logits(ensemble):
     logits, labels = ensemble
     table = tabulate(logits, labels)
+    answers = Answers(table, logits)
     confidence, prediction = torch.from_numpy(logits).double().mean(0).softmax(-1).max(-1)
 
-    np.testing.assert_allclose(styled_ood_scores(table, "msp", "openood"), -confidence, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(OPENOOD.of(find_ood_score("msp")).of_answers(answers), -confidence, rtol=0, atol=1e-14)
     accuracy = float((prediction.numpy() == labels).mean())
-    assert styled_classification_metrics(table, "openood").accuracy == accuracy
+    assert OPENOOD.classification_metrics(table, 15).accuracy == accuracy
     for score in ("entropy", "mutual-information"):
-        with pytest.raises(DataError, match="OpenOOD has no score"):
-            styled_ood_scores(table, score, "openood")
+        with pytest.raises(DataError, match="openood has no score"):
+            OPENOOD.of(find_ood_score(score))
 
 
 def test_openood_and_our_accuracy_can_differ():
     # Members' means: logits favour class 0 (one very sure member), probabilities class 1 (two of three).
     table = tabulate(np.array([[[20.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]]), np.array([0]))
 
-    assert styled_classification_metrics(table, "hydractl").accuracy == 0
-    assert styled_classification_metrics(table, "openood").accuracy == 1
+    assert OURS.classification_metrics(table, 15).accuracy == 0
+    assert OPENOOD.classification_metrics(table, 15).accuracy == 1
 
 
 def test_calibration_equals_torchmetrics_on_the_edges():
@@ -123,7 +123,7 @@ def test_a_table_in_torch_uncertainty_style_equals_it(ensemble, torch_uncertaint
     logits, labels = ensemble
     table = tabulate(logits, labels)
     mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
-    styled = styled_classification_metrics(table, "torch-uncertainty")
+    styled = THEIRS.classification_metrics(table, 15)
     ece = torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15)
     adaptive = torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15, adaptive=True)
     aurc = torch_uncertainty.AURC()
@@ -131,20 +131,20 @@ def test_a_table_in_torch_uncertainty_style_equals_it(ensemble, torch_uncertaint
     for ours, metric in (
         (styled.ece, ece),
         (styled.adaptive_ece, adaptive),
-        (styled_aurc(table, "torch-uncertainty"), aurc),
+        (THEIRS.aurc(table), aurc),
     ):
         metric.update(mean, torch.from_numpy(labels))
         assert ours == pytest.approx(float(metric.compute()), abs=2e-6)
 
 
 def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble, torch_uncertainty):
-    table = tabulate(ensemble[0])
+    answers = Answers(tabulate(ensemble[0]), ensemble[0])
     metric = torch_uncertainty.Entropy(reduction="none")
     metric.update(torch.from_numpy(ensemble[0]).double().softmax(-1).transpose(0, 1))
 
-    ours = styled_ood_scores(table, "entropy", "torch-uncertainty")
+    ours = THEIRS.of(find_ood_score("entropy")).of_answers(answers)
     np.testing.assert_allclose(ours, metric.compute(), rtol=0, atol=1e-12)
-    assert (ours < ood_scores(table, "entropy")).any()
+    assert (ours < answers.table.entropy).any()
 
 
 def test_nearest_recall_by_hand():
@@ -152,7 +152,7 @@ def test_nearest_recall_by_hand():
     ood_scores, id_scores = np.arange(15.0), np.array([0.0, 1.5, -0.5, 20.0])
     assert fpr95_at_nearest_recall(id_scores, ood_scores) == 2 / 4
     assert ood_metrics(id_scores, ood_scores).fpr95 == 3 / 4
-    legacy = styled_ood_metrics(id_scores, ood_scores, "torch-uncertainty-legacy")
+    legacy = LEGACY.ood_metrics(id_scores, ood_scores)
     assert legacy.fpr95 == 2 / 4
 
 
@@ -167,14 +167,14 @@ def test_nearest_recall_equals_its_definition(id_scores, ood_scores):
 
 def test_our_own_style_changes_nothing(ensemble, generator):
     table = tabulate(*ensemble)
-    id_scores, far = ood_scores(table), generator.normal(size=50)
+    id_scores, far = -table.msp, generator.normal(size=50)
 
-    assert styled_classification_metrics(table, "hydractl") == classification_metrics(table)
-    assert styled_ood_metrics(id_scores, far, "hydractl") == ood_metrics(id_scores, far)
-    assert styled_aurc(table, "hydractl") == selective_metrics(table).aurc
-    np.testing.assert_array_equal(styled_ood_scores(table, "energy", "hydractl"), table.energy)
+    assert OURS.classification_metrics(table, 15) == classification_metrics(table)
+    assert OURS.ood_metrics(id_scores, far) == ood_metrics(id_scores, far)
+    assert OURS.aurc(table) == selective_metrics(table).aurc
+    assert OURS.of(find_ood_score("energy")) == find_ood_score("energy")
 
 
 def test_one_sample_has_no_trapezoid():
     with pytest.raises(DataError, match="two samples"):
-        styled_aurc(tabulate(np.zeros((1, 1, 2)), np.array([0])), "torch-uncertainty")
+        THEIRS.aurc(tabulate(np.zeros((1, 1, 2)), np.array([0])))

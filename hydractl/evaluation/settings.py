@@ -1,0 +1,73 @@
+"""What the numbers of an evaluation mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from hydractl.uncertainty.ood_scores import OodScore, find_ood_score
+from hydractl.uncertainty.styles import Style, find_style
+
+if TYPE_CHECKING:
+    from hydractl.uncertainty.conformal import ConformalMethod
+
+
+@dataclass(frozen=True)
+class Conformal:
+    """How prediction sets are made, and the share of them that shall hold the right class."""
+
+    method: ConformalMethod
+    coverage: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What tells OOD from ID, whose definitions count, the temperature, and how prediction sets are made.
+
+    Attributes:
+        ood_score: a name of `OOD_SCORES`.
+        style: a name of `STYLES`.
+        temperature: for all systems, `fit` for each on the calibration data, or None for each system's own.
+
+    Raises:
+        OptionError: a name that is none.
+        DataError: the style has no such score.
+    """
+
+    ood_score: str = "msp"
+    style: str = "hydractl"
+    temperature: float | Literal["fit"] | None = None
+    conformal: Conformal | None = None
+
+    def __post_init__(self) -> None:
+        self.score  # noqa: B018 (raises before anything is computed)
+
+    @cached_property
+    def definitions(self) -> Style:
+        """The style by its name."""
+        return find_style(self.style)
+
+    @cached_property
+    def score(self) -> OodScore:
+        """The OOD score as the style defines it."""
+        return self.definitions.of(find_ood_score(self.ood_score))
+
+    def fits(self) -> Iterator[str]:
+        """What needs calibration data, as messages name it."""
+        if self.temperature == "fit":
+            yield "`temperature` fit"
+        if self.conformal is not None:
+            yield "`conformal`"
+        if self.score.needs_features:
+            yield f"`ood_score` {self.ood_score}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Its part of a report's options."""
+        return {
+            "ood_score": self.ood_score,
+            "style": self.style,
+            "temperature": self.temperature,
+            "conformal": None if self.conformal is None else asdict(self.conformal),
+        }
