@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from hydractl.cli import console
-from hydractl.cli.classes import set_classes
 from hydractl.cli.material import DataOptions
+from hydractl.data.classes import set_classes
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:

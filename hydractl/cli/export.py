@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.classes import read_classes
 from hydractl.cli.device import choose_dtype
 from hydractl.cli.options import DEFAULT_TEMPLATE, Classes, Dtype, DtypeName, Force, Quiet, Template, Token
+from hydractl.data.classes import read_classes
 from hydractl.errors import OptionError
 
 Format = Literal["hf", "onnx", "torch-export"]

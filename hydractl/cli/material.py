@@ -8,9 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hydractl.cli.classes import set_classes
 from hydractl.cli.device import choose_device, choose_dtype
 from hydractl.cli.options import DtypeName
+from hydractl.data.classes import set_classes
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.classes import read_classes
 from hydractl.cli.device import choose_device, choose_dtype
 from hydractl.cli.options import (
     DEFAULT_BATCH_SIZE,
@@ -25,6 +24,7 @@ from hydractl.cli.options import (
     Template,
     Token,
 )
+from hydractl.data.classes import read_classes
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:

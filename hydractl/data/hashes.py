@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from hydractl.data.images import EncodedImages, decode_image, with_channels
+from hydractl.data.images import EncodedImages, with_channels
 from hydractl.data.like import Text
 from hydractl.errors import DataError
 
@@ -49,8 +49,7 @@ def hash_inputs(inputs: Sequence[Any]) -> tuple[Hashes, dict[int, str]]:
 
 
 def _hash_encoded(images: EncodedImages, start: int) -> list[int | str]:
-    encoded = images.encoded(slice(start, start + CHUNK))
-    return [_hash_or_problem(partial(decode_image, one, where)) for one, where in encoded]
+    return [_hash_or_problem(decode) for decode in images.decoders(slice(start, start + CHUNK))]
 
 
 def _hash_or_problem(read: Callable[[], Any]) -> int | str:

@@ -2,44 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from hydractl.data.files import inside, special_kind
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:
     import datasets
 
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+MOST_PIXELS = 178_956_970  # where Pillow itself stops, unless told otherwise: half a gigabyte of RGB
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
 
-def decode_image(encoded: Mapping[str, Any] | None, where: str) -> Image.Image:
+def decode_image(encoded: Mapping[str, Any] | None, where: str, folders: Sequence[Path] | None = None) -> Image.Image:
     """The decoded image, turned upright as its EXIF orientation says; the first frame of several.
 
     Args:
         encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
         where: the sample, for messages.
+        folders: where its path may lead to, relative to the first; anywhere, by default.
 
     Raises:
-        DataError: no image, or one that is truncated or unreadable.
+        DataError: no image, one that is truncated, unreadable, too large or in a format that is not read, or a path
+            that leads elsewhere.
     """
     if not encoded or (encoded.get("bytes") is None and encoded.get("path") is None):
         raise DataError(f"{where}: holds no image: remove the sample")
     data, path = encoded.get("bytes"), encoded.get("path")
+    named = f"{where} ({path})" if path else where
     try:
-        with Image.open(str(path) if data is None else BytesIO(data)) as image:
-            image.load()
-            if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
-                return _eight_bit(ImageOps.exif_transpose(image))
-            return _eight_bit(image)
+        return _decoded(BytesIO(data) if data is not None else inside(str(path), folders))
+    except UnidentifiedImageError as error:
+        raise DataError(f"{named}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
     except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
-        named = f"{where} ({path})" if path else where
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = (str(error).strip(" .") or type(error).__name__).splitlines()[0]
         raise DataError(f"{named}: unreadable image: {reason}: repair or remove it") from error
+
+
+def _decoded(file: Path | BytesIO) -> Image.Image:
+    if isinstance(file, Path) and (kind := special_kind(file)):
+        raise DataError(f"is {kind}")
+    # Of other formats some start programs: Pillow draws EPS, also in a file called .png, with the first gs on the path.
+    with Image.open(file, formats=FORMATS) as image:
+        if image.width * image.height > MOST_PIXELS:
+            raise ValueError(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
+        image.load()
+        if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+            return _eight_bit(ImageOps.exif_transpose(image))
+        return _eight_bit(image)
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -69,17 +87,21 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 class EncodedImages(Sequence[Image.Image]):
     """The images of a table's column, decoded when asked for; a slice reads its rows at once."""
 
-    def __init__(self, table: datasets.Dataset, column: str, name: str, first: int = 0) -> None:
+    def __init__(
+        self, table: datasets.Dataset, column: str, name: str, first: int = 0, folders: Sequence[Path] | None = None
+    ) -> None:
         """
         Args:
+            column: images as the `datasets` library stores them, or names of files.
             name: of the data set, for messages.
             first: the place of the table's first row in that data set.
+            folders: where files may lie that the rows name; see `decode_image`.
         """
         import datasets  # here, since a model that is given images needs no tables, and this library loads slowly
 
         undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
         self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
-        self._first = first
+        self._first, self._folders = first, folders
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -92,10 +114,13 @@ class EncodedImages(Sequence[Image.Image]):
         if isinstance(index, int):
             position = range(len(self))[index]
             return self[position : position + 1][0]
-        return [decode_image(encoded, where) for encoded, where in self.encoded(index)]
+        return [decode() for decode in self.decoders(index)]
 
-    def encoded(self, rows: slice) -> list[tuple[Mapping[str, Any] | None, str]]:
-        """The undecoded images of some rows, each with what messages call it."""
+    def decoders(self, rows: slice) -> list[Callable[[], Image.Image]]:
+        """What decodes each image of some rows, which are read at once."""
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
-        return [(one, f"{self._name}: sample {self._first + at}") for at, one in zip(positions, encoded, strict=True)]
+        return [
+            partial(decode_image, one, f"{self._name}: sample {self._first + at}", self._folders)
+            for at, one in zip(positions, encoded, strict=True)
+        ]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import datasets
 
 from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_text, type_name
-from hydractl.data.hashes import Hashes
 from hydractl.data.images import EncodedImages
 from hydractl.data.labels import read_labels
 from hydractl.data.like import Modality, Text
 from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
 from hydractl.data.spec import DataSpec, DataValues
+from hydractl.data.tables import folders_of
 from hydractl.errors import DataError
 
 
@@ -66,11 +65,12 @@ def read_samples(
     where = str(asked)
     skipped: tuple[str, ...] = ()
     hashes = None
-    if modality == "image":
-        table = _with_image_paths(table, chosen.inputs[0], asked)
+    inputs = _inputs(table, asked, modality, chosen, first)
     if skip_bad:
-        table, hashes, skipped = _without_bad(table, modality, chosen, where, first)
-    inputs = _inputs(table, modality, chosen, where, first)
+        hashes, bad = find_bad(inputs, where, first)
+        good = [at for at in range(len(table)) if at not in bad]
+        table, hashes, skipped = table.select(good), hashes[good], tuple(bad.values())
+        inputs = _inputs(table, asked, modality, chosen, first)
     refuse_empty_texts(inputs, where, first)
     samples = Samples(asked.name, modality, inputs, chosen_columns=chosen, skipped=skipped, hashes=hashes)
     return _with_labels(samples, table, chosen)
@@ -86,11 +86,11 @@ def _limit_notes(whole: datasets.Dataset, part: datasets.Dataset, chosen: Chosen
 
 
 def _inputs(
-    table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str, first: int
+    table: datasets.Dataset, asked: DataSpec | DataValues, modality: Modality, chosen: ChosenColumns, first: int
 ) -> Sequence[Any]:
     if modality == "text":
-        return read_texts(table, chosen.inputs, where)
-    return EncodedImages(table, chosen.inputs[0], where, first)
+        return read_texts(table, chosen.inputs, str(asked))
+    return EncodedImages(table, chosen.inputs[0], str(asked), first, folders_of(asked))
 
 
 def read_texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
@@ -106,25 +106,6 @@ def read_texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> l
     rows = table.select_columns(list(columns)).with_format("arrow")[:]
     read = [[text or "" for text in rows[column].to_pylist()] for column in columns]
     return read[0] if len(read) == 1 else list(zip(*read, strict=True))
-
-
-def _with_image_paths(table: datasets.Dataset, column: str, asked: DataSpec | DataValues) -> datasets.Dataset:
-    """A column of file names means files beside the table; of a table made in Python, in the current folder."""
-    source = Path(asked.source) if isinstance(asked, DataSpec) else Path()
-    if not is_text(table.features[column]):
-        return table
-    folder = source if source.is_dir() else source.parent
-    paths = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
-    absolute = [None if path is None else str(folder.absolute() / path) for path in paths]
-    return table.remove_columns(column).add_column(column, absolute)
-
-
-def _without_bad(
-    table: datasets.Dataset, modality: Modality, chosen: ChosenColumns, where: str, first: int
-) -> tuple[datasets.Dataset, Hashes, tuple[str, ...]]:
-    hashes, bad = find_bad(_inputs(table, modality, chosen, where, first), where, first)
-    good = [at for at in range(len(table)) if at not in bad]
-    return table.select(good), hashes[good], tuple(bad.values())
 
 
 def _with_labels(samples: Samples, table: datasets.Dataset, chosen: ChosenColumns) -> Samples:

@@ -16,13 +16,16 @@ from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data import splits
+from hydractl.data.files import read_text, require_regular, require_regular_below
 from hydractl.data.imagefolder import image_files, image_splits, read_image_folder
-from hydractl.data.spec import FILE_FORMATS, DataSpec
+from hydractl.data.spec import FILE_FORMATS, DataSpec, DataValues
 from hydractl.errors import DataError
 
 # An empty cell is a missing value, the words NA and null are text.
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-
+# The loaders that are used; `datasets` has more, for files that no classifier reads.
+LOADERS = frozenset({*FILE_FORMATS.values(), "imagefolder", "text"})
+HUB = "hf://"
 
 Rows: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 
@@ -59,12 +62,26 @@ def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
 
 
 def _find(spec: DataSpec) -> _Found:
-    path = Path(spec.source).expanduser()
-    if path.is_file():
-        return _from_file(spec, path)
-    if path.is_dir():
-        return _from_folder(spec, path)
-    return _from_hub(spec)
+    path = Path(spec.source)
+    if not path.exists():
+        return _from_hub(spec)
+    require_regular(path, folder=True)
+    return _from_folder(spec, path) if path.is_dir() else _from_file(spec, path)
+
+
+def folders_of(asked: DataSpec | DataValues) -> tuple[Path, ...] | None:
+    """Where files may lie that the rows of a data set name, the first for names that are relative.
+
+    Those of a source are its own folder and the caches of what is downloaded; rows made in Python (None) may name any.
+    """
+    if isinstance(asked, DataValues):
+        return None
+    downloads = (datasets.config.HF_DATASETS_CACHE, huggingface_hub.constants.HF_HUB_CACHE)
+    caches = tuple(Path(folder).absolute() for folder in downloads)
+    place = Path(asked.source).absolute()
+    if not place.exists():
+        return caches
+    return place if place.is_dir() else place.parent, *caches
 
 
 @contextmanager
@@ -114,10 +131,7 @@ def _load(
 ) -> _Found:
     """Reads the files of the splits asked for and no others: a training split may be far larger."""
     request = splits.complete_request(spec.split, list(files), spec.source)
-    wanted = {
-        name: [file if "://" in file else glob.escape(file) for file in files[name]]
-        for name in splits.names_in(request)
-    }
+    wanted = {name: [_literal(file) for file in files[name]] for name in splits.names_in(request)}
 
     def read(streaming: bool) -> Mapping[str, Rows]:
         return datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
@@ -125,16 +139,48 @@ def _load(
     return _Found(request, read, sizes or {})
 
 
+def _literal(file: str) -> str:
+    """A file as a pattern that matches it alone."""
+    if "://" in file:
+        return file
+    require_regular(Path(file))
+    return glob.escape(file)
+
+
 def _from_folder(spec: DataSpec, folder: Path) -> _Found:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _from_saved(spec, folder)
     if files := image_files(folder):
         return _from_images(spec, folder, files)
+    require_regular_below(folder)
+    _check_card(folder)
     builder = datasets.load_dataset_builder(str(folder.absolute()), name=spec.config)
     return _from_builder(spec, builder)
 
 
+def _check_card(folder: Path) -> None:
+    """Raises DataError where a folder's card names files elsewhere: `datasets` would open them, or fetch them."""
+    card, settings = folder / datasets.config.REPOCARD_FILENAME, folder / datasets.config.REPOYAML_FILENAME
+    texts = [read_text(card, "a data card")] if card.exists() else []
+    texts += [f"---\n{read_text(settings, 'YAML')}\n---\n"] if settings.exists() else []
+    for text in texts:
+        for config in huggingface_hub.DatasetCard(text, ignore_metadata_errors=True).data.get("configs") or []:
+            for name in _names((config.get("data_files"), config.get("data_dir"))):
+                if "://" in name or "::" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+                    raise DataError(f"{folder}: its card names {name}: data comes from the folder only: mend the card")
+
+
+def _names(value: object) -> Iterator[str]:
+    """Every text in nested lists and dicts."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _names(inner)
+
+
 def _from_saved(spec: DataSpec, folder: Path) -> _Found:
+    require_regular_below(folder)
     saved = datasets.load_from_disk(str(folder))
     parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
     request = splits.complete_request(spec.split, list(parts), spec.source)
@@ -153,6 +199,9 @@ def _from_builder(spec: DataSpec, builder: Any) -> _Found:
     files = {str(name): [str(file) for file in files] for name, files in (builder.config.data_files or {}).items()}
     if not files:
         raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
+    if builder.name not in LOADERS:
+        kinds = ", ".join((*FILE_FORMATS, ".txt"))
+        raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {kinds}")
     ending = Path(next(iter(files.values()))[0]).suffix
     options = _options(builder.name, ending)
     if builder.info.features is not None:
@@ -168,7 +217,11 @@ def _from_hub(spec: DataSpec) -> _Found:
         configs = datasets.get_dataset_config_names(spec.source)
         if spec.split in configs and len(configs) > 1:
             spec = replace(spec, config=spec.split, split=None)
-    return _from_builder(spec, datasets.load_dataset_builder(spec.source, name=spec.config))
+    builder = datasets.load_dataset_builder(spec.source, name=spec.config)
+    elsewhere = [file for file in _names(builder.config.data_files) if not file.startswith(HUB)]
+    if elsewhere:
+        raise DataError(f"{spec.source}: its card names {elsewhere[0]}: data comes from its own repository only")
+    return _from_builder(spec, builder)
 
 
 def _check_reachable(source: str) -> None:

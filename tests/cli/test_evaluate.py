@@ -200,7 +200,7 @@ def test_combinations_that_make_no_sense(hydractl: Command, vit: Path, bert: Pat
         ((vit, "--ood-data", f"x={noise}", "--ood-data", f"x={noise}"), "a set called x is there already"),
         ((vit, "--device", "tpu"), "--device tpu: "),
         ((vit, "--device", "cuda:99"), "--device cuda:99: this machine has"),
-        ((vit, "--classes", noise / "0.png"), "cannot read class names"),
+        ((vit, "--classes", noise / "0.png"), "write one class name a line"),
     ):
         result = hydractl("evaluate", *arguments, "--id-data", images)
         assert result.code in (1, 2)

@@ -78,7 +78,11 @@ def test_the_first_frame_of_several() -> None:
 def test_truncated_and_unreadable_images_are_named() -> None:
     whole = encoded(picture(0, 40, 40, 3), "JPEG")["bytes"]
     assert isinstance(whole, bytes)
-    for content, reason in ((whole[: len(whole) // 2], "truncated"), (b"", "cannot identify"), (b"GIF89a", "")):
+    for content, reason in (
+        (whole[: len(whole) // 2], "truncated"),
+        (b"", "not one of PNG, JPEG"),
+        (b"GIF89a", "not one of"),
+    ):
         with pytest.raises(DataError, match=rf"^data: sample 7 \(x.jpg\): unreadable image: .*{reason}") as caught:
             decode_image({"bytes": content, "path": "x.jpg"}, "data: sample 7")
         assert "\n" not in str(caught.value)

@@ -100,6 +100,7 @@ def test_a_hub_id_whose_size_the_hub_knows(tmp_path: Path, monkeypatch: pytest.M
     builder = Hub({"validation": [str(tmp_path / "a.parquet")]})
     builder.info = datasets.DatasetInfo(splits=[{"name": "validation", "num_examples": 7}])
     monkeypatch.setattr("hydractl.data.tables._check_reachable", lambda source: None)
+    monkeypatch.setattr("hydractl.data.tables.HUB", str(tmp_path))
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda source, name: builder)
     stream = streamed("owner/name:default:validation[:50%]")
     assert (stream.length, words(stream)) == (4, TEXTS[:4])

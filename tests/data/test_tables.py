@@ -199,6 +199,7 @@ def test_a_hub_id_names_configuration_and_split(asked: str, tmp_path: Path, monk
         return Hub({"validation": [str(tmp_path / "a.parquet")]})
 
     monkeypatch.setattr("hydractl.data.tables._check_reachable", lambda source: None)
+    monkeypatch.setattr("hydractl.data.tables.HUB", str(tmp_path))
     monkeypatch.setattr(datasets, "load_dataset_builder", builder)
     monkeypatch.setattr(datasets, "get_dataset_config_names", lambda source: ["cola", "sst2"])
     assert rows(asked) == ROWS

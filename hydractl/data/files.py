@@ -1,0 +1,96 @@
+"""Files and folders that hold data: regular ones only, since a pipe or a device may hang, or never end."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydractl.errors import DataError
+
+KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
+
+def special_kind(path: Path) -> str | None:
+    """What a path leads to where that is no regular file; None also where nothing is there."""
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except (OSError, ValueError):  # a name that no file can have is a ValueError
+        return None
+    return None if kind == stat.S_IFREG else KINDS.get(kind, "no regular file")
+
+
+def require_regular(path: Path, folder: bool = False) -> None:
+    """Nothing, if a path leads to a regular file, to a folder where that will do as well, or nowhere.
+
+    Raises:
+        DataError: it leads to a pipe, a socket or a device.
+    """
+    kind = special_kind(path)
+    if kind and not (folder and kind == KINDS[stat.S_IFDIR]):
+        raise DataError(f"{path}: is {kind}: name a file{' or a folder' if folder else ''}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """What stands in a file.
+
+    Raises:
+        DataError: it is no regular file, or cannot be read.
+    """
+    require_regular(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror}") from error
+
+
+def read_text(path: Path, expected: str) -> str:
+    """What stands in a file of UTF-8.
+
+    Args:
+        expected: what is to stand there, for messages.
+
+    Raises:
+        DataError: it is no regular file, cannot be read, or is something else.
+    """
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: cannot read as text ({error}): write {expected}, in UTF-8") from error
+
+
+def require_regular_below(folder: Path) -> None:
+    """Nothing, if all there is below a folder are regular files and folders; links that lead nowhere do not count.
+
+    Raises:
+        DataError: names the first pipe, socket or device.
+    """
+    with os.scandir(folder) as entries:  # which knows what things are without asking the disk for each
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                require_regular_below(Path(entry.path))
+            elif not entry.is_file(follow_symlinks=False):
+                require_regular(Path(entry.path), folder=True)
+
+
+def inside(path: str, folders: Sequence[Path] | None) -> Path:
+    """The file that a row of a table names, relative to the first folder or within one of them; None: any file.
+
+    Only the name counts: links are followed, since collections of images often are folders of links.
+
+    Raises:
+        DataError: a file elsewhere, which is not for a table to choose.
+    """
+    if folders is None:
+        return Path(path)
+    place = Path(os.path.normpath(folders[0] / path))
+    if not any(place.is_relative_to(folder) for folder in folders):
+        raise DataError(f"lies outside of {folders[0]}, and a table may name files of its own folder only")
+    return place
