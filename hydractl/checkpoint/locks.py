@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from hydractl.errors import OutputError
 
-try:
-    import fcntl
-except ImportError:  # Windows: nothing is known of other processes there
-    fcntl = None  # type: ignore[assignment]
+# Windows has none: nothing is known of other processes there.
+fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
 
 
 def lock(descriptor: int) -> bool:
