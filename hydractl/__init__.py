@@ -15,15 +15,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hydractl.inference import load as load
-    from hydractl.inference import save as save
     from hydractl.steps.fuse import fuse as fuse
     from hydractl.steps.inspect import inspect as inspect
+    from hydractl.steps.models import load as load
+    from hydractl.steps.models import save as save
 
 #: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
 _PLACES = {
-    "load": "hydractl.inference",
-    "save": "hydractl.inference",
+    "load": "hydractl.steps.models",
+    "save": "hydractl.steps.models",
     "fuse": "hydractl.steps.fuse",
     "inspect": "hydractl.steps.inspect",
 }

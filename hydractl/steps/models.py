@@ -1,0 +1,49 @@
+"""Models in memory: loading one from wherever it is, and writing it as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
+
+if TYPE_CHECKING:
+    from hydractl.model.hydra import Hydra
+
+
+def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None = None) -> Hydra:
+    """A model in eval mode with its preprocessing; nothing else of the process changes.
+
+    >>> hydractl.load("hydra").members
+    2
+
+    Args:
+        model: a file of ours, a folder of transformers, timm or OpenCLIP, a hub id, or the result of a step.
+        device: where to put it; `auto` takes a GPU if there is one.
+        dtype: of the weights; the stored one where left out.
+
+    Raises:
+        CheckpointError: nothing is there, it is damaged, or of a family that is not supported.
+        OptionError: no such device or dtype.
+    """
+    from hydractl.inference import load_checkpoint
+    from hydractl.steps.compute import choose_device, choose_dtype
+    from hydractl.steps.inputs import as_checkpoint
+
+    return load_checkpoint(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
+
+
+def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
+    """Writes a model as one self-contained file, and says where.
+
+    >>> hydractl.save(hydractl.load("hydra"), "copy.safetensors").name
+    'copy.safetensors'
+
+    Raises:
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.families.open import write_checkpoint
+    from hydractl.steps.inputs import as_checkpoint
+
+    write_checkpoint(as_checkpoint(model), path, force)
+    return Path(path)

@@ -1,0 +1,72 @@
+"""The examples in docstrings run, in a folder with a small model of each kind."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hydractl
+from hydractl.checkpoint.heads import Head
+from hydractl.cli.commands import COMMANDS
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
+
+STEPS = {command.name: command.step for command in COMMANDS} | {"load": hydractl.load, "save": hydractl.save}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: Path) -> Iterator[Path]:
+    """What examples may name."""
+    monkeypatch.chdir(tmp_path)
+    vit = save_vit(tmp_path / "vit")
+    save_bert(tmp_path / "bert")
+    save_images(tmp_path / "data" / "pets")
+    (tmp_path / "data" / "noise").symlink_to(noise)
+    dense = read_checkpoint(vit)
+    members = [drop_heads(dense, [Head("vision", layer, 1)]) for layer in (0, 1)]
+    for number, member in enumerate(members, 1):
+        write_checkpoint(member, f"m{number}")
+    write_checkpoint(fuse(members), "hydra")
+    steps = [{"tower": "vision", "layer": layer, "head": head} for layer in (0, 1) for head in (0, 2)]
+    (tmp_path / "circuit.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
+    rows = "".join(f"a {word} film,{label}\n" for word in ("good", "bad", "owl") for label in LABELS)
+    (tmp_path / "texts.csv").write_text(f"text,label\n{rows}")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_example_of_a_step(name: str, here: Path) -> None:
+    run(inspect.unwrap(STEPS[name]), name)
+
+
+def test_the_example_of_the_package(here: Path) -> None:
+    run(hydractl, "hydractl")
+
+
+def run(documented: object, name: str) -> None:
+    [found] = doctest.DocTestFinder(recurse=False).find(documented, name, globs={"hydractl": hydractl})
+    assert found.examples, f"{name} has no example for Python"
+    report: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(found, out=report.append)
+    assert not report, "".join(report)
+
+
+def test_every_name_is_offered_and_loads_no_torch() -> None:
+    code = (
+        "import sys, hydractl\n"
+        "names = set(dir(hydractl))\n"
+        "assert set(hydractl.__all__) <= names, names\n"
+        "assert not {'torch', 'transformers', 'timm', 'datasets'} & set(sys.modules), 'heavy'\n"
+        "for name in hydractl.__all__:\n"
+        "    assert callable(getattr(hydractl, name)), name\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
