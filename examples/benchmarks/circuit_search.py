@@ -23,11 +23,8 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.circuit.cost import base_cost, candidate_cost, tokens_of, tower_cost
-from hydractl.circuit.objective import measure
-from hydractl.circuit.ranking import Plan, Ranking
-from hydractl.circuit.replay import Replay
-from hydractl.circuit.round import SearchData
+from hydractl.circuit.modes import EXACT, SCREENED, Mode
+from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.screen import rough_network
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import Batch
@@ -35,6 +32,10 @@ from hydractl.families.open import read_checkpoint
 from hydractl.model import product
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.process import prepare
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.objective import measure
+from hydractl.scoring.replay import Replay
+from hydractl.scoring.replay_cost import base_cost, candidate_cost, tokens_of, tower_cost
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
 WIDTH, HEADS, LAYERS, CLASSES, SIZE = 384, 12, 12, 10, 64
@@ -166,21 +167,21 @@ def searches(reference: ViTForImageClassification, model: Hydra, steps: int, sam
     places = torch.arange(samples).split(BATCH)
     inside = [Batch({"pixel_values": pixels[at]}, labels[at], at) for at in places]
     outside = [Batch({"pixel_values": pixels[samples + at]}, None, at) for at in places]
-    data = SearchData(inside, outside, samples, samples)
+    data = ScoringData(inside, samples, outside, samples)
     plain = [(batch.inputs["pixel_values"], batch.labels) for batch in [*inside, *outside]]
     chosen: dict[str, list[Head]] = {}
 
-    def ours(mode: str) -> None:
-        plan = Plan(tuple(member_heads(model.heads, 0)), steps, mode=mode)
-        (found,) = extract_circuits(model, data, plan, [Ranking("avg")])
-        chosen[mode] = [step.head for step in found.steps]
+    def ours(mode: Mode) -> None:
+        search = Search(tuple(member_heads(model.heads, 0)), steps, mode)
+        (found,) = extract_circuits(model, data, search, [Ranking("avg")])
+        chosen[mode.name] = [step.head for step in found.steps]
         if found.shortcut:
             print(f"screened: {found.shortcut.checked} candidates scored exactly", flush=True)
 
     def theirs() -> None:
         chosen["naive"] = naive(reference, plain, steps)
 
-    exact, screened, slow = timed(lambda: ours("exact")), timed(lambda: ours("screened")), timed(theirs)
+    exact, screened, slow = timed(lambda: ours(EXACT)), timed(lambda: ours(SCREENED)), timed(theirs)
     counted = counted_ratio(chosen["exact"], EVERY, model.spec.tower("vision"))
     print(
         f"{steps} steps: naive / exact {slow / exact:.2f}, counted {counted:.2f}, choices {agree(chosen, 'exact')}; "

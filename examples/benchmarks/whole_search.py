@@ -18,13 +18,14 @@ import torch
 from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.objective import OBJECTIVES, Objective
-from hydractl.circuit.ranking import Plan, Ranking
-from hydractl.circuit.round import SearchData
+from hydractl.circuit.modes import EXACT, SCREENED, Mode
+from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.cli.material import DataOptions, Material, open_material
 from hydractl.cli.options import DEFAULT_TEMPLATE
 from hydractl.data.ranks import Ranks
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.objective import OBJECTIVES, Objective
 
 BATCH = 64
 TIMED = 3  # candidates of the naive search at a time, each in a layer of its own
@@ -36,7 +37,7 @@ def timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def naive_candidates(reference: str, data: SearchData) -> Callable[[], float]:
+def naive_candidates(reference: str, data: ScoringData) -> Callable[[], float]:
     """A function that takes the time of one candidate: the network without a head, over all samples."""
     model = AutoModelForImageClassification.from_pretrained(reference).eval()
     weights = [weight for name, weight in model.named_parameters() if name.endswith("attention.o_proj.weight")]
@@ -56,9 +57,9 @@ def naive_candidates(reference: str, data: SearchData) -> Callable[[], float]:
     return lambda: median(timed(partial(candidate, layer)) for layer in range(len(weights[:TIMED])))
 
 
-def search(material: Material, data: SearchData, objective: Objective, budget: int, mode: str) -> Ranking:
-    plan = Plan(tuple(member_heads(material.model.heads, 0)), budget, mode=mode)
-    (found,) = extract_circuits(material.model, data, plan, [Ranking(objective)])
+def search(material: Material, data: ScoringData, objective: Objective, budget: int, mode: Mode) -> Ranking:
+    wanted = Search(tuple(member_heads(material.model.heads, 0)), budget, mode)
+    (found,) = extract_circuits(material.model, data, wanted, [Ranking(objective)])
     return found
 
 
@@ -72,16 +73,16 @@ def main() -> None:
     asked = parser.parse_args()
     reading = DataOptions(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
     material = open_material(asked.model, asked.id_data, asked.ood_data, reading, "cpu", None)
-    data = material.search_data(BATCH, Ranks())
+    data = material.scoring_data(BATCH, Ranks())
     naive = naive_candidates(asked.model, data)
     candidates = len(member_heads(material.model.heads, 0))
     measured = sum(candidates - step for step in range(asked.budget))
 
     times, found, each = {}, {}, [naive()]
-    for mode in ("exact", "screened"):
+    for mode in (EXACT, SCREENED):
         start = time.perf_counter()
-        found[mode] = search(material, data, asked.objective, asked.budget, mode)
-        times[mode] = time.perf_counter() - start
+        found[mode.name] = search(material, data, asked.objective, asked.budget, mode)
+        times[mode.name] = time.perf_counter() - start
         each.append(naive())
     whole = measured * median(each)
     checked = found["screened"].shortcut.checked

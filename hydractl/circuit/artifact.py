@@ -8,10 +8,10 @@ from typing import Any
 
 from hydractl.artifacts import Artifact, ModelReference, read_artifact
 from hydractl.checkpoint.heads import TOWERS, Head
-from hydractl.circuit.objective import OBJECTIVES, Measure
 from hydractl.circuit.ranking import Ranking, Shortcut
 from hydractl.circuit.scope import Scope
 from hydractl.errors import ArtifactError, OptionError
+from hydractl.scoring.objective import OBJECTIVES, Measure
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
@@ -56,8 +56,7 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _account(ranking: Ranking, shortcut: Shortcut) -> dict[str, Any]:
-    assert ranking.baseline is not None
-    return {shortcut.kind: shortcut.slack / ranking.baseline.span(ranking.objective), "checked": list(shortcut.checked)}
+    return {shortcut.kind: ranking.slack, "checked": list(shortcut.checked)}
 
 
 def _numbers(measure: Measure) -> dict[str, float]:

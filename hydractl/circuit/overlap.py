@@ -9,13 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import log2
 
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.circuit.artifact import Circuit
 from hydractl.errors import ArtifactError, OptionError
-
-Layer = tuple[str, int]  # tower and number: layer 0 of one tower is not layer 0 of the other
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,13 @@ def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
 
 def layer_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
     """Jensen-Shannon divergence of two sets of heads' distributions over layers, logarithms to base 2, 0 to 1."""
-    p, q = _over_layers(a), _over_layers(b)
-    middle = {layer: (p.get(layer, 0.0) + q.get(layer, 0.0)) / 2 for layer in p.keys() | q.keys()}
-    return (_divergence(p, middle) + _divergence(q, middle)) / 2
+    from scipy.spatial.distance import jensenshannon
 
-
-def _over_layers(heads: Sequence[Head]) -> dict[Layer, float]:
-    counts = Counter((head.tower, head.layer) for head in heads)
-    return {layer: count / len(heads) for layer, count in counts.items()}
-
-
-def _divergence(p: Mapping[Layer, float], q: Mapping[Layer, float]) -> float:
-    """Kullback-Leibler, in bits; q is positive wherever p is."""
-    return sum(share * log2(share / q[layer]) for layer, share in p.items())
+    # Layer 0 of one tower is not layer 0 of the other.
+    counts = [Counter((head.tower, head.layer) for head in heads) for heads in (a, b)]
+    layers = sorted(counts[0] | counts[1])
+    # SciPy's is the distance, which is the root of the divergence.
+    return float(jensenshannon(*([count[layer] for layer in layers] for count in counts), base=2) ** 2)
 
 
 def first_dropped(circuits: Sequence[Circuit], budget: int | None) -> list[tuple[Head, ...]]:
@@ -102,7 +93,7 @@ def first_dropped(circuits: Sequence[Circuit], budget: int | None) -> list[tuple
             raise ArtifactError(f"{circuit.name}: drops no head: extract it with more budget")
     shortest = min(circuits, key=lambda circuit: len(circuit.ranking))
     if budget is not None and budget > len(shortest.ranking):
-        raise OptionError(f"--budget {budget}: {shortest.name} ranks {len(shortest.ranking)} heads: ask for fewer")
+        raise OptionError(f"`budget` {budget}: {shortest.name} ranks {len(shortest.ranking)} heads: ask for fewer")
     return [circuit.ranking[: budget or len(shortest.ranking)] for circuit in circuits]
 
 

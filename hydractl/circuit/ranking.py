@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hydractl.checkpoint.heads import Head, layer_budgets
-from hydractl.circuit.objective import Measure, Objective
+from hydractl.checkpoint.heads import Head
+
+if TYPE_CHECKING:
+    from hydractl.circuit.modes import Mode
+    from hydractl.scoring.objective import Measure, Objective
 
 TieBreak = Literal["order", "nll"]
-SearchMode = Literal["exact", "screened", "shortlist", "headmap"]
 
-#: How the network does with each of some candidates off, and under None with all of them on.
-Measures = Mapping[Head | None, Measure]
+#: Candidates on a shortlist unless said otherwise.
+SHORTLIST = 16
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Shortcut:
     """How far a search went by less than exact scores of all candidates.
 
     Attributes:
-        kind: the `margin` of a screened search, or the `gap` between the best of the first shortlist and of all heads.
-        slack: how large that is in the objective's whole numbers; from the first step, which scores all exactly.
+        kind: what the slack is, e.g. the `margin` of a screened search.
+        slack: in the objective's whole numbers; known after the first step, which scores all candidates exactly.
         checked: how many candidates got exact scores, round by round.
     """
 
-    kind: Literal["margin", "gap"]
+    kind: str
     slack: int
     checked: tuple[int, ...]
 
@@ -55,52 +56,58 @@ class Ranking:
     def dropped(self) -> frozenset[Head]:
         return frozenset(step.head for step in self.steps)
 
+    @property
+    def slack(self) -> float:
+        """The slack of its shortcut in units of the objective; 0 where it took none."""
+        if self.shortcut is None or self.baseline is None:
+            return 0.0
+        return self.shortcut.slack / self.baseline.span(self.objective)
+
+
+class Round(NamedTuple):
+    """One round of a search, as far as it can be foreseen: which heads will have left, nobody knows.
+
+    Attributes:
+        heads: those that the round chooses among, in candidate order; some may have left before.
+        left: how many of them have not.
+        drops: how many leave in this round.
+        passes: how often each is measured, on average and as far as that can be foreseen.
+    """
+
+    heads: tuple[Head, ...]
+    left: int
+    drops: int
+    passes: float = 1.0
+
 
 @dataclass(frozen=True)
-class Plan:
+class Search:
     """What is searched for: `budget` heads among the candidates, which stand in candidate order.
 
     Attributes:
+        mode: how a round is made up, and how its candidates are measured.
+        tie_break: among equals the first in candidate order, or the one with the lowest ID loss.
         heads_per_step: above 1, a round drops so many of its best at once, which is no longer Algorithm 1.
-        mode: `exact` measures every candidate in every round. `screened` does so in half precision, and again exactly
-            for those that come near the best. `shortlist` measures the `shortlist` candidates that a gate's gradient
-            deems least needed. `headmap` goes layer by layer, each giving up its share of the budget at once.
+        shortlist: how many candidates a shortlist holds.
     """
 
     candidates: tuple[Head, ...]
     budget: int
+    mode: Mode
     tie_break: TieBreak = "order"
     heads_per_step: int = 1
-    mode: SearchMode = "exact"
-    shortlist: int = 1
+    shortlist: int = SHORTLIST
 
-    def drops(self, done: int) -> int:
-        """How many heads leave in the round after so many have left."""
-        if self.mode == "headmap":
-            return self._layer(done)[1]
-        return min(self.heads_per_step, self.budget - done)
-
-    def turn(self, done: int) -> tuple[Head, ...]:
-        """Whose turn it is after so many heads have left, whether or not they have left themselves."""
-        if self.mode != "headmap":
-            return self.candidates
-        place, _ = self._layer(done)
-        return tuple(head for head in self.candidates if (head.tower, head.layer) == place)
+    def round(self, done: int) -> Round:
+        """The round after so many heads have left."""
+        return self.mode.round(self, done)
 
     def left(self, dropped: frozenset[Head]) -> list[Head]:
         """The candidates of the round after these have left, in candidate order."""
-        return [head for head in self.turn(len(dropped)) if head not in dropped]
+        return [head for head in self.round(len(dropped)).heads if head not in dropped]
 
-    def passes(self, done: int) -> float:
-        """How often a candidate is measured on average after so many have left, those near a screen's best aside."""
-        if self.mode == "shortlist" and done:
-            return min(1.0, self.shortlist / (len(self.candidates) - done))
-        return 2.0 if self.mode == "screened" and not done else 1.0
 
-    def _layer(self, done: int) -> tuple[tuple[str, int], int]:
-        """The tower and layer whose turn it is after so many heads, and how many it gives up."""
-        for place, share in layer_budgets(self.candidates, self.budget).items():
-            if done < share:
-                return place, share
-            done -= share
-        raise ValueError(f"{self.budget} heads have left already")
+def greedy_round(search: Search, done: int) -> Round:
+    """A round of Algorithm 1: every head that is left is a candidate, and the best of them leave."""
+    drops = min(search.heads_per_step, search.budget - done)
+    return Round(search.candidates, len(search.candidates) - done, drops)

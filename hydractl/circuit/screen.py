@@ -1,4 +1,4 @@
-"""A round whose candidates run in half precision first; those that come near the best are measured again exactly."""
+"""Screening: candidates run in half precision first, and those that come near the best are measured again exactly."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from dataclasses import replace
 import torch
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.objective import Objective
-from hydractl.circuit.ranking import Measures, Ranking, Shortcut
-from hydractl.circuit.round import Progress, SearchData, run_round
+from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.errors import DataError, OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import copied
+from hydractl.scoring.ablation import Progress, ablate
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.objective import Measures, Objective
 
 HALF = (torch.bfloat16, torch.float16)
 
 
-def screened_round(
-    network: Hydra, data: SearchData, left: Sequence[Head], drops: int, growing: Sequence[Ranking], progress: Progress
+def measure_screened(
+    search: Search, network: Hydra, data: ScoringData, growing: Sequence[Ranking], progress: Progress
 ) -> list[tuple[Ranking, Measures]]:
-    """For each ranking the exact measures of the candidates it may choose from.
+    """For each ranking the exact measures of the candidates it may choose from, and the ranking with its account.
 
     In the first step all are measured both ways, and twice the largest difference becomes the margin: if precision
     costs no more later on, no winner is lost. That is a heuristic, but the choice is always made on exact measures.
 
     Args:
-        left: the candidates.
-        drops: how many of them leave, so that the last of those sets the bar.
         growing: told apart by objective; all have dropped what `network` lacks.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
         OptionError: the network is in half precision itself.
     """
-    first = growing[0].shortcut is None
+    dropped = growing[0].dropped
+    left, drops, first = search.left(dropped), search.round(len(dropped)).drops, growing[0].shortcut is None
     halved = rough_network(network)
-    full: Measures = run_round(network, data, left, progress) if first else {}
+    full: Measures = ablate(network, data, left, progress) if first else {}
     rough = _rough_measures(halved, data, left, progress)
     if first:
         return [
@@ -45,8 +45,8 @@ def screened_round(
             for ranking in growing
         ]
     near = [tuple(_near_best(rough, left, drops, ranking)) for ranking in growing]
-    # Each as if it was alone: what another objective had measured must show neither in choices nor in last digits.
-    full_of = {some: run_round(network, data, some) for some in dict.fromkeys(near)}
+    # Each objective as if it were alone: what another one measures must show neither in choices nor in last digits.
+    full_of = {some: ablate(network, data, some) for some in dict.fromkeys(near)}
     return [(_accounted(ranking, len(some)), full_of[some]) for ranking, some in zip(growing, near, strict=True)]
 
 
@@ -60,7 +60,7 @@ def rough_network(network: Hydra) -> Hydra:
     """
     weight = next(network.parameters())
     if weight.dtype in HALF:
-        raise OptionError("--search screened compares half precision with float32: add --dtype float32")
+        raise OptionError("`search` screened compares half precision with float32: pass `dtype` float32")
     rough = copied(network)
     for tower in network.spec.towers:
         # bfloat16 is what processors have fast products for; float16 has more digits and is as fast on a GPU.
@@ -69,11 +69,11 @@ def rough_network(network: Hydra) -> Hydra:
     return rough
 
 
-def _rough_measures(halved: Hydra, data: SearchData, left: Sequence[Head], progress: Progress) -> Measures:
+def _rough_measures(halved: Hydra, data: ScoringData, left: Sequence[Head], progress: Progress) -> Measures:
     try:
-        return run_round(halved, data, left, progress)
+        return ablate(halved, data, left, progress)
     except DataError as error:
-        raise DataError("the model's logits are not finite in half precision: take --search exact") from error
+        raise DataError("the model's logits are not finite in half precision: choose `search` exact") from error
 
 
 def _margin(rough: Measures, full: Measures, objective: Objective) -> int:

@@ -9,23 +9,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.ranking import Measures, Plan, Ranking, Step
-from hydractl.circuit.round import Progress, SearchData, run_round
-from hydractl.circuit.screen import screened_round
-from hydractl.circuit.shortlist import shortlisted_round
+from hydractl.circuit.ranking import Ranking, Search, Step
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
+from hydractl.scoring.ablation import Progress
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.objective import Measures
 
 
 def extract_circuits(
     model: Hydra,
-    data: SearchData,
-    plan: Plan,
+    data: ScoringData,
+    search: Search,
     rankings: Sequence[Ranking],
-    on_round: Callable[[Hydra, Sequence[Ranking]], Progress] = lambda network, grow: lambda group, samples: None,
+    on_round: Callable[[Hydra, Sequence[Ranking]], Progress] = lambda network, growing: lambda group, samples: None,
     on_step: Callable[[Sequence[Ranking], Ranking], None] = lambda rankings, grown: None,
 ) -> list[Ranking]:
-    """The rankings grown to the plan's budget, the same whatever they are grown together with.
+    """The rankings grown to the search's budget, each the same as if it were grown alone.
 
     Objectives that have dropped the same heads so far share a round: always the first, often more.
 
@@ -41,40 +41,26 @@ def extract_circuits(
         OptionError: a screened search of a model in half precision.
     """
     found = list(rankings)
-    while unfinished := [ranking for ranking in found if len(ranking.steps) < plan.budget]:
+    while unfinished := [ranking for ranking in found if len(ranking.steps) < search.budget]:
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
         network = without_heads(model, dropped)
         growing = [ranking for ranking in found if ranking.dropped == dropped]
-        measured = _measure(network, data, plan, growing, on_round(network, growing))
+        measured = search.mode.measure(search, network, data, growing, on_round(network, growing))
         for ranking, (accounted, measures) in zip(growing, measured, strict=True):
-            grown = _grown(accounted, measures, plan)
+            grown = _grown(accounted, measures, search)
             found[found.index(ranking)] = grown
             on_step(found, grown)
     return found
 
 
-def _measure(
-    network: Hydra, data: SearchData, plan: Plan, growing: Sequence[Ranking], progress: Progress
-) -> list[tuple[Ranking, Measures]]:
-    """For each ranking the candidates it chooses from, measured, and its account of the shortcut taken, if any."""
-    left = plan.left(growing[0].dropped)
-    drops = plan.drops(len(growing[0].steps))
-    if plan.mode == "screened":
-        return screened_round(network, data, left, drops, growing, progress)
-    if plan.mode == "shortlist":
-        return shortlisted_round(network, data, left, max(plan.shortlist, drops), growing, progress)
-    measures = run_round(network, data, left, progress)
-    return [(ranking, measures) for ranking in growing]
-
-
-def _grown(ranking: Ranking, measures: Measures, plan: Plan) -> Ranking:
+def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
     """The ranking with the best of a round dropped, the first in candidate order among equals."""
 
     def badness(head: Head) -> tuple[float, ...]:
         measure = measures[head]
-        return -measure.rank(ranking.objective), measure.nll if plan.tie_break == "nll" else 0.0
+        return -measure.rank(ranking.objective), measure.nll if search.tie_break == "nll" else 0.0
 
-    choice = [head for head in plan.candidates if head in measures]
-    best = sorted(choice, key=badness)[: plan.drops(len(ranking.steps))]
+    choice = [head for head in search.candidates if head in measures]
+    best = sorted(choice, key=badness)[: search.round(len(ranking.steps)).drops]
     steps = tuple(Step(head, measures[head]) for head in best)
     return replace(ranking, baseline=ranking.baseline or measures[None], steps=ranking.steps + steps)

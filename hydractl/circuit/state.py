@@ -11,9 +11,9 @@ from typing import Any
 from hydractl.artifacts import read_artifact
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.objective import Measure
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
 from hydractl.errors import ArtifactError
+from hydractl.scoring.objective import Measure
 
 FORMAT = "hydractl-search-state"
 VERSION = 1

@@ -31,9 +31,9 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.objective import Objective
-    from hydractl.circuit.ranking import Plan
+    from hydractl.circuit.ranking import Search
     from hydractl.model.hydra import Hydra
+    from hydractl.scoring.objective import Objective
 
 ALL = "all"
 PLACEHOLDER = "{objective}"
@@ -54,7 +54,7 @@ TieBreak = Annotated[
 HeadsPerStep = Annotated[
     int, typer.Option(min=1, help="Heads to drop at once: faster, and no longer the paper's search.")
 ]
-Search = Annotated[
+How = Annotated[
     Literal["exact", "screened", "shortlist", "headmap"],
     typer.Option(
         help="exact: the paper's search. screened: half precision, and what comes near the best again in float32. "
@@ -92,7 +92,7 @@ def extract_circuit(
     layers: Layers = None,
     tie_break: TieBreak = "order",
     heads_per_step: HeadsPerStep = 1,
-    search: Search = "exact",
+    search: How = "exact",
     shortlist: Shortlist = None,
     output: CircuitOutput = Path("circuit.json"),
     resume: Resume = False,
@@ -123,11 +123,11 @@ def extract_circuit(
     outputs = _outputs(output, objective, resume)
     reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, id_data, ood_data, reading, device, dtype)
-    plan = _plan(material.model, wanted)
-    chosen = wanted._asdict() | {"budget": plan.budget, "batch_size": batch_size, "limit": limit, "dtype": dtype}
+    searched = _search(material.model, wanted)
+    chosen = wanted._asdict() | {"budget": searched.budget, "batch_size": batch_size, "limit": limit, "dtype": dtype}
     chosen["template"] = template if material.model.spec.task == "zero-shot" else None
     state = None if str(output) == console.STDOUT else _state_file(output, objective)
-    search_and_write(material, plan, chosen, outputs, state, resume, force, quiet)
+    search_and_write(material, searched, chosen, outputs, state, resume, force, quiet)
 
 
 def _wanted(
@@ -150,19 +150,20 @@ def _wanted(
     return Wanted(budget, towers, layers, tie_break, heads_per_step, None if search == "exact" else search, size)
 
 
-def _plan(model: Hydra, wanted: Wanted) -> Plan:
+def _search(model: Hydra, wanted: Wanted) -> Search:
     """What is searched for in this model."""
-    from hydractl.circuit.ranking import Plan
+    from hydractl.circuit.modes import MODES
+    from hydractl.circuit.ranking import Search
 
     candidates = _candidates(model, wanted.towers, wanted.layers)
     budget = _budget(wanted.budget, len(candidates))
-    mode = wanted.search or "exact"
-    return Plan(candidates, budget, wanted.tie_break, wanted.heads_per_step, mode, wanted.shortlist or 1)
+    mode = next(mode for mode in MODES if mode.name == (wanted.search or "exact"))
+    return Search(candidates, budget, mode, wanted.tie_break, wanted.heads_per_step, wanted.shortlist or SHORTLIST)
 
 
 def _outputs(output: Path, objective: str, resume: bool) -> dict[Objective, Path]:
     """Where the circuit of each objective goes."""
-    from hydractl.circuit.objective import OBJECTIVES
+    from hydractl.scoring.objective import OBJECTIVES
 
     wanted = [name.strip() for name in objective.split(",")]
     known = [name for name in OBJECTIVES if name in wanted]

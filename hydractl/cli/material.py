@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.round import SearchData
     from hydractl.data.batches import CachedBatches
     from hydractl.data.like import Modality
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.taylor import ScoringData
+    from hydractl.scoring.data import ScoringData
 
 
 @dataclass(frozen=True)
@@ -62,19 +61,13 @@ class Material:
         preprocessor = preprocessor_from_json(files, spec, name, self.checkpoint.config)
         return CachedBatches(make_batches(samples, preprocessor, batch_size))
 
-    def search_data(self, batch_size: int, ranks: Ranks) -> SearchData:
-        """The samples as a search takes them."""
-        from hydractl.circuit.round import SearchData
-
-        assert self.ood is not None
-        id_batches, ood_batches = (self.batches(samples, batch_size) for samples in (self.id, self.ood))
-        return SearchData(id_batches, ood_batches, len(self.id), len(self.ood), self.prompts(batch_size), ranks)
-
     def scoring_data(self, batch_size: int, ranks: Ranks) -> ScoringData:
-        """The labelled samples as head scores take them."""
-        from hydractl.scoring.taylor import ScoringData
+        """The samples as head scores and searches take them."""
+        from hydractl.scoring.data import ScoringData
 
-        return ScoringData(self.batches(self.id, batch_size), len(self.id), self.model.class_prompts, ranks)
+        ood = () if self.ood is None else self.batches(self.ood, batch_size)
+        count = 0 if self.ood is None else len(self.ood)
+        return ScoringData(self.batches(self.id, batch_size), len(self.id), ood, count, self.prompts(batch_size), ranks)
 
     def prompts(self, batch_size: int) -> list[dict[str, Tensor]]:
         """The class prompts of a zero-shot model, in batches; none of any other."""

@@ -36,9 +36,9 @@ from hydractl.errors import OptionError
 if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
     from hydractl.checkpoint.spec import ModelSpec
-    from hydractl.circuit.objective import Objective
     from hydractl.data.ranks import Ranks
     from hydractl.report.separation import Projection
+    from hydractl.scoring.objective import Objective
 
 ScoreMethod = Literal["taylor", "gate", "magnitude", "separation", "ablation"]
 NEED_OOD = ("separation", "ablation")
@@ -194,13 +194,13 @@ def _score(
 def _by_data(material: Material, asked: Asked, ranks: Ranks) -> Found:
     """The scores of a method that runs the model."""
     from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.ablation import ablation_scores
+    from hydractl.scoring.ablation import ablation_scores
     from hydractl.scoring.gate import gate_scores
     from hydractl.scoring.taylor import taylor_scores
 
     model, heads = material.model, member_heads(material.model.heads, 0)
     if asked.method == "ablation":
-        return Found(ablation_scores(model, material.search_data(asked.batch_size, ranks), heads, asked.objective))
+        return Found(ablation_scores(model, material.scoring_data(asked.batch_size, ranks), heads, asked.objective))
     if asked.method == "separation":
         return _separations(material, asked, ranks)
     data = material.scoring_data(asked.batch_size, ranks)
@@ -216,10 +216,8 @@ def _separations(material: Material, asked: Asked, ranks: Ranks) -> Found:
     from hydractl.scoring.artifact import as_towers
     from hydractl.scoring.separation import outputs_of, separations
 
-    assert material.ood is not None
-    model = material.model
-    sets = [(material.batches(samples, asked.batch_size), len(samples)) for samples in (material.id, material.ood)]
-    found = separations(model, sets[0][0], sets[1][0], model.spec.towers[0].name, ranks)
+    model, data = material.model, material.scoring_data(asked.batch_size, ranks)
+    found = separations(model, data)
     distances = {
         name: as_towers({head: getattr(entry, name) for head, entry in found.items()}, model.spec) for name in DISTANCES
     }
@@ -227,6 +225,7 @@ def _separations(material: Material, asked: Asked, ranks: Ranks) -> Found:
     if not asked.pictured:
         return Found(scores, distances)
     titles = _pictured(scores)
+    sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))
     inside, outside = (outputs_of(model, batches, list(titles), count, ranks) for batches, count in sets)
     return Found(scores, distances, [project(title, inside[head], outside[head]) for head, title in titles.items()])
 

@@ -10,17 +10,18 @@ from hydractl.cli import console
 from hydractl.errors import OutputError
 
 if TYPE_CHECKING:
-    from hydractl.circuit.objective import Objective
-    from hydractl.circuit.ranking import Plan, Ranking
-    from hydractl.circuit.round import Progress, SearchData
+    from hydractl.circuit.ranking import Ranking, Search
     from hydractl.circuit.state import Journal
     from hydractl.cli.material import Material
     from hydractl.model.hydra import Hydra
+    from hydractl.scoring.ablation import Progress
+    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.objective import Objective
 
 
 def search_and_write(
     material: Material,
-    plan: Plan,
+    search: Search,
     chosen: Mapping[str, Any],
     outputs: Mapping[Objective, Path],
     state: Path | None,
@@ -50,7 +51,7 @@ def search_and_write(
     with join_ranks(material.device) as ranks:
         quiet = quiet or not ranks.leads
         begun = _begin(journal, outputs, resume, force, quiet)
-        found = _run(material.model, material.search_data(chosen["batch_size"], ranks), plan, begun, journal, quiet)
+        found = _run(material.model, material.scoring_data(chosen["batch_size"], ranks), search, begun, journal, quiet)
         if not ranks.leads:
             return
         for ranking in found:
@@ -82,23 +83,19 @@ def _begin(
 
 
 def _run(
-    model: Hydra, data: SearchData, plan: Plan, begun: list[Ranking], journal: Journal | None, quiet: bool
+    model: Hydra, data: ScoringData, search: Search, begun: list[Ranking], journal: Journal | None, quiet: bool
 ) -> list[Ranking]:
     """Runs the search, saving each step and saying what it is."""
-    from hydractl.circuit.cost import candidate_costs, round_cost, search_cost
+    from hydractl.circuit.cost import round_progress, search_cost
     from hydractl.circuit.search import extract_circuits
 
-    total = sum(search_cost(model.spec, model.heads, plan, len(ranking.steps)) for ranking in begun)
+    total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
     samples = (data.id_samples + data.ood_samples) / data.ranks.size
     said = {ranking.objective: len(ranking.steps) for ranking in begun}
     with console.progress("search", total, quiet) as advance:
 
         def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
-            done = len(growing[0].steps)
-            costs = candidate_costs(network.spec, network.heads, plan.left(growing[0].dropped))
-            once = len(growing) * round_cost(model.spec, model.heads, plan, done)
-            share = once / sum(costs.values()) / samples
-            return lambda group, count: advance(share * count * sum(costs[head] for head in group))
+            return round_progress(model, network, search, growing, samples, advance)
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
             if journal is not None and data.ranks.leads:
@@ -108,27 +105,24 @@ def _run(
             said[grown.objective] = len(grown.steps)
 
         try:
-            found = extract_circuits(model, data, plan, begun, on_round, on_step)
+            found = extract_circuits(model, data, search, begun, on_round, on_step)
         except KeyboardInterrupt:
             if journal is not None:
                 console.note(f"{journal.path}: holds what was found; --resume goes on from it", not data.ranks.leads)
             raise
     for ranking in found:
-        for line in _account(ranking):
-            console.note(line, quiet)
+        if account := _account(ranking, search):
+            console.note(f"note: {account}", quiet)
     return found
 
 
-def _account(ranking: Ranking) -> list[str]:
+def _account(ranking: Ranking, search: Search) -> str | None:
     """What an inexact search left to chance for an objective."""
-    if ranking.shortcut is None or ranking.baseline is None:
-        return []
-    slack = f"{ranking.shortcut.slack / ranking.baseline.span(ranking.objective):.4f}"
+    if ranking.shortcut is None:
+        return None
     first, *later = ranking.shortcut.checked
-    name, checked = f"note: {ranking.objective}", f"exact scores: {first} in the first step, {sum(later)} in all others"
-    if ranking.shortcut.kind == "gap":
-        return [f"{name}: {checked}; the best of the first shortlist was {slack} below the best of all"]
-    return [f"{name}: {checked}, of heads within {slack} of the best, a margin that the first step suggests"]
+    checked = f"exact scores: {first} in the first step, {sum(later)} in all others"
+    return f"{ranking.objective}: {checked}{search.mode.account.format(slack=f'{ranking.slack:.4f}')}"
 
 
 def _step_line(ranking: Ranking, number: int) -> str:

@@ -37,11 +37,11 @@ def choose_by_taylor(
         OptionError: no data, an unknown tower, or a budget larger than the heads there are.
     """
     from hydractl.checkpoint.heads import member_heads
-    from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
-    from hydractl.scoring.taylor import ScoringData, taylor_scores
+    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.taylor import taylor_scores
     from hydractl.surgery.choose import by_scores
-    from hydractl.surgery.taylor import by_taylor
+    from hydractl.surgery.layerwise import by_taylor
 
     if options.data is None:
         raise OptionError(f"--method {choice.method} needs --data: labelled samples to take gradients on")
@@ -50,7 +50,9 @@ def choose_by_taylor(
     towers = _towers(model, options.towers)
     heads = [head for head in member_heads(model.heads, 0) if head.tower in towers]
     samples = material.id if options.samples is None else material.id.draw(options.samples, choice.seed or 0)
-    data = ScoringData(material.batches(samples, options.batch_size), len(samples), model.class_prompts, Ranks())
+    data = ScoringData(
+        material.batches(samples, options.batch_size), len(samples), prompts=material.prompts(options.batch_size)
+    )
     scope = choice.scope or "layer"
     if choice.method == "taylor-oneshot":
         dropped = by_scores(taylor_scores(model, data, heads), choice.budget, scope)

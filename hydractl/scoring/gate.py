@@ -16,15 +16,15 @@ from hydractl.data.batches import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
 from hydractl.model.hydra import Hydra
+from hydractl.scoring.data import ScoringData
 from hydractl.scoring.observe import kept_counts, pooled
-from hydractl.scoring.taylor import ScoringData
 
 
-def gate_scores(model: Hydra, data: ScoringData, tower: str, normalise: bool = False) -> dict[Head, float]:
+def gate_scores(model: Hydra, data: ScoringData, tower: str, normalize: bool = False) -> dict[Head, float]:
     """The mean over samples of |dL_i / d xi_h| of each head of a tower, xi_h = 1 a gate on its output; higher = keep.
 
     Args:
-        normalise: divide by the L2 norm of the layer's scores, as Michel et al. do.
+        normalize: divide by the L2 norm of the layer's scores, as Michel et al. do.
 
     Raises:
         DataError: samples without labels.
@@ -33,16 +33,16 @@ def gate_scores(model: Hydra, data: ScoringData, tower: str, normalise: bool = F
     device = next(model.parameters()).device
 
     def absolute(number: int) -> Tensor:
-        batch = data.batches[number]
+        batch = data.id[number]
         with torch.enable_grad():
             return _sample_gradients(model, batch, data, tower, counts).abs().sum(0).double()
 
-    mine = range(data.ranks.rank, len(data.batches), data.ranks.size)
+    mine = range(data.ranks.rank, len(data.id), data.ranks.size)
     total = torch.zeros(sum(counts), dtype=torch.float64, device=device)
     with batch_workers(device) as in_parallel:
-        total = data.ranks.in_turn(in_parallel(absolute, mine), total, len(data.batches))
-    layers = (total / data.samples).split(counts)
-    if normalise:
+        total = data.ranks.in_turn(in_parallel(absolute, mine), total, len(data.id))
+    layers = (total / data.id_samples).split(counts)
+    if normalize:
         layers = tuple(layer / layer.norm().clamp(min=torch.finfo(torch.float64).tiny) for layer in layers)
     return {
         Head(tower, number, head): float(value)
@@ -54,10 +54,10 @@ def gate_scores(model: Hydra, data: ScoringData, tower: str, normalise: bool = F
 def _sample_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str, counts: Sequence[int]) -> Tensor:
     """dL_i / d xi_h, `[B,sum H]`."""
     if batch.labels is None:
-        raise DataError("the samples have no labels: these scores need them")
+        raise DataError("the ID samples have no labels: choose labelled data, or name their column with `label_column`")
     device = next(model.parameters()).device
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-    prompts = {name: tensor.to(device) for name, tensor in (data.prompts or {}).items()}
+    prompts = {name: tensor.to(device) for name, tensor in data.all_prompts.items()}
     gated = prompts if prompts and tower == "text" else inputs
     per_sample = gated is inputs
     rows = len(batch.positions) if per_sample else 1

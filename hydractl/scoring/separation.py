@@ -18,6 +18,7 @@ from hydractl.data.batches import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.model.encoder import Tower
 from hydractl.model.hydra import Hydra
+from hydractl.scoring.data import ScoringData
 from hydractl.scoring.observe import kept_counts, pooled
 
 
@@ -39,17 +40,16 @@ class Separation:
         return (self.euclidean + self.mahalanobis) / 2
 
 
-def separations(
-    model: Hydra, id_batches: Sequence[Batch], ood_batches: Sequence[Batch], tower: str, ranks: Ranks
-) -> dict[Head, Separation]:
-    """How well each head of a tower tells ID from OOD samples.
+def separations(model: Hydra, data: ScoringData) -> dict[Head, Separation]:
+    """How well each head of the tower that reads the samples tells ID from OOD ones.
 
     Args:
-        model: of one member; the tower is the one that reads the samples.
+        model: of one member.
     """
+    tower = model.spec.towers[0].name
     counts, width = kept_counts(model, tower), model.spec.tower(tower).head_width
-    id_mean, id_covariance = _moments(model, id_batches, tower, ranks)
-    ood_mean, _ = _moments(model, ood_batches, tower, ranks)
+    id_mean, id_covariance = _moments(model, data.id, tower, data.ranks)
+    ood_mean, _ = _moments(model, data.ood, tower, data.ranks)
     gaps = (id_mean - ood_mean).split([count * width for count in counts])
     found = {}
     covariances = iter(id_covariance)

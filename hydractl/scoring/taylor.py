@@ -6,7 +6,6 @@ Source: [HE] D.1.1, after Molchanov et al. 2019.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -14,21 +13,12 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
 from hydractl.data.batches import Batch
-from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
 from hydractl.model.hydra import Hydra
+from hydractl.scoring.data import ScoringData
 
 PARTS = ("q", "k", "v")
-
-
-@dataclass(frozen=True, eq=False)
-class ScoringData:
-    """Labelled samples in batches, the same on every rank; `prompts` are a zero-shot model's class prompts."""
-
-    batches: Sequence[Batch]
-    samples: int
-    prompts: Mapping[str, Tensor] | None = None
-    ranks: Ranks = field(default_factory=Ranks)
 
 
 def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head]) -> dict[Head, float]:
@@ -62,24 +52,24 @@ def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head]) -> dic
 
 def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -> list[Tensor]:
     """The gradients, float64, of the mean cross-entropy over all samples; batches are added up in their order."""
-    device = weights[0].device
+    device, prompts = weights[0].device, data.all_prompts
 
     def gradient(number: int) -> Tensor:
-        batch = data.batches[number]
+        batch = data.id[number]
         with torch.enable_grad():
-            loss = cross_entropies(model, batch, data.prompts, device).sum() / data.samples
+            loss = cross_entropies(model, batch, prompts, device).sum() / data.id_samples
             parts = torch.autograd.grad(loss, weights, allow_unused=True)
         flat = [torch.zeros_like(w) if part is None else part for w, part in zip(weights, parts, strict=True)]
         return torch.cat([part.double().flatten() for part in flat])
 
     total = torch.zeros(sum(weight.numel() for weight in weights), dtype=torch.float64, device=device)
-    mine = range(data.ranks.rank, len(data.batches), data.ranks.size)
+    mine = range(data.ranks.rank, len(data.id), data.ranks.size)
     for weight in weights:
         weight.requires_grad_(True)
     try:
         with batch_workers(device) as in_parallel:
             parts: Iterator[Tensor] = in_parallel(gradient, mine)
-            total = data.ranks.in_turn(parts, total, len(data.batches))
+            total = data.ranks.in_turn(parts, total, len(data.id))
     finally:
         for weight in weights:
             weight.requires_grad_(False)
@@ -87,15 +77,15 @@ def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -
     return [part.view_as(weight) for part, weight in zip(split, weights, strict=True)]
 
 
-def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor] | None, device: torch.device) -> Tensor:
+def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor], device: torch.device) -> Tensor:
     """The cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts.
 
     Raises:
         DataError: samples without labels.
     """
     if batch.labels is None:
-        raise DataError("the samples have no labels: these scores need them")
-    inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *(prompts or {}).items()]}
+        raise DataError("the ID samples have no labels: choose labelled data, or name their column with `label_column`")
+    inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *prompts.items()]}
     logits = model(**inputs).member_logits[0]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(wide, batch.labels.to(device), reduction="none")

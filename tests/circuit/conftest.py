@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydractl.circuit.round import SearchData
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.scoring.data import ScoringData
 from tests.circuit.naive import Naive
 from tests.conftest import BERT, CLASSES, Reference, build_reference
 
@@ -35,12 +35,12 @@ class Case:
         heads = {tower.name: tower.heads for tower in self.model.spec.towers}
         return Naive(self.reference.model, heads, self.prompts)
 
-    def data(self, batch_size: int = 100) -> SearchData:
+    def data(self, batch_size: int = 100) -> ScoringData:
         prompts = (self.prompts,) if self.prompts else ()
-        return SearchData(
+        return ScoringData(
             batches(self.id_inputs, self.labels, batch_size),
-            batches(self.ood_inputs, None, batch_size),
             ID,
+            batches(self.ood_inputs, None, batch_size),
             OOD,
             prompts,
         )

@@ -11,20 +11,20 @@ import torch
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import screen
 from hydractl.circuit.artifact import circuit_json
-from hydractl.circuit.objective import OBJECTIVES, Measure
-from hydractl.circuit.ranking import Measures, Plan, Ranking, SearchMode, Shortcut
-from hydractl.circuit.round import run_round
+from hydractl.circuit.modes import EXACT, HEADMAP, MODES, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.state import Journal
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
+from hydractl.scoring.ablation import ablate
 from hydractl.scoring.gate import gate_scores
-from hydractl.scoring.taylor import ScoringData
+from hydractl.scoring.objective import OBJECTIVES, Measure, Measures
 from tests.circuit.conftest import Case, build_case
 from tests.circuit.naive import Naive, score
 
-MODES: tuple[SearchMode, ...] = ("exact", "screened", "shortlist", "headmap")
+EACH_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 BUDGET = 4
 HUGE = 10**9
 
@@ -34,14 +34,16 @@ def vit(tmp_path: Path) -> Case:
     return build_case("vit", tmp_path)
 
 
-def plan_of(case: Case, mode: SearchMode, shortlist: int = 3, heads_per_step: int = 1) -> Plan:
+def search_of(case: Case, mode: Mode, shortlist: int = 3, heads_per_step: int = 1) -> Search:
     candidates = tuple(member_heads(case.model.heads, 0))
-    return Plan(candidates, BUDGET, heads_per_step=heads_per_step, mode=mode, shortlist=shortlist)
+    return Search(candidates, BUDGET, mode, heads_per_step=heads_per_step, shortlist=shortlist)
 
 
-def search(case: Case, plan: Plan, objectives: Sequence[str] = OBJECTIVES, batch_size: int = 100) -> list[Ranking]:
+def found_by(
+    case: Case, search: Search, objectives: Sequence[str] = OBJECTIVES, batch_size: int = 100
+) -> list[Ranking]:
     empty = [Ranking(objective) for objective in objectives]
-    return extract_circuits(case.model, case.data(batch_size), plan, empty)
+    return extract_circuits(case.model, case.data(batch_size), search, empty)
 
 
 @pytest.mark.parametrize("heads_per_step", [1, 3])
@@ -49,8 +51,8 @@ def test_a_screen_whose_margin_covers_everything_is_the_exact_search(
     case: Case, heads_per_step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(screen, "_margin", lambda rough, full, objective: HUGE)
-    exact = search(case, plan_of(case, "exact", heads_per_step=heads_per_step))
-    screened = search(case, plan_of(case, "screened", heads_per_step=heads_per_step))
+    exact = found_by(case, search_of(case, EXACT, heads_per_step=heads_per_step))
+    screened = found_by(case, search_of(case, SCREENED, heads_per_step=heads_per_step))
     assert [ranking.steps for ranking in screened] == [ranking.steps for ranking in exact]
     count = len(member_heads(case.model.heads, 0))
     rounds = range(0, BUDGET, heads_per_step)
@@ -58,12 +60,12 @@ def test_a_screen_whose_margin_covers_everything_is_the_exact_search(
 
 
 def test_a_screen_goes_by_half_precision_only_to_leave_candidates_out(case: Case) -> None:
-    exact, screened = search(case, plan_of(case, "exact")), search(case, plan_of(case, "screened"))
+    exact, screened = found_by(case, search_of(case, EXACT)), found_by(case, search_of(case, SCREENED))
     assert [ranking.steps[0] for ranking in screened] == [ranking.steps[0] for ranking in exact]
     for ranking in screened:
         network = case.model
         for step in ranking.steps:
-            expected = run_round(network, case.data(), [step.head])[step.head]
+            expected = ablate(network, case.data(), [step.head])[step.head]
             assert step.measure[:4] == expected[:4]
             assert step.measure.nll == pytest.approx(expected.nll, abs=1e-12)
             network = without_heads(network, {step.head})
@@ -76,7 +78,7 @@ def test_only_the_layers_are_halved(vit: Case) -> None:
     assert {parameter.dtype for parameter in vit.model.parameters()} == {torch.float64}
     halved = vit.model.vision.layers[0].mlp.fc1.weight.bfloat16()
     assert torch.equal(rough.vision.layers[0].mlp.fc1.weight, halved)
-    with pytest.raises(OptionError, match="add --dtype float32"):
+    with pytest.raises(OptionError, match="pass `dtype` float32"):
         screen.rough_network(rough.to(torch.bfloat16))
 
 
@@ -84,7 +86,7 @@ HEADS = [Head("vision", 0, head) for head in range(4)]
 
 
 def scripted(rounds: list[dict[str, list[int]]]) -> Callable[..., Measures]:
-    """A `run_round` of which candidates' counts of correct samples, of 100, are known for either precision."""
+    """An `ablate` of which candidates' counts of correct samples, of 100, are known for either precision."""
 
     def run(network: Hydra, data: object, heads: Sequence[Head], progress: object = None) -> Measures:
         rough = network.vision.layers[0].mlp.fc1.weight.dtype == torch.bfloat16
@@ -105,37 +107,36 @@ def test_the_choice_is_made_on_full_precision_among_those_within_the_margin(
         {"rough": [70, 66, 64, 0], "full": [67, 71, 99, 0]},  # 64 is outside, so its 99 is never seen
         {"rough": [55, 0, 51, 0], "full": [50, 0, 50, 0]},  # 51 is just inside; of equals the first
     ]
-    monkeypatch.setattr(screen, "run_round", scripted(rounds))
-    plan = Plan(tuple(HEADS), 3, mode="screened")
-    (found,) = extract_circuits(vit.model, vit.data(), plan, [Ranking("acc")])
+    monkeypatch.setattr(screen, "ablate", scripted(rounds))
+    search = Search(tuple(HEADS), 3, SCREENED)
+    (found,) = extract_circuits(vit.model, vit.data(), search, [Ranking("acc")])
     assert [(step.head.head, step.measure.correct) for step in found.steps] == [(3, 90), (1, 71), (0, 50)]
     assert found.shortcut == Shortcut("margin", 4, (4, 2, 2))
     assert circuit_json(found, {})["search"] == {"margin": 0.04, "checked": [4, 2, 2]}
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_objectives_find_the_same_alone_and_together(vit: Case, mode: SearchMode) -> None:
-    plan = plan_of(vit, mode)
-    assert search(vit, plan) == [search(vit, plan, [objective])[0] for objective in OBJECTIVES]
+@EACH_MODE
+def test_objectives_find_the_same_alone_and_together(vit: Case, mode: Mode) -> None:
+    search = search_of(vit, mode)
+    assert found_by(vit, search) == [found_by(vit, search, [objective])[0] for objective in OBJECTIVES]
 
 
 def test_a_shortlist_of_all_is_the_exact_search(case: Case) -> None:
-    exact = search(case, plan_of(case, "exact"))
-    listed = search(case, plan_of(case, "shortlist", shortlist=1000))
+    exact = found_by(case, search_of(case, EXACT))
+    listed = found_by(case, search_of(case, SHORTLISTED, shortlist=1000))
     assert [ranking.steps for ranking in listed] == [ranking.steps for ranking in exact]
     assert {ranking.shortcut.slack for ranking in listed} == {0}
 
 
 def test_a_shortlist_holds_the_lowest_gate_scores(case: Case) -> None:
     data = case.data(batch_size=3)
-    scoring = ScoringData(data.id, data.id_samples, case.prompts)
-    for found in search(case, plan_of(case, "shortlist"), batch_size=3):
+    for found in found_by(case, search_of(case, SHORTLISTED), batch_size=3):
         network, objective = case.model, found.objective
         for number, step in enumerate(found.steps):
             heads = member_heads(network.heads, 0)
-            scores = {h: s for tower in network.heads for h, s in gate_scores(network, scoring, tower).items()}
+            scores = {h: s for tower in network.heads for h, s in gate_scores(network, data, tower).items()}
             few = sorted(heads, key=scores.__getitem__)[:3]
-            measures = run_round(network, data, heads)
+            measures = ablate(network, data, heads)
             ranks = {head: measures[head].rank(objective) for head in heads}
             choice = heads if number == 0 else [head for head in heads if head in few]
             assert step.head == max(choice, key=ranks.__getitem__)
@@ -174,11 +175,11 @@ def test_headmap_goes_layer_by_layer(case: Case) -> None:
     if len(case.model.heads) == 2:  # CLIP: four heads over six layers
         shares = [("vision", 0, 1), ("vision", 1, 1), ("vision", 2, 1), ("text", 0, 1)]
     networks = []
-    plan = plan_of(case, "headmap")
+    search = search_of(case, HEADMAP)
     found = extract_circuits(
         case.model,
         case.data(),
-        plan,
+        search,
         [Ranking(objective) for objective in OBJECTIVES],
         on_round=lambda network, growing: lambda group, count: networks.extend(group),
     )
@@ -196,11 +197,12 @@ class Killed(Exception):
     """Stands for whatever ends a process."""
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: SearchMode, tmp_path: Path) -> None:
-    plan, whole = plan_of(vit, mode), search(vit, plan_of(vit, mode))
+@EACH_MODE
+def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: Mode, tmp_path: Path) -> None:
+    search = search_of(vit, mode)
+    whole = found_by(vit, search)
     empty = [Ranking(objective) for objective in OBJECTIVES]
-    journal = Journal(tmp_path / "state", {"search": mode})
+    journal = Journal(tmp_path / "state", {"search": mode.name})
     for steps in range(len(empty) * 3):
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking, left: list[int] = [steps]) -> None:  # noqa: B006
@@ -210,5 +212,5 @@ def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: SearchMod
                 raise Killed
 
         with pytest.raises(Killed):
-            extract_circuits(vit.model, vit.data(), plan, empty, on_step=on_step)
-        assert extract_circuits(vit.model, vit.data(), plan, journal.read()) == whole
+            extract_circuits(vit.model, vit.data(), search, empty, on_step=on_step)
+        assert extract_circuits(vit.model, vit.data(), search, journal.read()) == whole

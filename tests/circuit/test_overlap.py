@@ -64,7 +64,7 @@ def test_as_many_steps_as_all_have_unless_fewer_are_asked_for() -> None:
     long, short = circuit("long", heads((0, 0), (1, 1), (2, 2))), circuit("short", heads((2, 0), (0, 1)))
     assert first_dropped([long, short], None) == [long.ranking[:2], short.ranking]
     assert first_dropped([long, short], 1) == [long.ranking[:1], short.ranking[:1]]
-    with pytest.raises(OptionError, match="--budget 3: short ranks 2 heads"):
+    with pytest.raises(OptionError, match="`budget` 3: short ranks 2 heads"):
         first_dropped([long, short], 3)
     with pytest.raises(OptionError, match="two circuits"):
         first_dropped([long], None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit.objective import OBJECTIVES
-from hydractl.circuit.ranking import Plan, Ranking
-from hydractl.circuit.replay import Replay
+from hydractl.circuit.modes import EXACT
+from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
+from hydractl.scoring.objective import OBJECTIVES
+from hydractl.scoring.replay import Replay
 from tests.circuit.conftest import Case
 from tests.circuit.naive import algorithm_1
 
@@ -18,7 +19,7 @@ BUDGET = 5
 def search(case: Case, budget: int = BUDGET, batch_size: int = 100) -> dict[str, Ranking]:
     candidates = tuple(member_heads(case.model.heads, 0))
     empty = [Ranking(objective) for objective in OBJECTIVES]
-    found = extract_circuits(case.model, case.data(batch_size), Plan(candidates, budget), empty)
+    found = extract_circuits(case.model, case.data(batch_size), Search(candidates, budget, EXACT), empty)
     return {ranking.objective: ranking for ranking in found}
 
 

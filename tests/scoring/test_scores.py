@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit.ablation import ablation_scores
 from hydractl.errors import OptionError
 from hydractl.model.without import without_heads
+from hydractl.scoring.ablation import ablation_scores
+from hydractl.scoring.data import ScoringData
 from hydractl.scoring.gate import gate_scores
 from hydractl.scoring.separation import outputs_of, separations
-from hydractl.scoring.taylor import ScoringData, taylor_scores
-from hydractl.surgery.taylor import by_taylor
+from hydractl.scoring.taylor import taylor_scores
+from hydractl.surgery.layerwise import by_taylor
 from tests.circuit.conftest import ID, Case, batches, build_case
 
 QKV = {
@@ -34,7 +35,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
 
 
 def data(case: Case, batch_size: int = 5) -> ScoringData:
-    return ScoringData(batches(case.id_inputs, case.labels, batch_size), ID, case.prompts or None)
+    return case.data(batch_size)
 
 
 def losses(case: Case) -> Tensor:
@@ -109,9 +110,9 @@ def test_gate(case: Case) -> None:
     for tower in case.model.spec.towers:
         own = {head: value for head, value in expected.items() if head.tower == tower.name}
         assert gate_scores(case.model, data(case), tower.name) == pytest.approx(own, abs=1e-10)
-        normalised = gate_scores(case.model, data(case), tower.name, normalise=True)
+        normalized = gate_scores(case.model, data(case), tower.name, normalize=True)
         for layer in range(tower.layers):
-            assert sum(v**2 for h, v in normalised.items() if h.layer == layer) == pytest.approx(1.0)
+            assert sum(v**2 for h, v in normalized.items() if h.layer == layer) == pytest.approx(1.0)
 
 
 def test_separation(case: Case) -> None:
@@ -124,9 +125,7 @@ def test_separation(case: Case) -> None:
         with torch.no_grad():
             case.reference.model(**inputs, **case.prompts)
         outputs.append({layer: z.numpy() for layer, z in seen.items()})
-    found = separations(
-        case.model, batches(case.id_inputs, None, 4), batches(case.ood_inputs, None, 4), tower.name, data(case).ranks
-    )
+    found = separations(case.model, data(case, 4))
     assert len(found) == tower.layers * tower.heads
     for head, entry in found.items():
         columns = slice(head.head * tower.head_width, (head.head + 1) * tower.head_width)

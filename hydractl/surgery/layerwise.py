@@ -1,4 +1,4 @@
-"""Pruning by Taylor scores, layer by layer, gradients taken anew after each.
+"""Pruning layer by layer: Taylor scores are computed anew on the network that the layers before have left.
 
 Source: [HE] D.1.1.
 """
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from hydractl.checkpoint.heads import Head, layer_budgets
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
-from hydractl.scoring.taylor import ScoringData, taylor_scores
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.taylor import taylor_scores
 from hydractl.surgery.choose import Scope, by_scores, check_budget
 
 

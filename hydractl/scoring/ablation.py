@@ -1,11 +1,14 @@
-"""One round of a search: how a network does with each candidate off, over all samples."""
+"""Ablation: what the network achieves with each head turned off, and how much less that is than with all of them on.
+
+Source: [HE] D.1.2, whose search is one ablation after the other.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,31 +17,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.objective import Measure, measure
-from hydractl.circuit.replay import Group, Replay
 from hydractl.data.batches import Batch
-from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
 from hydractl.model.hydra import Hydra
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.objective import Measure, Objective, measure
+from hydractl.scoring.replay import Group, Replay
 from hydractl.uncertainty.probabilities import label_log_probabilities, member_probabilities
 
 Places = NDArray[np.int64]
 Progress = Callable[[Group, int], None]
 
 
-@dataclass(frozen=True, eq=False)
-class SearchData:
-    """The samples of a search in batches, the same on every rank: labelled ID ones and OOD ones.
+def ablation_scores(
+    model: Hydra,
+    data: ScoringData,
+    heads: Sequence[Head],
+    objective: Objective,
+    progress: Progress = lambda group, samples: None,
+) -> dict[Head, float]:
+    """The objective of the model minus that of the model with each head off, higher = keep.
 
-    `prompts` are the class prompts of a zero-shot model. Batches are asked for in every round.
+    Raises:
+        DataError: a logit is not finite, or ID samples have no labels.
     """
-
-    id: Sequence[Batch]
-    ood: Sequence[Batch]
-    id_samples: int
-    ood_samples: int
-    prompts: Sequence[Mapping[str, Tensor]] = ()
-    ranks: Ranks = field(default_factory=Ranks)
+    measures = ablate(model, data, heads, progress)
+    whole = measures[None].score(objective)
+    return {head: whole - measures[head].score(objective) for head in heads}
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +56,7 @@ class _Answers:
     msp: NDArray[np.float64]  # [n,N+N'], the ID samples first
 
     @classmethod
-    def none(cls, networks: int, data: SearchData) -> _Answers:
+    def none(cls, networks: int, data: ScoringData) -> _Answers:
         """Room for what so many networks will say."""
         n, both = data.id_samples, data.id_samples + data.ood_samples
         return cls(np.zeros((networks, n), np.uint8), np.zeros((networks, n)), np.zeros((networks, both)))
@@ -64,25 +70,25 @@ class _Answers:
                 self.nll[row, columns] = -label_log_probabilities(one[None], labels)
 
 
-def run_round(
-    model: Hydra, data: SearchData, candidates: Sequence[Head], progress: Progress = lambda group, samples: None
+def ablate(
+    model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
 ) -> dict[Head | None, Measure]:
-    """The measure of the network with each candidate off, and under None with all of them on.
+    """The measure of the network with each head off in turn, and under None with all of them on.
 
     Samples are put in order before anything is summed: the ranks and threads at work do not show in the result.
 
     Args:
-        model: of one member, with all `candidates`.
-        progress: told of each group of candidates that was replayed, and on how many samples.
+        model: of one member, with all `heads`.
+        progress: told of each group of heads that was replayed, and on how many samples.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
     """
-    rows = {head: number for number, head in enumerate([None, *candidates])}
+    rows = {head: number for number, head in enumerate([None, *heads])}
     answers = _Answers.none(len(rows), data)
     device = next(model.parameters()).device
     with torch.inference_mode():
-        network = Replay(model, candidates, data.prompts)
+        network = Replay(model, heads, data.prompts)
     stop = threading.Event()
 
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
@@ -120,17 +126,17 @@ def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:
     # Half precision ends here: decisions are made in float64 of float32.
     scores: NDArray[Any] = logits.to("cpu", torch.promote_types(logits.dtype, torch.float32)).numpy()
     if not np.isfinite(scores).all():
-        raise DataError("the model's logits are not finite on this data: try --dtype float32")
+        raise DataError("the model's logits are not finite on this data: try `dtype` float32")
     return scores.astype(np.float64) / temperature
 
 
 def _labels(batch: Batch) -> NDArray[np.int64]:
     if batch.labels is None:
-        raise DataError("the ID samples have no labels: a search needs them")
+        raise DataError("the ID samples have no labels: choose labelled data, or name their column with `label_column`")
     return batch.labels.numpy()
 
 
-def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: SearchData) -> dict[Head | None, Measure]:
+def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData) -> dict[Head | None, Measure]:
     correct, nll, msp = (
         data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
     )

@@ -1,12 +1,14 @@
-"""What a search maximises, in whole numbers: equal networks compare equal, whatever the batch size or the machine."""
+"""What ablation and searches go by, in whole numbers: equal networks compare equal on every machine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hydractl.checkpoint.heads import Head
 from hydractl.uncertainty.ood_detection import count_scores, ordered_pairs
 
 Objective = Literal["acc", "ood", "avg"]
@@ -55,6 +57,10 @@ class Measure(NamedTuple):
         """What ranks differ by where objectives differ by 1."""
         pairs = 2 * self.id_samples * self.ood_samples
         return {"acc": self.id_samples, "ood": pairs, "avg": 2 * pairs}[objective]
+
+
+#: How a network does with each of some heads off, and under None with all of them on.
+Measures = Mapping[Head | None, Measure]
 
 
 def measure(

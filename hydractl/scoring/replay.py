@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.cost import tokens_of
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Tower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer, Place
 from hydractl.model.packed import PackedAttention
 from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
+from hydractl.scoring.replay_cost import tokens_of
 
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
 #: busy, so that a layer's numbers stay in the cache; on a GPU enough to fill it.
@@ -55,7 +55,7 @@ def replay(
         attended = attention_of(layer).output(z)
         for group in _groups([head for head in candidates if head.layer == number], x):
             rows = [kept[number].index(head.head) for head in group]
-            y = layer.complete(x, without_heads(attention_of(layer), attended, z, rows))
+            y = layer.complete(x, with_one_off(attention_of(layer), attended, z, rows))
             yield group, _finish(tower, attentions, Hidden(y, mask, ids), number + 1, place)
         x = layer.complete(x, attended)
     yield (), _finish(tower, attentions, Hidden(x, mask, ids), len(tower.layers), place)
@@ -88,7 +88,7 @@ def _groups(heads: Sequence[Head], x: Tensor) -> Iterator[Group]:
         yield tuple(heads[start : start + size])
 
 
-def without_heads(attention: FusedAttention, attended: Tensor, z: Tensor, rows: Sequence[int]) -> Tensor:
+def with_one_off(attention: FusedAttention, attended: Tensor, z: Tensor, rows: Sequence[int]) -> Tensor:
     """The attention output `[G,B,T,D]` with one of G heads off in each copy: its contribution `Z_h W_O` taken away.
 
     Args:

@@ -11,13 +11,13 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit import replay as replay_module
-from hydractl.circuit.cost import base_cost, candidate_cost
-from hydractl.circuit.replay import Replay
 from hydractl.families.open import read_checkpoint
 from hydractl.model import product
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.without import without_heads
+from hydractl.scoring import replay as replay_module
+from hydractl.scoring.replay import Replay
+from hydractl.scoring.replay_cost import base_cost, candidate_cost
 from tests.circuit.conftest import build_case
 from tests.conftest import Reference, build_reference
 from tests.surgery.test_prune import zero_heads
