@@ -45,7 +45,8 @@ def read_image_folder(folder: Path, files: list[Path], below: int) -> datasets.D
         files: paths relative to `folder`.
         below: how many leading parts of each path name no class (1 where they name the split).
     """
-    columns: dict[str, list[object]] = {"image": [str(folder / path) for path in files]}
+    # Absolute, since names that are relative are those of files beside a table.
+    columns: dict[str, list[object]] = {"image": [str(folder.absolute() / path) for path in files]}
     features: dict[str, object] = {"image": datasets.Image()}
     if all(len(path.parts) > below + 1 for path in files):
         names = sorted({path.parts[below] for path in files})

@@ -138,6 +138,13 @@ def test_hashes_are_of_the_pixels_in_any_format(write: Callable[[Path], Path], t
     assert hashes.tolist() == [image_hash(picture(at)) for at in range(4)]
 
 
+def test_an_image_folder_below_the_current_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = images_in_folder(tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+    relative = open_samples(str(folder.relative_to(tmp_path.parent)), "image")
+    assert relative.content_hashes().tolist() == [image_hash(picture(at)) for at in range(4)]
+
+
 def test_grey_and_its_rgb_copy_are_one_sample_and_shape_counts() -> None:
     grey = picture(0, 3, 4)
     assert image_hash(grey) == image_hash(grey.convert("RGB"))
