@@ -15,8 +15,9 @@ import datasets
 
 from hydractl.data.columns import Columns
 from hydractl.data.like import DataLike, Modality
+from hydractl.data.parts import Part
 from hydractl.data.rows import read_table
-from hydractl.data.samples import Samples
+from hydractl.data.samples import Samples, spread
 from hydractl.data.spec import DataSpec, DataValues, parse_data
 from hydractl.data.streams import SampleStream, stream_rows
 from hydractl.data.tables import open_rows, open_table
@@ -52,6 +53,9 @@ def open_samples(
     """
     asked = _parsed(data, name)
     columns = columns or Columns()
+    if isinstance(asked, DataSpec) and asked.part is not None:
+        whole = read_table(open_table(asked), asked, modality, columns, None, skip_bad)
+        return _part(whole, asked.part, limit)
     if isinstance(asked, DataSpec):
         return read_table(open_table(asked), asked, modality, columns, limit, skip_bad)
     if isinstance(asked.values, datasets.Dataset):
@@ -87,6 +91,8 @@ def open_stream(
     """
     asked = _parsed(data, name)
     if isinstance(asked, DataSpec):
+        if asked.part is not None:
+            raise DataError(f"{asked}: a part is told apart by all samples: leave `streaming` out, or the part")
         rows, length = open_rows(asked)
     elif isinstance(asked.values, datasets.Dataset):
         rows, length = asked.values.to_iterable_dataset(), len(asked.values)
@@ -99,3 +105,11 @@ def open_stream(
 
 def _parsed(data: DataLike | DataSpec | DataValues, name: str) -> DataSpec | DataValues:
     return data if isinstance(data, DataSpec | DataValues) else parse_data(data, name)
+
+
+def _part(whole: Samples, part: Part, limit: int | None) -> Samples:
+    """The samples of a part, or so many of them, spread evenly."""
+    positions = part.of(whole.content_hashes())
+    if not len(positions):
+        raise DataError(f"{whole.name}{part}: holds none of the {len(whole)} samples: take fewer parts")
+    return whole.subset(positions[list(spread(len(positions), limit))])

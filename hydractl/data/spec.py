@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 from hydractl.data.like import DataLike, DataSetsLike, Group, Indexed
+from hydractl.data.parts import Part, split_off_part
 from hydractl.data.splits import split_of_word
 from hydractl.errors import DataError
 
@@ -45,9 +46,11 @@ class DataSpec:
     config: str | None = None
     split: str | None = None
     group: Group | None = None
+    part: Part | None = None
 
     def __str__(self) -> str:
-        return ":".join(part for part in (self.source, self.config, self.split) if part)
+        whole = ":".join(part for part in (self.source, self.config, self.split) if part)
+        return f"{whole}{self.part or ''}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +122,8 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     """What the text asks for; a path that exists wins over any other reading, so it may have `:` and `=`.
 
     Args:
-        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]`; all but SOURCE may be left out. SPLIT may be sliced and
-            added up (`train[:100]+test`), and `:[:100]` slices the only split.
+        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART]`; all but SOURCE may be left out. SPLIT may be sliced and
+            added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is of `hydractl.data.parts`.
         grouped: whether a GROUP, `near` or `far`, may stand before the name.
 
     Raises:
@@ -131,8 +134,9 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     _check_group(group, grouped, text)
     if not source:
         raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
+    source, part = (source, None) if _existing(source) else split_off_part(source)
     place, config, split = _split_source(source)
-    return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group))
+    return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group), part)
 
 
 def _check_group(group: str | None, grouped: bool, text: str) -> None:
