@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -77,6 +78,7 @@ class Terminal:
             respell: what messages call options, from Python's names to the command line's.
         """
         self.quiet, self._respell = quiet, respell
+        self.command = shlex.join(["hydractl", *sys.argv[1:]])
 
     def note(self, message: str) -> None:
         """A line on stderr, unless quiet."""
@@ -112,7 +114,11 @@ def progress(what: str, total: float | None, quiet: bool) -> AbstractContextMana
 
 
 def show(result: Result) -> None:
-    """A result on stdout."""
+    """A result on stdout, drawn in bold and colours where it has such a form."""
+    draw = getattr(result, "draw", None)
+    if draw is not None:
+        draw(stdout_console())
+        return
     for line in result.lines():
         print(line)
 

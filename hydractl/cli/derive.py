@@ -92,19 +92,33 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         os.environ["HF_TOKEN"] = own["token"]  # where every library looks that fetches something
     force, streamed = bool(values.get("force")), _streamed(command, values)
     printed, file = _json_places(command, values, force)
-    terminal = console.Terminal(own["quiet"], lambda text: respelled(text, options_of(command)))
+    leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts, one speaks
+    terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
     extra = {"watch": terminal} if "watch" in inspect.signature(command.step).parameters else {}
     if "device" in values:
         import_module("hydractl.process").prepare()
-    result = command.step(**values, **extra)
-    if streamed and command.artifact is not None:
-        console.print_json(command.artifact(result))
-    if file is not None:
-        console.write_json(file, result.to_json(), force)
-    if printed:
-        console.print_json(result.to_json())
-    elif not streamed:
-        console.show(result)
+
+    def put_out(result: Result) -> None:
+        if not leads:
+            return
+        if streamed and command.artifact is not None:
+            console.print_json(command.artifact(result))
+        if file is not None:
+            console.write_json(file, result.to_json(), force)
+        if printed:
+            console.print_json(result.to_json())
+        elif not streamed:
+            console.show(result)
+
+    try:
+        result = command.step(**values, **extra)
+    except BaseException as error:
+        # A step that was interrupted may have finished a part of its work, which is put out before the error is.
+        partial = getattr(error, "partial", None)
+        if isinstance(partial, Result):
+            put_out(partial)
+        raise
+    put_out(result)
 
 
 def _streamed(command: Command, values: dict[str, Any]) -> bool:

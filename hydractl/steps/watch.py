@@ -17,7 +17,13 @@ class Advance(Protocol):
 
 
 class Watcher(Protocol):
-    """Who watches a step."""
+    """Who watches a step.
+
+    Attributes:
+        command: the command line that called it; None in Python.
+    """
+
+    command: str | None
 
     def note(self, message: str) -> None:
         """A line that a person may want to know and a program may ignore."""
@@ -31,6 +37,8 @@ class Watcher(Protocol):
 
 class Log:
     """Notes and warnings go to the logger `hydractl`; of progress nothing is said."""
+
+    command: str | None = None
 
     def note(self, message: str) -> None:
         logger.info(message)
