@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydractl.steps.fuse import fuse as fuse
+    from hydractl.steps.guide import guide as guide
     from hydractl.steps.inspect import inspect as inspect
     from hydractl.steps.models import load as load
     from hydractl.steps.models import save as save
@@ -25,10 +26,11 @@ _PLACES = {
     "load": "hydractl.steps.models",
     "save": "hydractl.steps.models",
     "fuse": "hydractl.steps.fuse",
+    "guide": "hydractl.steps.guide",
     "inspect": "hydractl.steps.inspect",
 }
 
-__all__ = ["fuse", "inspect", "load", "save"]
+__all__ = ["fuse", "guide", "inspect", "load", "save"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,31 +1,55 @@
-"""What README.md tells a reader to type works, and what it says of the file format is so."""
+"""What README.md and the pages of the guide tell a reader to type works, and what they say of the file format is so."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import typer
+from safetensors import safe_open
 
 from hydractl.checkpoint.slots import slots
+from hydractl.cli.main import app
 from hydractl.families.open import read_checkpoint
+from hydractl.steps.guide import TOPICS
+from hydractl.steps.manual import page
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.conftest import FAMILY_VARIANTS, build_reference
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = "README"
+TEXTS = {README: (ROOT / "README.md").read_text(encoding="utf-8")} | {topic: page(topic) for topic in TOPICS}
+#: Pages that begin with a checkpoint and data; the others go on from what `start` made.
+FIRST = (README, "start")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+class Block(NamedTuple):
+    """A block of code: its language, and the file that it is where it has a name."""
+
+    language: str
+    file: str
+    text: str
 
 
-def lines(language: str) -> list[str]:
-    return [line for block in blocks(language) for line in block.splitlines() if line]
+def blocks(name: str) -> Iterator[Block]:
+    for found in re.findall(r"^```(\w+) ?([\w.-]*)\n(.*?)^```$", TEXTS[name], re.DOTALL | re.MULTILINE):
+        yield Block(*found)
+
+
+def typed(block: Block) -> list[str]:
+    """The commands of a block; a backslash at the end of a line joins it to the next."""
+    return block.text.replace("\\\n", "").splitlines()
+
+
+def commands(name: str) -> list[str]:
+    return [command for block in blocks(name) if block.language == "bash" for command in typed(block)]
 
 
 @pytest.fixture
@@ -34,6 +58,7 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     save_vit(tmp_path / "vit", num_hidden_layers=4)
     save_images(tmp_path / "data" / "digits" / "train", count=1)
+    save_images(tmp_path / "data" / "digits" / "validation", count=4, seed=3)
     save_images(tmp_path / "data" / "digits" / "test", count=2, seed=1)
     save_images(tmp_path / "data" / "near_search", seed=2)
     for name in ("near_test", "far_test"):
@@ -44,41 +69,90 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_hydractl_command_runs_as_printed(hydractl: Command, build: Path) -> None:
-    (build / "circuit.json").write_text(blocks("json")[0])
-    commands = [line for line in lines("bash") if line.startswith("hydractl ")]
-    shown = {"score-heads", "extract-circuit", "prune", "fuse", "evaluate", "calibrate", "report", "inspect", "predict"}
-    shown |= {"families", "export", "benchmark", "finetune", "recipes", "circuit"}
-    assert {command.split()[1] for command in commands} == shown
-    for command in commands:
-        result = hydractl(*shlex.split(command)[1:])
-        assert result.code == 0, command
-        told = [line for line in result.err.splitlines() if not line.startswith(("report: ", "T = "))]
-        assert told == [], command
-        assert result.out
-    done = subprocess.run([sys.executable, "-c", blocks("python")[0]], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (build / "copy.safetensors").read_bytes()
+@pytest.fixture(scope="module")
+def after_start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Becomes the folder in which the commands of `start` have run, when they first have."""
+    return tmp_path_factory.mktemp("guide") / "build"
 
 
-def test_no_other_kind_of_command_is_printed() -> None:
-    assert {line.split()[0] for line in lines("bash")} == {"hydractl", "make"}
+def follow(name: str, hydractl: Command) -> None:
+    """Does what a page says, from its first line to its last, in the current folder."""
+    spoken: dict[str, object] = {}
+    for block in blocks(name):
+        if block.file:
+            Path(block.file).write_text(block.text)
+        elif block.language == "python":
+            exec(compile(block.text, name, "exec"), spoken)
+        elif block.language == "bash":
+            for command in typed(block):
+                run(command, hydractl)
 
 
-def test_the_make_commands_name_targets_that_exist() -> None:
-    for command in (line for line in lines("bash") if line.startswith("make ")):
-        subprocess.run([*shlex.split(command), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+def run(command: str, hydractl: Command) -> None:
+    program, *arguments = shlex.split(command)
+    if program == "make":
+        subprocess.run([program, *arguments, "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+        return
+    assert program == "hydractl", f"{command}: nothing here can run that"
+    result = hydractl(*arguments)
+    assert result.code == 0, f"{command}: {result.err}"
+    assert result.out, command
+    assert "warning:" not in result.err, command
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_a_page_says_to_type_works(name: str, hydractl: Command, build: Path, after_start: Path) -> None:
+    if name in FIRST:
+        follow(name, hydractl)
+        return
+    if not after_start.exists():
+        follow("start", hydractl)
+        shutil.copytree(build, after_start)
+    shutil.copytree(after_start, build, dirs_exist_ok=True)
+    follow(name, hydractl)
+
+
+def known(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command of the command line by its name in full, and the command line itself by an empty one."""
+    yield before, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from known(command, f"{before} {name}".strip())
+
+
+KNOWN = dict(known(typer.main.get_command(app)))
+COMMANDS = [name for name, command in KNOWN.items() if not hasattr(command, "commands")]
+
+
+def test_every_command_is_shown_somewhere() -> None:
+    shown = [f"{line} " for name in TEXTS for line in commands(name)]
+    assert [name for name in COMMANDS if not any(line.startswith(f"hydractl {name} ") for line in shown)] == []
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
+    for found in re.findall(r"`hydractl ([a-z][a-z -]*[a-z])", TEXTS[name]):
+        assert any(f"{found} ".startswith(f"{command} ") for command in COMMANDS), found
+    flags = {flag for command in KNOWN.values() for option in command.params for flag in option.opts}
+    elsewhere = {"--help", "--nproc-per-node"}
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXTS[name])) - flags - elsewhere == set()
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    for name, text in TEXTS.items():
+        folder = ROOT if name == README else ROOT / "hydractl" / "guide"
+        for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text):
+            assert (folder / target).exists(), f"{name}: {target}"
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:
-    assert "make -C tests" in lines("bash")
+    assert "make -C tests" in commands(README)
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake -C tests")
 
 
 def documented() -> set[str]:
-    """The tensor names of the format section, with T and N as they stand there."""
+    """The tensor names of the table in the page on the file format, with T and N as they stand there."""
     names = set()
-    table = README.split("| tensor | stored shape |")[1].split("\n\n")[0]
+    table = TEXTS["file-format"].split("| tensor | stored shape |")[1].split("\n\n")[0]
     for cell in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
         first, *more = re.findall(r"`(.*?)`", cell)
         stem = first.rpartition(".")[0]
@@ -96,12 +170,9 @@ def test_the_tensor_table_names_every_tensor_and_no_other(tmp_path: Path) -> Non
 
 
 def test_the_manifest_table_names_every_key(hydractl: Command, build: Path) -> None:
-    import json
-
-    from safetensors import safe_open
-
     hydractl("prune", "vit", "--method=random", "--budget=1", "-o", "m1")
     with safe_open("m1", framework="pt") as file:
         manifest = json.loads(file.metadata()["hydractl"])
-    table = README.split("a JSON manifest:")[1].split("A dense network")[0]
-    assert set(re.findall(r"`(\w+)`", table)) == manifest.keys()
+    table = TEXTS["file-format"].split("## The manifest")[1].split("## Tensors")[0]
+    keys = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {key for cell in keys for key in re.findall(r"`(\w+)`", cell)} == manifest.keys()

@@ -1,4 +1,4 @@
-"""Prints README's table of families and commands: what the tests collect is what it counts.
+"""Prints the guide's table of families and commands: what the tests collect is what it counts.
 
 python -m tests.families.table
 """
@@ -19,7 +19,7 @@ COLUMNS = {
     "forward": "tests/model/test_hydra.py::test_equals_transformers_in_float64",
     "prune": "tests/surgery/test_prune.py::test_pruned_equals_zeroed_columns",
     "fuse": "tests/surgery/test_fuse.py::test_members_that_share_their_mlp_keep_their_logits",
-    "extract-circuit": "tests/circuit/test_replay.py",
+    "extract-circuit": "tests/scoring/test_replay.py",
     "export": "tests/formats/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
 }
 

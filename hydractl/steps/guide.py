@@ -1,0 +1,115 @@
+"""Reading the manual."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from hydractl.errors import OptionError
+from hydractl.steps.inputs import Force
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+
+#: The pages, in the order in which they are best read.
+Topic = Literal[
+    "start",
+    "python",
+    "data",
+    "models",
+    "search",
+    "fine-tuning",
+    "evaluation",
+    "systems",
+    "speed",
+    "results",
+    "file-format",
+]
+TOPICS: tuple[Topic, ...] = get_args(Topic)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Manual(Result):
+    """A page of the manual as Markdown, or the list of pages where `topic` is None; `site` is what was written."""
+
+    topic: Topic | None
+    markdown: str
+    site: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        site = None if self.site is None else str(self.site)
+        return {"topic": self.topic, "markdown": self.markdown, "site": site}
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.steps.manual import terminal_lines
+
+        if self.site is not None:
+            yield str(self.site)
+        elif sys.stdout.isatty():
+            yield from terminal_lines(self.markdown)
+        else:
+            yield from self.markdown.splitlines()
+
+    def facts(self) -> Mapping[str, object]:
+        return {"topic": self.topic} | ({"site": self.site} if self.site else {})
+
+    def __repr__(self) -> str:
+        return self.markdown
+
+    def _repr_html_(self) -> str:
+        from markdown_it import MarkdownIt
+
+        return MarkdownIt().enable("table").render(self.markdown)
+
+
+@step
+def guide(
+    topic: Annotated[
+        Topic | None,
+        Option(
+            "The page to show; without it, what pages there are.", heading="Model", metavar="TOPIC", positional=True
+        ),
+    ] = None,
+    *,
+    html: Annotated[
+        Path | None,
+        Option("Write all pages as a small site with search that works offline.", heading="Output", metavar="DIR"),
+    ] = None,
+    force: Force = False,
+) -> Manual:
+    """Read the manual.
+
+    Example: hydractl guide file-format
+
+    On a terminal a page is set out for reading; in a pipe it is the Markdown it was written in. The site of `html` is
+    a folder of plain files: open its index.html. It takes hydractl[docs].
+
+    >>> hydractl.guide("file-format").markdown.splitlines()[0]
+    '# The file format'
+
+    Raises:
+        OptionError: no such page, or a page and `html`.
+        OutputError: the folder exists and `force` is not set, or holds what hydractl did not write.
+    """
+    from hydractl.steps.manual import page, title
+
+    if html is None:
+        pages = "\n".join(f"- `hydractl guide {name}`: {title(name)}" for name in TOPICS)
+        return Manual(topic, page(topic) if topic else f"# The manual of hydractl\n\n{pages}")
+    if topic is not None:
+        raise OptionError(f"`topic` {topic}: `html` writes all pages: leave one of the two out")
+    _write_site(Path(html), force)
+    return Manual(None, "", html)
+
+
+def _write_site(folder: Path, force: bool) -> None:
+    from hydractl.checkpoint.folders import write_folder
+    from hydractl.steps.manual import write_site
+
+    with write_folder(folder, "guide", force) as temporary:
+        try:
+            write_site(TOPICS, temporary)
+        except ImportError as error:
+            raise OptionError(f"`html` needs {error.name}: pip install 'hydractl[docs]'") from error

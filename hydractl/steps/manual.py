@@ -1,0 +1,101 @@
+"""The pages of the manual: Markdown files beside the code, whose tables of choices are made from the choices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+
+#: A line that becomes a table of rows; what stands before the comment is for readers of the file itself.
+#: `<!-- table: hydractl.uncertainty.ood_scores.OOD_SCORES: score = name, what it is = help -->`
+TABLE = re.compile(r"^.*<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
+LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
+WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
+
+
+def page(topic: str) -> str:
+    """A page of the manual as Markdown."""
+    return filled((files("hydractl") / "guide" / f"{topic}.md").read_text(encoding="utf-8"))
+
+
+def title(topic: str) -> str:
+    """What a page is about: its first heading."""
+    return page(topic).partition("\n")[0].removeprefix("# ")
+
+
+def filled(markdown: str) -> str:
+    """A page whose tables of choices are made."""
+    return TABLE.sub(lambda found: _table(found["place"], found["columns"]), markdown)
+
+
+def _table(place: str, columns: str) -> str:
+    """The rows of a tuple as a Markdown table.
+
+    Args:
+        place: module and name of the tuple.
+        columns: `heading = attribute` of each column, with commas between.
+    """
+    module, _, name = place.rpartition(".")
+    headings, attributes = zip(*(column.split(" = ") for column in columns.split(", ")), strict=True)
+    rows = [[_cell(getattr(row, name), name) for name in attributes] for row in getattr(import_module(module), name)]
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: object, attribute: str) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"`{text}`" if attribute == "name" else text.replace("|", "\\|")
+
+
+def terminal_lines(markdown: str) -> Iterator[str]:
+    """A page as a terminal shows it: headings, tables and code set out, links as the command that shows their page."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.width = min(console.width, WIDEST)
+    named = LINK.sub(lambda found: f"{found['text']} (`hydractl guide {found['topic']}`)", markdown)
+    with console.capture() as captured:
+        console.print(Markdown(named, hyperlinks=False))
+    yield from captured.get().splitlines()
+
+
+def write_site(topics: tuple[str, ...], folder: Path) -> None:
+    """Writes all pages into a folder as HTML with search, which needs no network and no server.
+
+    Raises:
+        ImportError: Sphinx, MyST or Furo is not installed.
+    """
+    from tempfile import TemporaryDirectory
+
+    import furo  # noqa: F401  missing parts should be found before work is begun
+    import myst_parser  # noqa: F401
+    from sphinx.application import Sphinx
+
+    with TemporaryDirectory() as work:
+        source = Path(work) / "source"
+        source.mkdir()
+        for topic in topics:
+            (source / f"{topic}.md").write_text(page(topic), encoding="utf-8")
+        listed = "\n".join(topics)
+        (source / "index.md").write_text(f"# hydractl\n\n```{{toctree}}\n{listed}\n```\n", encoding="utf-8")
+        site = Sphinx(source, None, folder, Path(work) / "doctrees", "html", SITE, status=None, warning=None)
+        site.build()
+
+
+#: Sphinx's settings.
+SITE = {
+    "project": "hydractl",
+    "html_title": "hydractl",
+    "extensions": ["myst_parser"],
+    "myst_heading_anchors": 3,
+    "html_theme": "furo",
+    "html_copy_source": False,
+    "html_use_index": False,
+    "html_show_sphinx": False,
+    "html_show_copyright": False,
+    # Pages opened from disk may not fetch each other, which summaries of what was found would have to.
+    "html_show_search_summary": False,
+}

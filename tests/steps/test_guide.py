@@ -1,0 +1,119 @@
+"""The manual is read in a terminal, in a pipe, in a notebook and as a site."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import hydractl as library
+from hydractl.errors import OptionError, OutputError
+from hydractl.steps.guide import TOPICS
+from hydractl.steps.manual import filled, page, terminal_lines, title
+from tests.cli.conftest import Command
+
+
+class Row(NamedTuple):
+    name: str
+    help: str
+    sizes: tuple[int, ...] = ()
+
+
+ROWS = (Row("one", "first | only", (1, 2)), Row("two", "second"))
+
+
+def test_every_page_is_a_topic() -> None:
+    assert {f"{topic}.md" for topic in TOPICS} == {file.name for file in (files("hydractl") / "guide").iterdir()}
+
+
+def test_without_a_topic_the_pages_are_listed() -> None:
+    listed = library.guide().markdown
+    assert [f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS] == listed.splitlines()[2:]
+
+
+def test_a_table_is_made_of_the_rows_it_names() -> None:
+    line = "See the help. <!-- table: tests.steps.test_guide.ROWS: row = name, what = help, sizes = sizes -->"
+    assert filled(f"before\n\n{line}\n\nafter").splitlines()[2:-2] == [
+        "| row | what | sizes |",
+        "| --- | --- | --- |",
+        "| `one` | first \\| only | 1, 2 |",
+        "| `two` | second |  |",
+    ]
+
+
+def test_no_table_is_left_unmade() -> None:
+    assert [topic for topic in TOPICS if "<!--" in page(topic)] == []
+
+
+def test_a_pipe_gets_markdown(hydractl: Command) -> None:
+    assert hydractl("guide", "results").out == f"{library.guide('results').markdown.rstrip()}\n"
+
+
+def test_a_terminal_shows_links_as_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = list(terminal_lines("# Title\n\nSee [speed](speed.md#a-trunk).\n\n- one\n"))
+    assert lines[0].strip() == "Title"
+    assert "See speed (hydractl guide speed)." in (line.rstrip() for line in lines)
+    assert max(map(len, lines)) <= 60
+
+
+def test_a_notebook_gets_html() -> None:
+    html = library.guide("file-format")._repr_html_()
+    assert html.startswith("<h1>The file format</h1>")
+    assert "<td><code>format_version</code></td>" in html
+
+
+def test_an_unknown_page_is_refused_by_name() -> None:
+    with pytest.raises(OptionError, match="`topic` cooking: expected start or"):
+        library.guide("cooking")  # type: ignore[arg-type]
+
+
+def test_one_page_is_no_site(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="`html` writes all pages"):
+        library.guide("results", html=tmp_path / "site")
+
+
+def test_the_site_needs_no_network(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    assert library.guide(html=site).site == site
+    pages = {file.stem: file.read_text(encoding="utf-8") for file in site.glob("*.html")}
+    assert pages.keys() == {*TOPICS, "index", "search"}
+    for html in pages.values():
+        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]* (?:src|href)=\"([^\"]+)\"", html)
+        assert loaded
+        for address in loaded:
+            assert (site / address.partition("?")[0].partition("#")[0]).exists(), address
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\([\"\']?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+    assert "safetensor" in (site / "searchindex.js").read_text(encoding="utf-8")
+    assert 'href="models.html' in pages["start"]
+    with pytest.raises(OutputError, match="exists already"):
+        library.guide(html=site)
+    library.guide(html=site, force=True)
+
+
+def test_a_folder_of_the_users_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"holds notes\.txt"):
+        library.guide(html=tmp_path, force=True)
+
+
+def test_what_the_site_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "furo", None)
+    with pytest.raises(OptionError, match=r"pip install 'hydractl\[docs\]'"):
+        library.guide(html=tmp_path / "site")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_the_pages_imports_no_torch() -> None:
+    code = (
+        "import sys, hydractl.steps.guide as manual\n"
+        "for topic in manual.TOPICS: manual.guide(topic)\n"
+        "print({'torch', 'sphinx'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
