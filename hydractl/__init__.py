@@ -15,22 +15,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hydractl.steps.finetune import finetune as finetune
     from hydractl.steps.fuse import fuse as fuse
     from hydractl.steps.guide import guide as guide
     from hydractl.steps.inspect import inspect as inspect
     from hydractl.steps.models import load as load
     from hydractl.steps.models import save as save
+    from hydractl.steps.recipes import list_recipes as list_recipes
+    from hydractl.steps.recipes import show_recipe as show_recipe
 
 #: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
 _PLACES = {
     "load": "hydractl.steps.models",
     "save": "hydractl.steps.models",
+    "finetune": "hydractl.steps.finetune",
     "fuse": "hydractl.steps.fuse",
     "guide": "hydractl.steps.guide",
     "inspect": "hydractl.steps.inspect",
+    "list_recipes": "hydractl.steps.recipes",
+    "show_recipe": "hydractl.steps.recipes",
 }
 
-__all__ = ["fuse", "guide", "inspect", "load", "save"]
+__all__ = ["finetune", "fuse", "guide", "inspect", "list_recipes", "load", "save", "show_recipe"]
 
 
 def __getattr__(name: str) -> Any:

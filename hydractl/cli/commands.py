@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from hydractl.cli.derive import Command
+from hydractl.steps.finetune import finetune
 from hydractl.steps.fuse import fuse
 from hydractl.steps.guide import guide
 from hydractl.steps.inspect import inspect
+from hydractl.steps.recipes import list_recipes, show_recipe
 
 COMMANDS = (
+    Command("finetune", finetune, writes=True),
     Command("fuse", fuse, writes=True),
     Command("inspect", inspect),
+    Command("recipes list", list_recipes),
+    Command("recipes show", show_recipe),
     Command("guide", guide),
 )

@@ -22,10 +22,8 @@ from hydractl.cli import (
     export,
     extract_circuit,
     families,
-    finetune,
     predict,
     prune,
-    recipes,
     report,
     score_heads,
 )
@@ -56,8 +54,13 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST, "terminal_width": _width()},
 )
+groups = {"recipes": typer.Typer(help="Show the published fine-tuning recipes.", no_args_is_help=True)}
 for each in COMMANDS:
-    app.command(each.name, cls=command_class(each), no_args_is_help=False)(runner(each))
+    group, _, name = each.name.rpartition(" ")
+    place = groups[group] if group else app
+    place.command(name, cls=command_class(each), no_args_is_help=False)(runner(each))
+for name, commands in groups.items():
+    app.add_typer(commands, name=name)
 for command in (
     score_heads.score_heads,
     extract_circuit.extract_circuit,
@@ -71,9 +74,7 @@ for command in (
     export.export,
 ):
     app.command(no_args_is_help=False)(command)
-app.command(cls=finetune.MembersCommand)(finetune.finetune)
 app.add_typer(circuit.app)
-app.add_typer(recipes.app)
 
 
 def _print_version(wanted: bool) -> None:

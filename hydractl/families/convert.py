@@ -92,7 +92,7 @@ def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> 
 def _missing_error(name: str, family: Family, missing: list[str], classifier: str | None) -> CheckpointError:
     if classifier in missing:
         return CheckpointError(
-            f"{name}: is a base {family.title} without a classifier: fine-tune it with --new-classifier, "
+            f"{name}: is a base {family.title} without a classifier: finetune gives it one with `new_classifier`, "
             f"or save it as {family.architectures[0]}"
         )
     return CheckpointError(f"{name}: tensors are missing: {shorten(missing)}: is this the right config.json?")

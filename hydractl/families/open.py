@@ -112,7 +112,8 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     why = next(refusals, "not a classifier this project reads")
     wanted = " or ".join(architecture for family in families for architecture in family.architectures)
     raise CheckpointError(
-        f"{name}: is a {', '.join(architectures)}, {why}: fine-tune it with --new-classifier, or save it as {wanted}"
+        f"{name}: is a {', '.join(architectures)}, {why}: finetune gives it a classifier with `new_classifier`, "
+        f"or save it as {wanted}"
     )
 
 

@@ -69,7 +69,7 @@ def describe(folder: Path, config: Mapping[str, Any], without_classifier: bool =
         raise CheckpointError(f"{folder}: timm's {config['architecture']} {obstacle}, which is not supported")
     if not (without_classifier or module.num_classes):
         raise CheckpointError(
-            f"{folder}: timm's {config['architecture']} has no classifier: fine-tune it with --new-classifier"
+            f"{folder}: timm's {config['architecture']} has no classifier: finetune gives it one with `new_classifier`"
         )
     wrapped: Any = TimmWrapperConfig
     names = wrapped.from_dict(dict(config)).id2label

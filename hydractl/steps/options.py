@@ -127,7 +127,7 @@ def _check(option: Declared, values: Mapping[str, Any]) -> None:
         raise OptionError(f"`{option.name}` {value}: expected {' or '.join(map(str, option.choices))}")
     if option.type in (int, float):
         _check_number(option, value)
-    if value != option.default:
+    if option.option.goes_with and value != option.default:
         for other, counts in option.option.goes_with.items():
             if values[other] not in counts:
                 having = " or ".join(map(str, counts))

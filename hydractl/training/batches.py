@@ -101,6 +101,6 @@ def _divide(recipe: Recipe, batch_size: int | None, world_size: int) -> Division
     if recipe.loss == "contrastive" and recipe.batch % (world_size * passes):
         raise OptionError(
             f"{recipe.batch} pairs a step cannot be dealt out evenly to {world_size} processes, {passes} passes each: "
-            "choose another --batch-size, or --set batch=..."
+            "choose another `batch_size`, or `settings` batch=..."
         )
     return Division(recipe.batch, world_size, passes)

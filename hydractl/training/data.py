@@ -64,11 +64,11 @@ def open_training_data(
         OptionError: both kinds of validation data, nothing left to train on, or samples held out of a stream.
     """
     if validation is not None and val_split is not None:
-        raise OptionError("--val-data and --val-split both name validation data: leave one out")
+        raise OptionError("`val_data` and `val_split` both name validation data: leave one out")
     if streaming and val_split is not None:
         raise OptionError(
-            f"--val-split {val_split}: a stream is not divided: name two slices, as in "
-            f"--data SOURCE:train[{val_split}:] --val-data SOURCE:train[:{val_split}]"
+            f"`val_split` {val_split}: a stream is not divided: name two slices, as in "
+            f"`data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
         )
     held = None if validation is None else _open(validation, kind, columns, limit)
     if streaming:
@@ -97,7 +97,7 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
     """
     if count >= len(samples):
         raise OptionError(
-            f"--val-split {count}: {samples.name} has {len(samples)} samples, some must be left to train on"
+            f"`val_split` {count}: {samples.name} has {len(samples)} samples, some must be left to train on"
         )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(samples))
     return samples.subset(np.sort(order[count:])), samples.subset(np.sort(order[:count]))
@@ -119,7 +119,7 @@ def fit_labels(
         labels = _label_names(data.train)
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, seed)
     if checkpoint.labels is None:
-        raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with --recipe clip-lit")
+        raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
     train = _matched(data.train, checkpoint.labels, match)
     validation = None if data.validation is None else match_labels(data.validation, checkpoint.labels, match)
     return checkpoint, TrainingData(train, validation)
@@ -136,7 +136,7 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
     try:
         return match_labels(samples, labels, match)
     except DataError as error:
-        raise DataError(f"{error}; or train a new classifier with --new-classifier zeros") from error
+        raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
 
 def remembered(data: Samples | Streamed) -> dict[str, Any]:

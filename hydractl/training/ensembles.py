@@ -42,7 +42,7 @@ class Ensemble:
         for method in METHODS:
             if method.name == self.kind:
                 return method
-        raise OptionError(f"--method {self.kind}: unknown: choose {' or '.join(method.name for method in METHODS)}")
+        raise OptionError(f"`method` {self.kind}: unknown: choose {' or '.join(method.name for method in METHODS)}")
 
 
 @dataclass(frozen=True)

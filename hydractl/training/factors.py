@@ -44,7 +44,7 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble) -> Checkpoint:
             f"{checkpoint.name}: has {checkpoint.members} members: {ensemble.kind} starts from one network"
         )
     if ensemble.members < 2:
-        raise OptionError(f"--members {ensemble.members}: an ensemble has at least two")
+        raise OptionError(f"`members` {ensemble.members}: an ensemble has at least two")
     if checkpoint.spec.task == "zero-shot":
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: {ensemble.kind} needs a classifier")
     table = checkpoint.slots()

@@ -26,21 +26,20 @@ def is_done(output: Path, resume: bool, force: bool) -> bool:
         return output.is_file() and not unfinished
     refuse_existing(output, force)
     if unfinished and not force:
-        raise OutputError(f"{run_folder(output)}: an unfinished run lies there: go on with --resume, or pass --force")
+        raise OutputError(f"{run_folder(output)}: an unfinished run lies there: go on with `resume`, or pass `force`")
     return False
 
 
-def prepare_folder(output: Path, resume: bool) -> None:
-    """Makes the run's folder, without the remains of an earlier run unless that is resumed."""
-    folder = run_folder(output)
+def prepare_folder(folder: Path, resume: bool) -> None:
+    """Makes a run's folder, without the remains of an earlier run unless that is resumed."""
     if not resume:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(exist_ok=True)
 
 
-def clear_states(output: Path) -> None:
+def clear_states(folder: Path) -> None:
     """Removes what a finished run kept to go on from; its log and its curve stay."""
-    for path in _states(run_folder(output)):
+    for path in _states(folder):
         path.unlink()
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from hydractl.checkpoint.atomic import write_atomically, write_bytes
 
+LOG_NAME = "log.jsonl"
+
 
 class Log:
     """A JSON-lines file; a run that resumes drops what it had written beyond the step it resumes from."""

@@ -17,7 +17,7 @@ from hydractl.errors import NotFiniteError, TrainingError
 from hydractl.families.open import write_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.training.contrastive import Embedder
-from hydractl.training.log import Log
+from hydractl.training.log import LOG_NAME, Log, read_log
 from hydractl.training.network import network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule
 from hydractl.training.order import TrainingBatches
@@ -68,7 +68,7 @@ def fine_tune(
         OptionError: a state to resume belongs to another run.
     """
     run = _start(network, checkpoint, trial, accelerator)
-    log = Log(trial.folder / "log.jsonl" if accelerator.is_main_process else None, run.step)
+    log = Log(trial.folder / LOG_NAME if accelerator.is_main_process else None, run.step)
     coming = training.from_step(run.step, 0 if run.stopped else trial.steps)
     started, first = time.monotonic(), run.step
     while run.step < trial.steps and not run.stopped:
@@ -94,7 +94,8 @@ def fine_tune(
             _save(run, trial, accelerator)
     _restore(network, run.best_tensors)
     result = network_checkpoint(network, checkpoint)
-    return Outcome(result, run.best_step if run.best else run.step, trial.steps, run.best)
+    step = run.best_step if run.best else run.step
+    return Outcome(result, trial.lr, step, trial.steps, run.best, read_log(trial.folder / LOG_NAME))
 
 
 def _start(network: Hydra, checkpoint: Checkpoint, trial: Trial, accelerator: Accelerator) -> Run:
@@ -171,7 +172,7 @@ def _is_finite(network: Hydra) -> bool:
 def _give_up(run: Run, checkpoint: Checkpoint, trial: Trial, accelerator: Accelerator, loss: float) -> None:
     """Keeps the last good weights and raises TrainingError."""
     what = f"the loss is {loss}" if not math.isfinite(loss) else "a weight is no longer finite"
-    remedy = f"lower the rate (--set lr={trial.lr / 3:.0e}) or set --set clip=1"
+    remedy = f"lower the rate (`settings` lr={trial.lr / 3:.0e}) or clip the gradient (`settings` clip=1)"
     state = load_state(trial.folder, trial.identity())
     good = run.best_tensors or (state["model"] if state else {})
     if not good:

@@ -78,9 +78,9 @@ def step_count(recipe: Recipe, samples: int | None) -> int:
     if recipe.steps:
         return recipe.steps
     if not recipe.epochs:
-        raise OptionError("the recipe says neither steps nor epochs: pass --steps N or --epochs N")
+        raise OptionError("the recipe says neither steps nor epochs: pass `steps` or `epochs`")
     if samples is None:
-        raise OptionError(f"{recipe.epochs:g} epochs of a stream that does not say how long it is: pass --steps N")
+        raise OptionError(f"{recipe.epochs:g} epochs of a stream that does not say how long it is: pass `steps`")
     return max(1, round(recipe.epochs * samples / recipe.batch))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hydractl.errors import OptionError
-from hydractl.training.recipe import Recipe, read_recipe
+from hydractl.training.recipe import Recipe, changed, parse_settings, read_recipe
 
 IMAGENET1K = Recipe(
     source="[HE] arXiv 2510.18358, C and D.2; batch 512 as in arXiv 2106.10270, from where the checkpoint comes",
@@ -87,14 +89,33 @@ RECIPES = {
 }
 
 
-def find_recipe(name: str) -> Recipe:
-    """The published recipe of that name, or the one in a TOML file.
+def find_recipe(recipe: str | Path | Recipe) -> Recipe:
+    """The published recipe of that name, the one in a TOML file, or the recipe itself.
 
     Raises:
         OptionError: neither a published recipe nor a readable file.
     """
-    if name in RECIPES:
-        return RECIPES[name]
-    if not name.endswith(".toml"):
-        raise OptionError(f"--recipe {name}: unknown: choose {', '.join(RECIPES)}, or name a .toml file")
-    return read_recipe(Path(name))
+    if isinstance(recipe, Recipe):
+        return recipe
+    if str(recipe) in RECIPES:
+        return RECIPES[str(recipe)]
+    if not str(recipe).endswith(".toml"):
+        raise OptionError(f"`recipe` {recipe}: unknown: choose {', '.join(RECIPES)}, or name a .toml file")
+    return read_recipe(Path(recipe))
+
+
+def choose_recipe(
+    recipe: str | Path | Recipe | None, settings: Mapping[str, Any] | Sequence[str], options: Mapping[str, Any]
+) -> Recipe:
+    """A recipe with what a user changes in it; without one, the defaults of `Recipe`.
+
+    Args:
+        settings: name to value, or `name=value` each.
+        options: settings that have an option of their own, None where it was not given. They win.
+
+    Raises:
+        OptionError: no such recipe or setting, or a value that does not fit it.
+    """
+    changes = dict(settings) if isinstance(settings, Mapping) else parse_settings(settings)
+    changes |= {name: value for name, value in options.items() if value is not None}
+    return changed(Recipe() if recipe is None else find_recipe(recipe), changes, "the settings")

@@ -6,12 +6,13 @@ whatever the machine.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import tomli_w
 
 from hydractl.errors import OptionError
 
@@ -104,7 +105,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals:
-            raise OptionError(f"--set {pair}: write --set name=value, e.g. --set lr=0.001")
+            raise OptionError(f"`settings` {pair}: write name=value, e.g. lr=0.001")
         try:
             settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -113,8 +114,8 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, every setting on a line."""
-    return "".join(f"{key} = {_toml(value)}\n" for key, value in asdict(recipe).items())
+    """The recipe as TOML, all of its settings."""
+    return tomli_w.dumps(asdict(recipe))
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
@@ -122,19 +123,12 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    # Strings, numbers and booleans are written alike in JSON and TOML.
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _read(where: str, value: Any, kind: Any) -> Any:
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         values = (
             value
-            if isinstance(value, list)
+            if isinstance(value, list | tuple)
             else [part.strip() for part in value.split(",")]
             if isinstance(value, str)
             else [value]

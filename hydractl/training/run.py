@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 from accelerate import Accelerator
@@ -15,7 +15,7 @@ from hydractl.training.batches import Machine, training_batches, training_prepro
 from hydractl.training.data import Match, TrainingData, digest, fit_labels, remembered
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.factors import spread
-from hydractl.training.log import plot_curve, read_log
+from hydractl.training.log import LOG_NAME, plot_curve, read_log
 from hydractl.training.loop import fine_tune
 from hydractl.training.network import build_network
 from hydractl.training.optimizer import step_count, validation_interval
@@ -23,14 +23,6 @@ from hydractl.training.recipe import Recipe, to_json
 from hydractl.training.trial import Outcome, Progress, Trial
 
 OnStep = Callable[[float, Progress], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """A fine-tuned checkpoint with its provenance, and how it came out."""
-
-    outcome: Outcome
-    lr: float
 
 
 def fine_tune_checkpoint(
@@ -43,8 +35,8 @@ def fine_tune_checkpoint(
     match: Match = "name",
     ensemble: Ensemble | None = None,
     on_step: OnStep | None = None,
-) -> Result:
-    """The checkpoint fine-tuned by the recipe; of several rates the one with the best validation.
+) -> Outcome:
+    """The checkpoint fine-tuned by the recipe, with its provenance; of several rates the one that validates best.
 
     Args:
         data: with labels by the model's names (or by index, as `match` says), or any if the recipe asks for a new
@@ -63,26 +55,24 @@ def fine_tune_checkpoint(
     if len(recipe.lr) > 1 and data.validation is None:
         raise OptionError(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
-            "pass --val-data or --val-split, or one rate with --set lr=..."
+            "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
         )
-    results: list[Result] = []
+    outcomes: list[Outcome] = []
     failed: TrainingError | None = None
     for lr in recipe.lr:
         trial = _plan(fitted, data, recipe, lr, seed, machine, ensemble)
         try:
-            results.append(Result(_train(fitted, data, trial, machine, accelerator, ensemble, on_step), lr))
+            outcomes.append(_train(fitted, data, trial, machine, accelerator, ensemble, on_step))
         except TrainingError as error:
             failed = error
-    if failed is not None and not results:
+    if failed is not None and not outcomes:
         raise failed
-    best = results[0]
-    for result in results[1:]:
-        if result.outcome.validation and result.outcome.validation.better_than(best.outcome.validation):
-            best = result
-    told = with_provenance(
-        best.outcome.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed, ensemble)
-    )
-    return replace(best, outcome=best.outcome._replace(checkpoint=told))
+    best = outcomes[0]
+    for outcome in outcomes[1:]:
+        if outcome.validation and outcome.validation.better_than(best.validation):
+            best = outcome
+    told = with_provenance(best.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed, ensemble))
+    return best._replace(checkpoint=told)
 
 
 def _plan(
@@ -145,20 +135,18 @@ def _train(
     finally:
         accelerator.free_memory()
         if accelerator.is_main_process:
-            plot_curve(read_log(trial.folder / "log.jsonl"), trial.folder / "curve.png")
+            plot_curve(read_log(trial.folder / LOG_NAME), trial.folder / "curve.png")
 
 
-def _options(
-    result: Result, data: TrainingData, recipe: Recipe, seed: int, ensemble: Ensemble | None
-) -> dict[str, Any]:
+def _options(best: Outcome, data: TrainingData, recipe: Recipe, seed: int, ensemble: Ensemble | None) -> dict[str, Any]:
     # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
     chosen_by = {} if data.validation is None else {"validation data": remembered(data.validation)}
     return {
-        "recipe": {**to_json(recipe), "lr": result.lr},
+        "recipe": {**to_json(recipe), "lr": best.lr},
         "seed": seed,
         "method": asdict(ensemble) if ensemble else None,
-        "best_step": result.outcome.step,
-        "steps": result.outcome.steps,
+        "best_step": best.step,
+        "steps": best.steps,
         "training_data": remembered(data.train),
         SEEN: chosen_by or None,
     }

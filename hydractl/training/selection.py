@@ -26,7 +26,7 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
         if not any(_is_part(part, name, slot) for name, slot in table.items()):
             towers = [tower.name for tower in spec.towers]
             raise OptionError(
-                f"--train-only {part}: no such part of this model: choose {', '.join(GROUPS)}, {', '.join(towers)}, "
+                f"`train_only` {part}: no such part of this model: choose {', '.join(GROUPS)}, {', '.join(towers)}, "
                 f"or a part of one tower as in {towers[0]}.mlp"
             )
     chosen = frozenset(
@@ -37,7 +37,7 @@ def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below:
     )
     if not chosen:
         raise OptionError(
-            f"--train-only {','.join(train_only)} --freeze-below {freeze_below}: nothing is left to train"
+            f"`train_only` {','.join(train_only)}, `freeze_below` {freeze_below}: nothing is left to train"
         )
     return chosen
 
@@ -56,7 +56,7 @@ def _is_below(name: str, slot: Slot, spec: ModelSpec, freeze_below: int) -> bool
         return False
     layers = spec.tower(slot.tower).layers
     if freeze_below > layers:
-        raise OptionError(f"--freeze-below {freeze_below}: the {slot.tower} tower has {layers} layers")
+        raise OptionError(f"`freeze_below` {freeze_below}: the {slot.tower} tower has {layers} layers")
     first = freeze_below if freeze_below > 0 else max(layers + freeze_below, 0)
     if slot.layer is not None:
         return slot.layer < first

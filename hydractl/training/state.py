@@ -56,7 +56,7 @@ def load_state(folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
     for name, value in run.items():
         if state["run"].get(name) != value:
             raise OptionError(
-                f"--resume: {name} was {state['run'].get(name)!r} in {paths[-1]}, now {value!r}: "
-                "resume with the same options, or start again without --resume"
+                f"`resume`: {name} was {state['run'].get(name)!r} in {paths[-1]}, now {value!r}: "
+                "resume with the same options, or start again without `resume`"
             )
     return state

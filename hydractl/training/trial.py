@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,9 +48,14 @@ class Progress(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a run ends with: the best weights where there was validation, else the last ones."""
+    """What a run ends with: the best weights where there was validation, else the last ones.
+
+    `step` is when it had those weights, `log` the lines of its log.
+    """
 
     checkpoint: Checkpoint
+    lr: float
     step: int
     steps: int
     validation: Validation | None
+    log: Sequence[Mapping[str, Any]] = ()

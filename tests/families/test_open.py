@@ -121,7 +121,7 @@ BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
         "no part of a ViT with this config claims: spare",
     ),
     "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "tensors are missing: vit.layernorm.bias"),
-    "missing classifier": (lambda s: s.pop("classifier.weight"), "without a classifier: fine-tune it"),
+    "missing classifier": (lambda s: s.pop("classifier.weight"), "without a classifier: finetune gives it one"),
     "misshapen tensor": (
         lambda s: s.update({"classifier.weight": torch.ones(4, 16)}),
         r"classifier.weight has shape \[4, 16\], expected \[5, 16\]: is this the right config.json",

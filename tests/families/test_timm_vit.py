@@ -53,7 +53,9 @@ def test_refused_by_name(case: str, tmp_path: Path) -> None:
 
 
 def test_a_network_without_classifier_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=f"timm's {VIT} has no classifier: fine-tune it with --new-classifier"):
+    with pytest.raises(
+        CheckpointError, match=f"timm's {VIT} has no classifier: finetune gives it one with `new_classifier`"
+    ):
         read_checkpoint(folder_of(tmp_path, VIT, num_classes=0))
 
 

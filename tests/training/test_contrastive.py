@@ -36,7 +36,7 @@ LIT = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3
 def train(clip: Checkpoint, pairs: TrainingData, folder: Path, accelerator: Accelerator, recipe: Recipe = LIT,
           batch_size: int | None = None) -> Checkpoint:  # fmt: skip
     machine = Machine(folder, batch_size=batch_size)
-    return fine_tune_checkpoint(clip, pairs, recipe, 0, machine, accelerator).outcome.checkpoint
+    return fine_tune_checkpoint(clip, pairs, recipe, 0, machine, accelerator).checkpoint
 
 
 def test_equals_a_hand_written_loop_with_transformers_own_loss(

@@ -60,7 +60,7 @@ def test_what_is_folded_equals_what_was_trained(
     data = TrainingData(text_samples(20) if dense.spec.task == "text-classification" else image_samples(20))
     recipe = replace(RECIPE, lr=(0.1,))
     result = fine_tune_checkpoint(dense, data, recipe, 0, Machine(folder), accelerator, ensemble=ensemble)
-    write_checkpoint(result.outcome.checkpoint, folder / "folded")
+    write_checkpoint(result.checkpoint, folder / "folded")
     folded = read_checkpoint(folder / "folded")
     logits = load_checkpoint(folded)(**inputs(dense)).member_logits
     # Members have come apart, and each alone gives what it gives in the ensemble.
@@ -74,12 +74,12 @@ def test_what_is_folded_equals_what_was_trained(
 def test_an_ensemble_starts_from_one_network(vit: Checkpoint) -> None:
     with pytest.raises(OptionError, match="has 3 members: lora-ensemble starts from one"):
         spread(spread(vit, LORA), LORA)
-    with pytest.raises(OptionError, match="--members 1: an ensemble has at least two"):
+    with pytest.raises(OptionError, match="`members` 1: an ensemble has at least two"):
         spread(vit, replace(LORA, members=1))
 
 
 def test_an_unknown_method_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="--method nonsense: unknown: choose lora-ensemble or batch-ensemble"):
+    with pytest.raises(OptionError, match="`method` nonsense: unknown: choose lora-ensemble or batch-ensemble"):
         _ = Ensemble("nonsense", 3).method
 
 

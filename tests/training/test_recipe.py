@@ -136,7 +136,7 @@ def test_bad_settings_are_named(settings: dict[str, object], message: str) -> No
 
 
 def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--recipe cifar: unknown: choose imagenet1k, cifar100"):
+    with pytest.raises(OptionError, match="`recipe` cifar: unknown: choose imagenet1k, cifar100"):
         find_recipe("cifar")
     path = tmp_path / "broken.toml"
     path.write_text("lr = ")

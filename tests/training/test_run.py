@@ -28,8 +28,9 @@ from hydractl.training.order import sample_at
 from hydractl.training.process import start_accelerator
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
-from hydractl.training.run import Result, fine_tune_checkpoint
+from hydractl.training.run import fine_tune_checkpoint
 from hydractl.training.state import saved_states
+from hydractl.training.trial import Outcome
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, image_samples, samples_for
 
@@ -41,7 +42,7 @@ def train(
     recipe: Recipe = RECIPE,
     seed: int = 0,
     **machine: Any,
-) -> Result:
+) -> Outcome:
     data = TrainingData(*split_off(samples_for(checkpoint, 30), 10))
     return fine_tune_checkpoint(checkpoint, data, recipe, seed, Machine(folder, **machine), accelerator)
 
@@ -83,7 +84,7 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
         optimizer.zero_grad()
     model.save_pretrained(folder / "theirs")
     expected = weights(read_checkpoint(folder / "theirs"))
-    for name, tensor in weights(ours.outcome.checkpoint).items():
+    for name, tensor in weights(ours.checkpoint).items():
         torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
 
 
@@ -91,7 +92,7 @@ def test_what_is_frozen_stays_bit_for_bit_and_the_rest_moves(
     vit: Checkpoint, folder: Path, accelerator: Accelerator
 ) -> None:
     recipe = replace(RECIPE, train_only=("attention", "classifier"), freeze_below=1, weight_decay=0.5)
-    trained = weights(train(vit, folder, accelerator, recipe).outcome.checkpoint)
+    trained = weights(train(vit, folder, accelerator, recipe).checkpoint)
     for name, before in weights(vit).items():
         moves = name.startswith(("vision.layers.1.attention.", "classifier."))
         assert torch.equal(trained[name], before) != moves, name
@@ -100,15 +101,15 @@ def test_what_is_frozen_stays_bit_for_bit_and_the_rest_moves(
 def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     pruned = drop_heads(bert, [Head("text", 0, head) for head in range(4)] + [Head("text", 1, 2)])
     result = train(pruned, folder, accelerator, replace(RECIPE, optimizer="adamw", lr=(0.01,), steps=80))
-    assert result.outcome.checkpoint.heads == pruned.heads
-    assert result.outcome.validation is not None and result.outcome.validation.nll < 0.7
-    write_checkpoint(result.outcome.checkpoint, folder / "m1")
-    assert identity(read_checkpoint(folder / "m1")) == identity(result.outcome.checkpoint)
+    assert result.checkpoint.heads == pruned.heads
+    assert result.validation is not None and result.validation.nll < 0.7
+    write_checkpoint(result.checkpoint, folder / "m1")
+    assert identity(read_checkpoint(folder / "m1")) == identity(result.checkpoint)
 
 
 def test_dropout_of_the_recipe_is_for_training_only(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
-    with_dropout = train(vit, folder, accelerator, replace(RECIPE, dropout=0.4)).outcome.checkpoint
-    without = train(vit, folder, accelerator).outcome.checkpoint
+    with_dropout = train(vit, folder, accelerator, replace(RECIPE, dropout=0.4)).checkpoint
+    without = train(vit, folder, accelerator).checkpoint
     assert identity(with_dropout) != identity(without)
     assert with_dropout.spec == vit.spec
 
@@ -120,7 +121,7 @@ def test_half_precision_weights_come_back_in_half_precision(
         name: replace(tensor, dtype=torch.bfloat16, load=lambda t=tensor: t.load().bfloat16())
         for name, tensor in vit.tensors.items()
     }
-    trained = train(replace(vit, tensors=half), folder, accelerator).outcome.checkpoint
+    trained = train(replace(vit, tensors=half), folder, accelerator).checkpoint
     assert {tensor.dtype for tensor in trained.tensors.values()} == {torch.bfloat16}
 
 
@@ -132,8 +133,8 @@ def test_best_weights_are_kept_and_training_stops_early(
     result = train(vit, folder, accelerator, recipe)
     validations = [entry for entry in read_log(folder / "log.jsonl") if "accuracy" in entry]
     best = max(validations, key=lambda entry: (entry["accuracy"], -entry["nll"]))
-    assert result.outcome.step == best["step"]
-    assert result.outcome.validation is not None and result.outcome.validation.nll == best["nll"]
+    assert result.step == best["step"]
+    assert result.validation is not None and result.validation.nll == best["nll"]
     reference, waited = -1.0, 0
     for entry in validations[:-1]:
         reference, waited = (entry["accuracy"], 0) if entry["accuracy"] >= reference + 5e-4 else (reference, waited + 1)
@@ -146,7 +147,7 @@ def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Pa
     result = train(vit, folder, accelerator, replace(RECIPE, lr=(1e-6, 0.05, 1e-5), steps=20))
     assert result.lr == 0.05
     alone = train(vit, folder / "alone", accelerator, replace(RECIPE, steps=20))
-    assert identity(result.outcome.checkpoint) == identity(alone.outcome.checkpoint)
+    assert identity(result.checkpoint) == identity(alone.checkpoint)
     with pytest.raises(OptionError, match="2 learning rates to choose from, but no validation data"):
         data = TrainingData(image_samples(20))
         recipe = replace(RECIPE, lr=(0.1, 0.2))
@@ -158,7 +159,7 @@ DROPOUT = replace(RECIPE, dropout=0.2, optimizer="adamw", lr=(0.01,), steps=9, w
 
 def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     recipe = replace(DROPOUT, validate_every=4)
-    whole = train(vit, folder, accelerator, recipe, save_every=2).outcome
+    whole = train(vit, folder, accelerator, recipe, save_every=2)
 
     class Killed(Exception):
         pass
@@ -173,7 +174,7 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
         fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2), accelerator, on_step=stop)
     assert [path.name for path in saved_states(again)] == ["state-00000004.pt", "state-00000006.pt"]
     torch.manual_seed(99)
-    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2, resume=True), accelerator).outcome
+    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2, resume=True), accelerator)
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
     assert (resumed.step, resumed.validation) == (whole.step, whole.validation)
     logs = [
@@ -185,9 +186,9 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
 
 def test_a_state_of_another_run_is_refused(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     train(vit, folder, accelerator)
-    with pytest.raises(OptionError, match=r"--resume: weight_decay was 0\.0 in .*state-00000004\.pt, now 0\.5"):
+    with pytest.raises(OptionError, match=r"`resume`: weight_decay was 0\.0 in .*state-00000004\.pt, now 0\.5"):
         train(vit, folder, accelerator, replace(RECIPE, weight_decay=0.5), resume=True)
-    with pytest.raises(OptionError, match="--resume: seed was 0 in"):
+    with pytest.raises(OptionError, match="`resume`: seed was 0 in"):
         train(vit, folder, accelerator, seed=1, resume=True)
     clear_states(folder.with_suffix(""))
     saved_states(folder)[-1].write_bytes(b"nonsense")
@@ -207,10 +208,10 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_weights(
 
 def test_a_new_classifier_over_other_labels(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     data = TrainingData(replace(image_samples(20), label_names=("red", "green", "blue")))
-    with pytest.raises(DataError, match="train a new classifier with --new-classifier zeros"):
+    with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
         fine_tune_checkpoint(vit, data, RECIPE, 0, Machine(folder), accelerator)
     recipe = replace(RECIPE, new_classifier="zeros", train_only=("classifier",), steps=1)
-    result = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder), accelerator).outcome.checkpoint
+    result = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder), accelerator).checkpoint
     assert result.labels == ("red", "green", "blue")
     write_checkpoint(result, folder / "fresh")
     assert read_checkpoint(folder / "fresh").labels == ("red", "green", "blue")
@@ -227,7 +228,7 @@ def test_split_is_the_same_for_every_seed_and_leaves_something() -> None:
     hashes = [set(part.content_hashes()) for part in (train_part, validation)]
     assert not hashes[0] & hashes[1] and hashes[0] | hashes[1] == set(samples.content_hashes())
     assert [a.tobytes() for a in validation.inputs] == [a.tobytes() for a in split_off(samples, 5)[1].inputs]
-    with pytest.raises(OptionError, match="--val-split 12: random has 12 samples"):
+    with pytest.raises(OptionError, match="`val_split` 12: random has 12 samples"):
         split_off(samples, 12)
 
 
@@ -240,9 +241,7 @@ def test_what_a_published_recipe_freezes_stays_bit_for_bit(
     if name == "cifar100":  # of this network's two layers, as of the twelve it was written for, one is frozen
         recipe = replace(recipe, freeze_below=-1)
     data = request.getfixturevalue("pairs") if name == "clip-lit" else TrainingData(samples_for(checkpoint, 20))
-    trained = weights(
-        fine_tune_checkpoint(checkpoint, data, recipe, 0, Machine(folder), accelerator).outcome.checkpoint
-    )
+    trained = weights(fine_tune_checkpoint(checkpoint, data, recipe, 0, Machine(folder), accelerator).checkpoint)
     frozen = {
         "imagenet1k": ("vision.embeddings.",),
         "cifar100": ("vision.embeddings.", "vision.layers.0."),
@@ -265,9 +264,9 @@ def in_bfloat16(accelerator: Accelerator) -> Iterator[Accelerator]:
 
 def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, in_bfloat16: Accelerator) -> None:
     recipe = replace(RECIPE, steps=30)
-    mixed = train(vit, folder / "mixed", in_bfloat16, recipe).outcome.checkpoint
+    mixed = train(vit, folder / "mixed", in_bfloat16, recipe).checkpoint
     AcceleratorState._reset_state()
-    full = train(vit, folder / "full", Accelerator(cpu=True), recipe).outcome.checkpoint
+    full = train(vit, folder / "full", Accelerator(cpu=True), recipe).checkpoint
     assert {tensor.dtype for tensor in mixed.tensors.values()} == {torch.float32}
     before, by_full, by_mixed = (weights(one) for one in (vit, full, mixed))
     differs = 0.0

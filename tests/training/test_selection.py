@@ -41,9 +41,9 @@ def test_biases_and_norms_do_not_decay(bert: Checkpoint) -> None:
 
 
 def test_unknown_parts_and_layers(vit: Checkpoint) -> None:
-    with pytest.raises(OptionError, match="--train-only heads: no such part of this model: choose attention, mlp"):
+    with pytest.raises(OptionError, match="`train_only` heads: no such part of this model: choose attention, mlp"):
         trained_names(vit.spec, ["heads"])
-    with pytest.raises(OptionError, match="--freeze-below 3: the vision tower has 2 layers"):
+    with pytest.raises(OptionError, match="`freeze_below` 3: the vision tower has 2 layers"):
         trained_names(vit.spec, freeze_below=3)
     with pytest.raises(OptionError, match="nothing is left to train"):
         trained_names(vit.spec, ["embeddings"], freeze_below=1)

@@ -112,10 +112,10 @@ def test_a_run_on_a_stream_resumes_to_the_same_bits(
 ) -> None:
     data = open_training_data("image", images, images, None, streaming=True)
     recipe = replace(RECIPE, steps=6, flip=True, dropout=0.2)
-    whole = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, save_every=2), accelerator).outcome
+    whole = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, save_every=2), accelerator)
     for state in ("state-00000006.pt",):
         (folder / state).unlink()
-    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, resume=True), accelerator).outcome
+    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, resume=True), accelerator)
     assert identity(resumed.checkpoint) == identity(whole.checkpoint) != identity(vit)
     assert whole.checkpoint.provenance["options"]["training_data"] == {"stream": "images", "samples": COUNT}
 
@@ -123,16 +123,16 @@ def test_a_run_on_a_stream_resumes_to_the_same_bits(
 def test_what_a_stream_cannot_do(
     vit: Checkpoint, bert: Checkpoint, images: str, texts: str, folder: Path, accelerator: Accelerator
 ) -> None:
-    with pytest.raises(OptionError, match=r"--val-split 3: a stream is not divided: .*--val-data SOURCE:train\[:3\]"):
+    with pytest.raises(OptionError, match=r"`val_split` 3: a stream is not divided: .*`val_data` SOURCE:train\[:3\]"):
         open_training_data("image", images, None, 3, streaming=True)
     data = open_training_data("text", texts, None, None, streaming=True)
     epochs = replace(RECIPE, steps=0, epochs=2)
-    with pytest.raises(OptionError, match="2 epochs of a stream that does not say how long it is: pass --steps N"):
+    with pytest.raises(OptionError, match="2 epochs of a stream that does not say how long it is: pass `steps`"):
         fine_tune_checkpoint(bert, data, epochs, 0, Machine(folder), accelerator)
     with pytest.raises(DataError, match="does not declare its classes, and a stream is not searched for them"):
         fine_tune_checkpoint(bert, data, replace(RECIPE, new_classifier="zeros"), 0, Machine(folder), accelerator)
     renamed = replace(vit, labels=("red", "green", "blue"))
-    with pytest.raises(DataError, match="train a new classifier with --new-classifier zeros"):
+    with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
         data = open_training_data("image", images, None, None, streaming=True)
         fine_tune_checkpoint(renamed, data, RECIPE, 0, Machine(folder), accelerator)
 
@@ -148,5 +148,5 @@ def test_streamed_pairs_keep_together(
     assert len(seen) == COUNT and all(captions[image.tobytes()] == text for image, text in seen)
     assert [text for _, text in seen] != list(texts.inputs)
     recipe = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3)
-    trained = fine_tune_checkpoint(clip, data, recipe, 0, Machine(folder), accelerator).outcome.checkpoint
+    trained = fine_tune_checkpoint(clip, data, recipe, 0, Machine(folder), accelerator).checkpoint
     assert identity(trained) != identity(clip)

@@ -1,0 +1,322 @@
+"""Fine-tuning: a model, members after pruning, or an ensemble made of one network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from hydractl.data.like import DataLike
+from hydractl.errors import OptionError, OutputError
+from hydractl.steps.inputs import (
+    Device,
+    Force,
+    ImageColumn,
+    LabelColumn,
+    Limit,
+    MatchLabels,
+    ModelLike,
+    Seed,
+    TextColumn,
+    Workers,
+)
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
+from hydractl.training.ensembles import METHODS, taking
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.training.recipe import Recipe
+    from hydractl.training.run import OnStep
+    from hydractl.training.trial import Progress
+    from hydractl.training.validate import Validation
+
+    Models = ModelLike | Sequence[ModelLike]
+    RecipeLike = str | Path | Recipe
+    Numbers = str | float | Sequence[float]
+    Names = str | Sequence[str]
+    Members = int | Literal["each"]
+    MethodName = str
+else:  # what the command line derives flags from
+    Models = Sequence[Any]
+    RecipeLike = Numbers = Names = Members = Any
+    MethodName = Literal[tuple(method.name for method in METHODS)]
+
+BASELINES = "; ".join(f"{method.name}, where {method.help}" for method in METHODS)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """One network after training: the weights that validated best, without validation the last.
+
+    Attributes:
+        lr: the learning rate that was chosen.
+        step: the step the weights are of; `steps` is how many there were to be.
+        validation: how they did; None without validation data, or where an earlier run had finished the file.
+        log: loss and rate of each step, accuracy, NLL and ECE of each validation, in order.
+    """
+
+    name: str
+    checkpoint: Checkpoint
+    lr: float
+    step: int
+    steps: int
+    validation: Validation | None
+    log: Sequence[Mapping[str, Any]]
+    output: Path | None = None
+
+    def __str__(self) -> str:
+        if self.validation is None:
+            return f"{self.steps} steps at lr {self.lr:g}, no validation"
+        found = self.validation
+        return (
+            f"step {self.step} of {self.steps} at lr {self.lr:g}: "
+            f"validation accuracy {found.accuracy:.4f}, NLL {found.nll:.4f}, ECE {found.ece:.4f}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, without the weights."""
+        validation = None if self.validation is None else self.validation.to_json()
+        return {"name": self.name, "lr": self.lr, "step": self.step, "steps": self.steps, "validation": validation}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Finetuned(Result):
+    """What was trained, a network for each model or member."""
+
+    networks: Sequence[Tuned]
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The trained networks, as every other step takes them."""
+        return [network.checkpoint for network in self.networks]
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The one network that was trained.
+
+        Raises:
+            OptionError: there are several.
+        """
+        if len(self.networks) > 1:
+            raise OptionError(f"{len(self.networks)} networks were trained: name one of the result's `checkpoints`")
+        return self.networks[0].checkpoint
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "outputs": [str(network.output) for network in self.networks if network.output is not None],
+            "networks": [network.to_json() for network in self.networks],
+        }
+
+    def lines(self) -> Iterator[str]:
+        yield from map(str, (network.output or f"{network.name}: {network}" for network in self.networks))
+
+    def facts(self) -> Mapping[str, object]:
+        return {str(network.output or network.name): network for network in self.networks}
+
+
+@step
+def finetune(
+    models: Annotated[
+        Models,
+        Option("One network, or members to train each.", heading="Model", metavar="MODEL...", positional=True),
+    ],
+    *,
+    data: Annotated[DataLike, Option("Labelled training data.", heading="Data", metavar="SOURCE[:SPLIT]")],
+    recipe: Annotated[
+        RecipeLike | None, Option("What is computed; see hydractl recipes list.", metavar="NAME|FILE.toml")
+    ] = None,
+    settings: Annotated[
+        Mapping[str, Any] | Sequence[str],
+        Option("Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True),
+    ] = (),
+    lr_grid: Annotated[Numbers | None, Option("Learning rates to try; validation chooses.", metavar="A,B,...")] = None,
+    epochs: Annotated[float | None, Option("Passes over the training data.", metavar="X", minimum=0)] = None,
+    steps: Annotated[int | None, Option("Optimiser steps.", metavar="N", minimum=1)] = None,
+    train_only: Annotated[
+        Names | None, Option("Train these parts only: attention, mlp, text.norm ...", metavar="PART,...")
+    ] = None,
+    freeze_below: Annotated[
+        int | None, Option("Freeze the layers below this; negative counts from the top.", metavar="L")
+    ] = None,
+    new_classifier: Annotated[
+        Literal["no", "zeros", "normal"] | None,
+        Option("Replace the classifier by an untrained one over the data's labels, or give a base network one."),
+    ] = None,
+    members: Annotated[
+        Members | None,
+        Option(
+            "Train each member of a Hydra on its own; with `method`, how many members to make.",
+            metavar="[N]",
+            bare="each",
+        ),
+    ] = None,
+    joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False,
+    method: Annotated[
+        MethodName | None,
+        Option(f"Make an ensemble of one dense network, as a baseline: {BASELINES}."),
+    ] = None,
+    rank: Annotated[
+        int | None,
+        Option("Rank of each member's deltas; 4 unless given.", minimum=1, goes_with={"method": taking("rank")}),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        Option("Deltas count alpha / rank; once unless given.", goes_with={"method": taking("alpha")}),
+    ] = None,
+    seed: Seed = 0,
+    val_data: Annotated[
+        DataLike | None, Option("Labelled validation data.", heading="Data", metavar="SOURCE[:SPLIT]")
+    ] = None,
+    val_split: Annotated[
+        int | None,
+        Option(
+            "Hold so many training samples out for validation, always the same.", heading="Data", metavar="N", minimum=1
+        ),
+    ] = None,
+    streaming: Annotated[bool, Option("Read training data as it comes and keep none of it.", heading="Data")] = False,
+    limit: Limit = None,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    device: Device = "auto",
+    precision: Annotated[
+        Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", heading="Compute")
+    ] = "no",
+    batch_size: Annotated[
+        int | None,
+        Option(
+            "Samples per forward pass and device; a step adds up as many as it needs.", heading="Compute", minimum=1
+        ),
+    ] = None,
+    workers: Workers = 0,
+    output: Annotated[
+        str | Path | None,
+        Option(
+            "File to write; for several members a folder, or a name with {member}.",
+            heading="Output",
+            flags=("--output", "-o"),
+        ),
+    ] = None,
+    resume: Annotated[bool, Option("Go on where an interrupted run stopped.", heading="Output")] = False,
+    save_every: Annotated[
+        int | None, Option("Steps between saved states; at each validation unless given.", heading="Output", minimum=1)
+    ] = None,
+    keep: Annotated[int, Option("Saved states to keep.", heading="Output", minimum=1)] = 2,
+    force: Force = False,
+    watch: Watcher = LOG,
+) -> Finetuned:
+    """Fine-tune a model, or members after pruning.
+
+    Example: hydractl finetune m1 m2 m3 --data sst2:train --val-data sst2:validation --recipe sst2 -o tuned/
+
+    Writes one safetensors file per member and prints its path. Members train independently, with seeds S, S+1 ...
+    Log, learning curve and what `resume` needs lie beside it in FILE.training. Starts under torchrun as well.
+
+    >>> tuned = hydractl.finetune(["m1", "m2"], data="data/pets", steps=2, settings={"lr": 1e-4})
+    >>> hydractl.load(hydractl.fuse(tuned.checkpoints)).members
+    2
+
+    Raises:
+        CheckpointError: a model cannot be read.
+        OptionError: options that do not go together, or not with the models; several rates and no validation data.
+        DataError: labels do not match, or a sample cannot be read.
+        OutputError: an output exists and neither `force` nor `resume` is set, or the disk refuses it.
+        TrainingError: the loss or a weight is not finite.
+    """
+    from hydractl.data.columns import Columns
+    from hydractl.steps.compute import choose_device
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.training.batches import Machine
+    from hydractl.training.data import open_training_data
+    from hydractl.training.folders import is_done, prepare_folder, run_folder
+    from hydractl.training.jobs import choose_ensemble, choose_jobs, output_paths, sample_kind
+    from hydractl.training.optimizer import step_count
+    from hydractl.training.process import training_process
+    from hydractl.training.published import choose_recipe
+    from hydractl.training.run import fine_tune_checkpoint
+
+    if resume and output is None:
+        raise OptionError("`resume` goes on with what lies beside an output: name the `output`")
+    options = {"lr": lr_grid, "epochs": epochs, "steps": steps, "train_only": train_only,
+               "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
+    chosen = choose_recipe(recipe, settings, options)
+    ensemble = choose_ensemble(method, members, rank, alpha, joint)
+    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in named]
+    jobs = choose_jobs(opened, ensemble, members is not None, joint)
+    paths = [None] * len(jobs) if output is None else output_paths(output, jobs)
+    if str(output).endswith("/"):
+        Path(str(output)).mkdir(exist_ok=True)
+    done = [path is not None and is_done(path, resume, force) for path in paths]
+    columns = Columns(image_column, text_column, label_column)
+    samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming)
+    total = step_count(chosen, samples.size) * len(chosen.lr)
+    networks = []
+    with training_process(choose_device(device), precision) as accelerator, TemporaryDirectory() as scratch:
+        accelerator.wait_for_everyone()  # what one process writes is no reason for another to stop
+        teller = watch if accelerator.is_main_process else LOG
+        for number, (job, path) in enumerate(zip(jobs, paths, strict=True)):
+            if path is not None and done[number]:
+                networks.append(_finished(job.name, path))
+                continue
+            folder = Path(scratch) / str(number) if path is None else run_folder(path)
+            if accelerator.is_main_process:
+                prepare_folder(folder, resume)
+            accelerator.wait_for_everyone()
+            machine = Machine(folder, batch_size, workers, save_every, keep, resume)
+            with _told(teller, job.name, total) as on_step:
+                outcome = fine_tune_checkpoint(job.checkpoint, samples, chosen, seed + number, machine, accelerator,
+                                               match_labels, ensemble, on_step)  # fmt: skip
+            tuned = Tuned(job.name, *outcome)
+            networks.append(tuned if path is None else _written(tuned, path, folder, accelerator, force or resume))
+            teller.note(f"{path or job.name}: {tuned}")
+    return Finetuned(networks)
+
+
+def _written(tuned: Tuned, path: Path, folder: Path, accelerator: Accelerator, force: bool) -> Tuned:
+    """The network in its file: its weights need not stay in memory."""
+    from hydractl.families.open import read_checkpoint, write_checkpoint
+    from hydractl.training.folders import clear_states
+
+    if accelerator.is_main_process:
+        write_checkpoint(tuned.checkpoint, path, force)
+        clear_states(folder)
+    accelerator.wait_for_everyone()
+    return replace(tuned, checkpoint=read_checkpoint(path), output=path)
+
+
+def _finished(name: str, path: Path) -> Tuned:
+    """What an earlier run made of a network.
+
+    Raises:
+        OutputError: the file was made by something else.
+    """
+    from hydractl.families.open import read_checkpoint
+
+    checkpoint = read_checkpoint(path)
+    if checkpoint.provenance.get("command") != "finetune":
+        raise OutputError(f"{path}: was not made by fine-tuning, so there is nothing to resume: name another output")
+    made = checkpoint.provenance["options"]
+    return Tuned(name, checkpoint, made["recipe"]["lr"], made["best_step"], made["steps"], None, (), path)
+
+
+@contextmanager
+def _told(watch: Watcher, name: str, steps: int) -> Iterator[OnStep]:
+    """Tells a watcher of every step: how far the run has come, its loss, rate and throughput."""
+    reached: dict[float, int] = {}
+    with watch.progress(name, steps) as advance:
+
+        def on_step(lr: float, now: Progress) -> None:
+            text = f"{name} (lr {lr:g}): loss {now.loss:.4f}, lr {now.lr:.2e}, {now.samples_per_second:.0f} samples/s"
+            advance(now.step - reached.get(lr, 0), text)
+            reached[lr] = now.step
+
+        yield on_step

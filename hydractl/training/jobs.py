@@ -1,0 +1,112 @@
+"""What there is to fine-tune: which networks, each for itself, and the files that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.errors import OptionError
+from hydractl.surgery.members import split_members
+from hydractl.training.data import Kind
+from hydractl.training.ensembles import Ensemble
+from hydractl.training.recipe import Recipe
+
+EACH = "each"  # for a number of members: those that a Hydra has
+MEMBER = "{member}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network that is trained on its own; `name` is what its file is called where a folder is asked for."""
+
+    name: str
+    checkpoint: Checkpoint
+
+
+def choose_ensemble(
+    method: str | None, members: int | str | None, rank: int | None, alpha: float | None, joint: bool
+) -> Ensemble | None:
+    """The ensemble to make of one network, if one is asked for.
+
+    Raises:
+        OptionError: options that do not go together.
+    """
+    if joint and (method or members):
+        raise OptionError("`joint` trains the members of a Hydra together: leave `method` and `members` out")
+    if method is None:
+        if members not in (None, EACH):
+            raise OptionError(
+                f"`members` {members}: a number is for `method`; without one, {EACH} trains each member of a Hydra"
+            )
+        return None
+    if members is None or not str(members).isdecimal():
+        raise OptionError(f"`method` {method}: say how many members to make, e.g. `members` 3")
+    return Ensemble(method, int(members), alpha=alpha) if rank is None else Ensemble(method, int(members), rank, alpha)
+
+
+def choose_jobs(
+    checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None, each: bool = False, joint: bool = False
+) -> list[Job]:
+    """What is trained on its own: models as they are, or the members of a Hydra.
+
+    Args:
+        ensemble: what is made of each model.
+        each: whether members are trained each for itself.
+        joint: whether all members of a model are trained together.
+
+    Raises:
+        OptionError: several members and nothing said of how to train them, or one and `joint`.
+    """
+    if each and ensemble is None:
+        return [
+            Job(f"{_stem(checkpoint.name)}-member{number}", part)
+            for checkpoint in checkpoints
+            for number, part in enumerate(split_members(checkpoint))
+        ]
+    for checkpoint in checkpoints:
+        if checkpoint.members > 1 and not joint and ensemble is None:
+            raise OptionError(
+                f"{checkpoint.name}: has {checkpoint.members} members: train each with `members`, or all with `joint`"
+            )
+        if checkpoint.members == 1 and joint:
+            raise OptionError(f"`joint`: {checkpoint.name} has one member: leave `joint` out")
+    return [Job(_stem(checkpoint.name), checkpoint) for checkpoint in checkpoints]
+
+
+def _stem(model: str) -> str:
+    return Path(model).resolve().name.removesuffix(".safetensors")
+
+
+def output_paths(output: str | Path, jobs: Sequence[Job]) -> list[Path]:
+    """A file for each job: `output` itself for one, else by name in that folder, or numbered where {member} stands.
+
+    Raises:
+        OptionError: several jobs and one file to write, or two of one name.
+    """
+    path = Path(output)
+    if MEMBER in path.name:
+        return [path.with_name(path.name.replace(MEMBER, str(number))) for number in range(len(jobs))]
+    if path.is_dir() or str(output).endswith("/"):
+        paths = [path / f"{job.name}.safetensors" for job in jobs]
+        if len(set(paths)) < len(paths):
+            raise OptionError(f"`output` {output}: two models have the same name: use a name with {MEMBER}")
+        return paths
+    if len(jobs) > 1:
+        raise OptionError(f"`output` {output}: {len(jobs)} members need a folder (NAME/) or a name with {MEMBER}")
+    return [path]
+
+
+def sample_kind(jobs: Sequence[Job], recipe: Recipe) -> Kind:
+    """What the networks are trained on.
+
+    Raises:
+        OptionError: some take images, some texts.
+    """
+    if recipe.loss == "contrastive":
+        return "pair"
+    tasks = {job.checkpoint.spec.task for job in jobs}
+    if len(tasks) > 1:
+        raise OptionError(f"members of different kinds: {', '.join(sorted(tasks))}: train them one by one")
+    return "text" if tasks == {"text-classification"} else "image"
