@@ -15,12 +15,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hydractl.steps.benchmark import benchmark as benchmark
+    from hydractl.steps.export import export as export
     from hydractl.steps.finetune import finetune as finetune
     from hydractl.steps.fuse import fuse as fuse
     from hydractl.steps.guide import guide as guide
     from hydractl.steps.inspect import inspect as inspect
     from hydractl.steps.models import load as load
     from hydractl.steps.models import save as save
+    from hydractl.steps.predict import predict as predict
     from hydractl.steps.recipes import list_recipes as list_recipes
     from hydractl.steps.recipes import show_recipe as show_recipe
 
@@ -30,13 +33,28 @@ _PLACES = {
     "save": "hydractl.steps.models",
     "finetune": "hydractl.steps.finetune",
     "fuse": "hydractl.steps.fuse",
-    "guide": "hydractl.steps.guide",
+    "predict": "hydractl.steps.predict",
+    "benchmark": "hydractl.steps.benchmark",
+    "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
+    "guide": "hydractl.steps.guide",
     "list_recipes": "hydractl.steps.recipes",
     "show_recipe": "hydractl.steps.recipes",
 }
 
-__all__ = ["finetune", "fuse", "guide", "inspect", "list_recipes", "load", "save", "show_recipe"]
+__all__ = [
+    "benchmark",
+    "export",
+    "finetune",
+    "fuse",
+    "guide",
+    "inspect",
+    "list_recipes",
+    "load",
+    "predict",
+    "save",
+    "show_recipe",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -167,7 +167,8 @@ def _flags(option: Declared) -> tuple[str, ...]:
 def help_text(command: Command) -> str:
     """What `--help` says above the options: a step's docstring without what only Python needs."""
     text = inspect.getdoc(inspect.unwrap(command.step)) or ""
-    blocks = [block for block in text.split("\n\n") if not block.startswith((">>>", "Raises:", "Source:", "Returns:"))]
+    of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
+    blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
     return respelled("\n\n".join(blocks), options_of(command))
 
 

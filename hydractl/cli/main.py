@@ -14,15 +14,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from hydractl.cli import (
-    benchmark,
     calibrate,
     circuit,
     console,
     evaluate,
-    export,
     extract_circuit,
-    families,
-    predict,
     prune,
     report,
     score_heads,
@@ -68,10 +64,6 @@ for command in (
     evaluate.evaluate,
     calibrate.calibrate,
     report.report,
-    families.families,
-    predict.predict,
-    benchmark.benchmark,
-    export.export,
 ):
     app.command(no_args_is_help=False)(command)
 app.add_typer(circuit.app)

@@ -9,6 +9,17 @@ from pathlib import Path
 
 from hydractl.errors import DataError
 
+# File endings and the loader of the `datasets` library that reads them.
+FILE_FORMATS = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".arrow": "arrow",
+    ".tar": "webdataset",
+}
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -60,10 +71,19 @@ def read_text(path: Path, expected: str) -> str:
     Raises:
         DataError: it is no regular file, cannot be read, or is something else.
     """
+    return decode_text(read_bytes(path), str(path), expected)
+
+
+def decode_text(data: bytes, where: str, expected: str) -> str:
+    """UTF-8 as text, without the mark that some editors put before it.
+
+    Raises:
+        DataError: it is something else.
+    """
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: cannot read as text ({error}): write {expected}, in UTF-8") from error
+        raise DataError(f"{where}: cannot read as text ({error}): write {expected}, in UTF-8") from error
 
 
 def require_regular_below(folder: Path) -> None:

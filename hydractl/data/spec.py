@@ -12,24 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
+from hydractl.data.files import FILE_FORMATS
 from hydractl.data.like import DataLike, DataSetsLike, Group, Indexed
 from hydractl.data.parts import Part, split_off_part
 from hydractl.data.splits import split_of_word
 from hydractl.errors import DataError
 
 GROUPS = ("near", "far")
-
-# File endings and the loader of the `datasets` library that reads them.
-FILE_FORMATS = {
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".arrow": "arrow",
-    ".tar": "webdataset",
-}
 
 FORM = "[NAME=]SOURCE[:SPLIT]"
 GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"

@@ -16,9 +16,9 @@ from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data import splits
-from hydractl.data.files import read_text, require_regular, require_regular_below
+from hydractl.data.files import FILE_FORMATS, read_text, require_regular, require_regular_below
 from hydractl.data.imagefolder import image_files, image_splits, read_image_folder
-from hydractl.data.spec import FILE_FORMATS, DataSpec, DataValues
+from hydractl.data.spec import DataSpec, DataValues
 from hydractl.errors import DataError
 
 # An empty cell is a missing value, the words NA and null are text.

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import OptionError
 from hydractl.evaluation.benchmark import Run, Weight
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, synthetic_inputs
-from hydractl.inference import compile_model, load
+from hydractl.inference import compile_model, load_checkpoint
 from hydractl.model.hydra import Hydra
 
 
@@ -43,7 +44,7 @@ class TimedSystem:
 
 
 def open_systems(
-    references: Mapping[str, Sequence[str]],
+    checkpoints: Mapping[str, Sequence[Checkpoint]],
     device: torch.device,
     dtype: torch.dtype,
     compiled: bool = False,
@@ -52,21 +53,23 @@ def open_systems(
     """The systems to time, by name.
 
     Args:
-        references: models by system; several are run one after the other.
+        checkpoints: models by system; several are run one after the other.
         transformers: also time transformers' own forward of each single model that is a folder as it writes them.
 
     Raises:
-        CheckpointError: a model cannot be read.
+        CheckpointError: a tensor cannot be read.
         OptionError: transformers' forward is asked for where there is none to time.
     """
     systems: dict[str, TimedSystem] = {}
-    for name, models in references.items():
-        loaded = [load(model, device, dtype).optimize_for_inference() for model in models]
+    for name, models in checkpoints.items():
+        loaded = [load_checkpoint(model, device, dtype).optimize_for_inference() for model in models]
         for model in loaded:
             give_synthetic_classes(model)
         answers = tuple(_ours(model, compiled) for model in loaded)
         weight = _sum([_weight(model) for model in loaded])
-        systems[name] = TimedSystem(tuple(models), loaded[0].spec, answers, weight, device, dtype)
+        systems[name] = TimedSystem(
+            tuple(model.name for model in models), loaded[0].spec, answers, weight, device, dtype
+        )
     if transformers:
         systems |= _theirs(systems, compiled)
     return systems
@@ -100,7 +103,7 @@ def _theirs(systems: Mapping[str, TimedSystem], compiled: bool) -> dict[str, Tim
         if len(system.references) == 1 and (Path(system.references[0]) / "config.json").is_file()
     }
     if not found or any(system.spec.task == "zero-shot" for system in found.values()):
-        raise OptionError("--transformers times folders of image or text classifiers as transformers writes them")
+        raise OptionError("`transformers` times folders of image or text classifiers as transformers writes them")
     return found
 
 

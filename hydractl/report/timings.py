@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from itertools import groupby
 
 from rich import box
 from rich.console import Console
@@ -26,21 +28,31 @@ COLUMNS = (
 NUMBERS_WIDTH = 80  # of all columns but the first
 
 
-def print_timings(rows: Sequence[Row], console: Console) -> None:
-    """Prints rows of one batch size and one precision.
+def timing_lines(rows: Sequence[Row], width: int) -> Iterator[str]:
+    """The lines of a table for each batch size and precision.
 
     Multiply-adds are of one sample, as published and as performed; `counted` is the ratio of those performed.
+
+    Args:
+        width: of a line, in characters.
     """
+    for _, part in groupby(rows, lambda row: (row.dtype, row.batch_size)):
+        text = StringIO()
+        Console(file=text, width=width).print(_table(list(part), width))
+        yield from text.getvalue().splitlines()
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
     title = f"{rows[0].dtype}, batch {rows[0].batch_size}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     longest = max(len(row.name) for row in rows)
     # Names give way first in a narrow window; a number cut short would be no result.
-    table.add_column(COLUMNS[0], min_width=min(longest, max(console.width - NUMBERS_WIDTH, 0)), overflow="fold")
+    table.add_column(COLUMNS[0], min_width=min(longest, max(width - NUMBERS_WIDTH, 0)), overflow="fold")
     for column in COLUMNS[1:]:
         table.add_column(column, justify="right", overflow="fold")
     for row in rows:
         table.add_row(row.name, *_cells(row))
-    console.print(table)
+    return table
 
 
 def _cells(row: Row) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
 
 if TYPE_CHECKING:
@@ -47,3 +48,20 @@ def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
 
     write_checkpoint(as_checkpoint(model), path, force)
     return Path(path)
+
+
+def running(model: ModelLike, device: DeviceLike, dtype: DtypeLike | None) -> Hydra:
+    """A model laid out for fast answers; one that is loaded already is left as and where it is.
+
+    Raises:
+        CheckpointError: it cannot be read.
+        OptionError: no such device or dtype, or another than that of a loaded model.
+    """
+    from hydractl.model.hydra import Hydra
+
+    if not isinstance(model, Hydra):
+        return load(model, device, dtype).optimize_for_inference()
+    if device != "auto" or dtype is not None:
+        option = "dtype" if dtype is not None else "device"
+        raise OptionError(f"`{option}` is for models that are yet to be loaded: give it to hydractl.load")
+    return model

@@ -54,7 +54,7 @@ def test_texts_and_figures_on_stdout(hydractl: Command, bert: Path) -> None:
     ("options", "message"),
     [
         (["--batch-sizes", "1,x"], "--batch-sizes 1,x: expected whole numbers"),
-        (["--batch-sizes", "0"], "from 1 on"),
+        (["--batch-sizes", "0"], "whole numbers from 1 to"),
         (["--dtypes", "fp8"], "'fp8' is unknown: choose of fp64, fp32, bf16, fp16"),
         (["--device", "cuda:9"], "--device cuda:9"),
     ],

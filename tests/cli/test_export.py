@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageClassification, pipeline
 
+import hydractl.auto  # noqa: F401  (importing it is what makes pipelines find the folders)
 from tests.cli.conftest import Command
 
 
@@ -93,7 +94,7 @@ def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp
     ("arguments", "message"),
     [
         (["--format", "hf", "--check"], "--check has no effect with --format hf"),
-        (["--format", "onnx", "--report", "r.json"], "--report belongs to --format hf"),
+        (["--format", "onnx", "--report", "r.json"], "--report has no effect with --format onnx"),
     ],
 )
 def test_options_of_another_format(arguments: list[str], message: str, hydractl: Command, vit: Path) -> None:

@@ -21,7 +21,7 @@ def test_images_by_name_and_on_standard_input(hydractl: Command, vit: Path, imag
     inputs = AutoImageProcessor.from_pretrained(vit)(images=pictures, return_tensors="pt")
     expected = ViTForImageClassification.from_pretrained(vit).eval()(**inputs).logits.softmax(-1)
     result = hydractl("predict", vit, *files, "--json", "--batch-size", 1)
-    rows = [json.loads(line) for line in result.out.splitlines()]
+    rows = json.loads(result.out)["predictions"]
     assert [row["input"] for row in rows] == list(map(str, files))
     for row, probabilities in zip(rows, expected, strict=True):
         assert list(row["probabilities"]) == list(LABELS)

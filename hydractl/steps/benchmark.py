@@ -1,0 +1,197 @@
+"""Timing models side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hydractl.errors import OptionError
+from hydractl.steps.compute import DTYPES, choose_device, choose_dtype
+from hydractl.steps.inputs import Compiled, Device, DtypeLike, ModelLike, as_checkpoint, model_name
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
+
+if TYPE_CHECKING:
+    import torch
+
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.evaluation.benchmark import Row
+
+    Models = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike | Sequence[ModelLike]]
+    Sizes = str | int | Sequence[int]
+    Dtypes = DtypeLike | Sequence[DtypeLike]
+else:  # what the command line derives arguments from
+    Models = Sequence[Any]
+    Sizes = Dtypes = Any
+
+PIPE_WIDTH = 120
+LARGEST_BATCH = 2**20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Benchmarked(Result):
+    """How long models take: a row for each at each batch size and precision, and what the figures depend on."""
+
+    rows: Sequence[Row]
+    models: Mapping[str, Sequence[str]]
+    environment: Mapping[str, Any]
+    compiled: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": "hydractl-benchmark",
+            "version": 1,
+            "compiled": self.compiled,
+            "environment": dict(self.environment),
+            "models": {name: list(references) for name, references in self.models.items()},
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.report.timings import timing_lines
+
+        yield from timing_lines(self.rows, get_terminal_size((PIPE_WIDTH, 24)).columns)
+
+    def facts(self) -> Mapping[str, object]:
+        return {
+            f"{row.name}, {row.dtype}, batch {row.batch_size}": (
+                f"{row.timing.milliseconds:.2f} ms, {row.throughput:.1f} samples/s, "
+                f"time ratio {row.ratio:.3f}, counted ratio {row.counted_ratio:.3f}"
+            )
+            for row in self.rows
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
+@step
+def benchmark(
+    models: Annotated[
+        Models,
+        Option(
+            "Models; A+B+C are run one after the other, as one.",
+            heading="Model",
+            metavar="[NAME=]MODEL[+MODEL...]...",
+            positional=True,
+        ),
+    ],
+    *,
+    batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", heading="Compute", metavar="N,...")] = "1,4,32",
+    dtypes: Annotated[Dtypes, Option("Precisions.", heading="Compute", metavar="fp32,bf16,fp16")] = "fp32",
+    compiled: Compiled = False,
+    transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False,
+    seconds: Annotated[
+        float, Option("Time for each batch size and precision, warm-up aside.", minimum=0, maximum=86_400)
+    ] = 10,
+    tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20)] = 128,
+    processor_time: Annotated[
+        bool, Option("Count processor time of one thread: for a machine in use.", heading="Compute")
+    ] = False,
+    device: Device = "auto",
+    watch: Watcher = LOG,
+) -> Benchmarked:
+    """Time models side by side on random inputs.
+
+    Example: hydractl benchmark vit members=m1+m2+m3 hydra.safetensors --batch-sizes 1,4,32 --dtypes fp32,bf16
+
+    Prints, for each batch size and precision, a row per model: latency (median, interquartile range), throughput, peak
+    memory, parameters, multiply-adds, and the ratios of time and of multiply-adds to the first model.
+
+    In Python, models may have names as `{name: model}`, and several in a list are run one after the other.
+
+    >>> timed = hydractl.benchmark({"members": ["m1", "m2"], "hydra": "hydra"}, batch_sizes=2, seconds=0)
+    >>> [row.name for row in timed.rows]
+    ['members', 'hydra']
+
+    Raises:
+        CheckpointError: a model cannot be read.
+        OptionError: two models of one name, or options that cannot be.
+    """
+    from hydractl.evaluation.benchmark import compare, environment, time_systems
+    from hydractl.evaluation.timed import open_systems
+
+    sizes, precisions = _sizes(batch_sizes), _precisions(dtypes)
+    place = choose_device(device)
+    if processor_time and place.type != "cpu":
+        raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
+    checkpoints = _checkpoints(models)
+    rows: list[Row] = []
+    with _one_thread(processor_time):
+        for precision in precisions:
+            systems = open_systems(checkpoints, place, _dtype(precision), compiled, transformers)
+            weights = {name: system.weight for name, system in systems.items()}
+            for size in sizes:
+                watch.note(f"{precision}, batch {size}: {', '.join(systems)}")
+                runs = {name: system.on_noise(size, tokens) for name, system in systems.items()}
+                timings = time_systems(runs, weights, seconds, cuda=place.type == "cuda", processor_time=processor_time)
+                rows += compare(timings, weights, precision, size)
+        references = {name: system.references for name, system in systems.items()}
+        return Benchmarked(rows, references, environment(place), compiled)
+
+
+@contextmanager
+def _one_thread(wanted: bool) -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if wanted else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _checkpoints(models: Models) -> dict[str, list[Checkpoint]]:
+    """Models by name; several where they are run one after the other."""
+    if isinstance(models, Mapping):
+        return {name: [as_checkpoint(one) for one in _listed(model)] for name, model in models.items()}
+    found: dict[str, list[Checkpoint]] = {}
+    for model in _listed(models):
+        name, parts = _named(model)
+        if name in found:
+            raise OptionError(f"two models are called {name}: give them names, as in first={model}")
+        found[name] = [as_checkpoint(part) for part in parts]
+    return found
+
+
+def _named(model: ModelLike) -> tuple[str, Sequence[ModelLike]]:
+    """A model and its name; what a text says as `NAME=A+B` unless a file of that name exists."""
+    if not isinstance(model, str):
+        return model_name(model), [model]
+    name, equals, reference = model.partition("=")
+    if not equals or Path(model).exists():
+        name, reference = model_name(model if Path(model).exists() else model.split("+")[0]), model
+    return name, [reference] if Path(reference).exists() else reference.split("+")
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _sizes(sizes: Sizes) -> list[int]:
+    parts = sizes.split(",") if isinstance(sizes, str) else _listed(sizes)
+    found = [int(str(part)) if str(part).strip().isdecimal() and len(str(part)) < 9 else 0 for part in parts]
+    if not found or not all(1 <= size <= LARGEST_BATCH for size in found):
+        raise OptionError(f"`batch_sizes` {sizes}: expected whole numbers from 1 to {LARGEST_BATCH}")
+    return found
+
+
+def _precisions(dtypes: Dtypes) -> list[str]:
+    parts = dtypes.split(",") if isinstance(dtypes, str) else _listed(dtypes)
+    names = [str(part).strip().lower().removeprefix("torch.") for part in parts]
+    if not names or not set(names) <= DTYPES.keys():
+        unknown = next((name for name in names if name not in DTYPES), "nothing")
+        raise OptionError(f"`dtypes` {dtypes}: {unknown!r} is unknown: choose of fp64, fp32, bf16, fp16")
+    return [DTYPES[name] for name in names]
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = choose_dtype(name)
+    assert dtype is not None
+    return dtype

@@ -1,0 +1,64 @@
+"""Which architectures are read, and which are not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydractl.steps.options import step
+from hydractl.steps.result import Result
+
+#: What the tests show of each family, in one sentence.
+VERIFIED = (
+    "Each was verified against the forward pass of its own library (transformers, timm, open_clip), "
+    "in float64 to 1e-10: dense, pruned, fused, searched, exported back."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Families(Result):
+    """The families that are read, as plain JSON, and the reason for each that is refused."""
+
+    families: Sequence[Mapping[str, Any]]
+    refused: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"families": list(self.families), "refused": dict(self.refused)}
+
+    def lines(self) -> Iterator[str]:
+        width = max(len(family["name"]) for family in self.families)
+        for family in self.families:
+            yield f"{family['name']:<{width}}  {family['task']:<20}  {', '.join(family['reads'])}"
+        yield from ("", VERIFIED, "", "not read:")
+        for name, reason in self.refused.items():
+            yield f"  {name}: {reason}"
+
+    def facts(self) -> Mapping[str, object]:
+        return {family["name"]: ", ".join(family["reads"]) for family in self.families}
+
+
+@step
+def families() -> Families:
+    """List the architectures that can be read, how each was verified, and which are refused and why.
+
+    Example: hydractl families
+
+    >>> from hydractl.steps.families import families
+    >>> families().refused["albert"]
+    'its layers share one set of weights, so a head is dropped in all of them or in none'
+    """
+    from hydractl.families import FAMILIES
+    from hydractl.families.refused import REFUSED
+
+    listed = [
+        {
+            "name": family.name,
+            "title": family.title,
+            "task": family.task,
+            "reads": list(family.architectures) if family.library == "transformers" else [f"{family.title} folders"],
+            "verified_against": family.library,
+        }
+        for family in FAMILIES
+    ]
+    return Families(listed, {name: why for family in FAMILIES for name, why in family.refused.items()} | REFUSED)

@@ -1,0 +1,68 @@
+"""`hydractl.export` writes what the command does; the rows of formats say what each takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hydractl as library
+from hydractl.errors import OptionError, OutputError
+from hydractl.formats.choices import FORMATS
+from tests.cli.conftest import Command
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_python_and_the_command_write_the_same(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    done = library.export(vit, format="hf", output=tmp_path / "python")
+    printed = hydractl("export", vit, "--format", "hf", "-o", tmp_path / "command", "--json")
+    assert json.loads(printed.out) == {"output": str(tmp_path / "command"), "format": "hf", "difference": None}
+    assert done.to_json() == {"output": str(tmp_path / "python"), "format": "hf", "difference": None}
+    assert content(tmp_path / "python") == content(tmp_path / "command")
+    assert {"config.json", "model.safetensors", "preprocessor_config.json"} <= content(tmp_path / "python").keys()
+
+
+def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
+    report = {"models": {"it": {"id": {"accuracy": 0.5}}}}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    hydra = library.fuse([vit, vit])
+    for name, given in (("a", report), ("b", tmp_path / "report.json")):
+        library.export(hydra, format="hf", output=tmp_path / name, report=given)
+        assert "| id accuracy | 0.5 |" in (tmp_path / name / "README.md").read_text()
+    with pytest.raises(OptionError, match="`report` is for the model card of several members"):
+        library.export(vit, format="hf", output=tmp_path / "c", report=report)
+
+
+def test_a_folder_of_somebody_else_is_never_replaced(vit: Path, tmp_path: Path) -> None:
+    library.export(vit, format="hf", output=tmp_path / "folder")
+    with pytest.raises(OutputError, match="exists already"):
+        library.export(vit, format="hf", output=tmp_path / "folder")
+    library.export(vit, format="hf", output=tmp_path / "folder", force=True)
+    (tmp_path / "folder" / "mine.txt").write_text("kept")
+    with pytest.raises(OutputError, match="holds mine.txt, which hydractl did not write"):
+        library.export(vit, format="hf", output=tmp_path / "folder", force=True)
+
+
+VALUES = {"check": True, "report": {"models": {}}, "classes": ["a"], "dtype": "bf16"}
+
+
+@pytest.mark.parametrize("option", VALUES)
+@pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
+def test_options_that_a_format_has_not_are_refused(each, option: str, vit: Path, tmp_path: Path) -> None:
+    if option in each.takes:
+        return
+    with pytest.raises(OptionError, match=f"`{option}` has no effect with `format` {each.name}: leave it out"):
+        library.export(vit, format=each.name, output=tmp_path / "out", **{option: VALUES[option]})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [each.name for each in FORMATS if "check" in each.takes])
+def test_a_check_says_how_near_it_came(name: str, vit: Path, tmp_path: Path) -> None:
+    done = library.export(library.load(vit), format=name, output=tmp_path / "out", check=True)
+    assert done.difference is not None
+    assert 0 <= done.difference < 1e-4

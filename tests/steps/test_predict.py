@@ -1,0 +1,107 @@
+"""`hydractl.predict` says what the command does, of files, data sets and values alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import hydractl as library
+from hydractl.errors import DataError, NotFiniteError, OptionError
+from tests.cli.conftest import LABELS, Command
+
+
+def files(images: Path) -> list[Path]:
+    return [images / "cat" / "0.png", images / "owl" / "3.png"]
+
+
+def test_python_and_the_command_say_the_same(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    found = library.predict(vit, files(images), batch_size=1)
+    written = hydractl("predict", vit, *files(images), "--batch-size", 1, "--json", tmp_path / "found.json")
+    assert json.loads((tmp_path / "found.json").read_text()) == found.to_json()
+    assert written.out == "".join(f"{line}\n" for line in found.lines())
+    assert found.classes == LABELS
+    assert found.labels == [LABELS[i] for i in found.probabilities.argmax(1)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda paths: [Image.open(path) for path in paths],
+        lambda paths: [(np.asarray(Image.open(path).convert("RGB")), "cat") for path in paths],
+        lambda paths: datasets.Dataset.from_dict({"image": list(map(str, paths))}),
+    ],
+    ids=["images", "pairs of arrays", "Dataset"],
+)
+def test_images_as_values(values: Any, vit: Path, images: Path) -> None:
+    expected = library.predict(vit, files(images))
+    found = library.predict(vit, values(files(images)))
+    np.testing.assert_array_equal(found.probabilities, expected.probabilities)
+    assert found.inputs == ["data 0", "data 1"]
+
+
+def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
+    path = files(images)[0]
+    expected = library.predict(vit, path)
+    model = library.load(vit)
+    np.testing.assert_allclose(library.predict(model, Image.open(path)).msp, expected.msp, rtol=0, atol=1e-6)
+    with pytest.raises(OptionError, match="`dtype` is for models that are yet to be loaded"):
+        library.predict(model, path, dtype="bf16")
+    with pytest.raises(OptionError, match="`classes` would change the loaded model"):
+        library.predict(model, path, classes=["a", "b"])
+
+
+def test_a_data_set_by_its_source(hydractl: Command, vit: Path, images: Path) -> None:
+    whole = library.predict(vit, f"pets={images}")
+    assert whole.inputs[:2] == ["pets 0", "pets 1"]
+    assert hydractl("predict", vit, images).out.count("\n") == len(whole.inputs)
+    some = library.predict(vit, [f"{images}:train[:1]", files(images)[1]])
+    assert some.msp.tolist() == pytest.approx([whole.msp[0], library.predict(vit, files(images)[1]).msp[0]])
+
+
+def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na good film,cat\nbad owl,owl\n")
+    (tmp_path / "a.txt").write_text("a good film\nbad owl\n")
+    named = {"reviews": ["a good film", "bad owl"]}
+    found = [library.predict(bert, given) for given in (tmp_path / "a.csv", tmp_path / "a.txt", named)]
+    for each in found:
+        assert each.inputs == ["a good film", "bad owl"]
+        np.testing.assert_array_equal(each.probabilities, found[0].probabilities)
+    with pytest.raises(OptionError, match="`text_column` text: .*a.txt is no data set and has no columns"):
+        library.predict(bert, tmp_path / "a.txt", text_column="text")
+
+
+def test_it_reads_well(vit: Path, images: Path) -> None:
+    found = library.predict(vit, [files(images)[0]] * 25)
+    assert repr(found).splitlines()[-1] == "... 25 in all"
+    assert found._repr_html_().count("<tr>") == 22
+    assert "0.png" in found._repr_html_()
+
+
+def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> None:
+    model = library.load(vit)
+    with torch.no_grad():
+        model.classifier.bias.fill_(float("inf"))
+    with pytest.raises(NotFiniteError, match="0.png: the model's answer is no number: try `dtype` float32"):
+        library.predict(model, files(images))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ("gone.png", "gone.png: cannot read: No such file"),
+        ("gone:test", "gone: "),
+        ([], "there are no inputs"),
+        ([1, 2], "sample 0 is int"),
+        ([Path("/dev/null")], "/dev/null: is a device"),
+    ],
+)
+def test_what_cannot_be_predicted(inputs: Any, message: str, vit: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        library.predict(vit, inputs)
