@@ -80,7 +80,7 @@ def calibrate(
     checkpoint = read_checkpoint(model)
     system = OpenSystem(SystemSpec(model, (model,)), (checkpoint,))
     reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
-    sets = SetOptions(data, [], None, [], None, 0, skip_bad, streaming=False, reading=reading)
+    sets = SetOptions(data, [], None, [], [], 0, skip_bad, streaming=False, reading=reading)
     opened = open_evaluation_data(sets, modality_of([system]) or "image", quiet)
     place = choose_device(device)
     with batch_workers(place, ahead=1) as in_parallel:

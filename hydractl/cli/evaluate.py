@@ -106,6 +106,7 @@ def evaluate(
     and OOD sets must not have been used to choose heads: what the models remember of that is refused, or with
     --allow-leak marked. torchrun shares the batches among processes; the numbers are the same bytes for any number.
     """
+    from hydractl.data.corrupt import parse_corruptions
     from hydractl.data.ranks import batch_workers, join_ranks, local_device
 
     outputs = Outputs(json, report, full, force, quiet)
@@ -120,8 +121,9 @@ def evaluate(
     reading = DataOptions(limit, classes, template, image_column, text_column, label_column, match_labels)
     asked = None
     if id_data is not None:
+        corruptions = parse_corruptions(corrupt) if corrupt else []
         asked = SetOptions(
-            id_data, ood_data or [], calib_data, shift_data or [], corrupt, seed, skip_bad, streaming, reading
+            id_data, ood_data or [], calib_data, shift_data or [], corruptions, seed, skip_bad, streaming, reading
         )
     options = {"batch_size": batch_size, "limit": limit, "dtype": dtype, "corrupt": corrupt, **settings.to_json()}
     options |= {"compiled": compiled or None, "bootstrap": bootstrap or None}

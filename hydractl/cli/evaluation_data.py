@@ -13,6 +13,7 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.data.columns import Columns
+    from hydractl.data.corruptions.kinds import Corruption
     from hydractl.data.like import Modality
     from hydractl.data.samples import Samples
     from hydractl.data.spec import DataSpec
@@ -30,7 +31,7 @@ class SetOptions:
     ood_data: Sequence[str]
     calib_data: str | None
     shift_data: Sequence[str]
-    corrupt: str | None
+    corrupt: Sequence[tuple[Corruption, int]]
     seed: int
     skip_bad: bool
     streaming: bool
@@ -42,7 +43,7 @@ def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -
 
     Raises:
         DataError: a source cannot be read.
-        OptionError: two sets of one name, a shifted set without severity, or corruptions of a stream.
+        OptionError: two sets of one name, a shifted set without severity, or corruptions of texts.
     """
     from hydractl.data.columns import Columns
     from hydractl.data.open import open_samples, open_stream
@@ -88,32 +89,18 @@ def open_evaluation_data(options: SetOptions, modality: Modality, quiet: bool) -
             raise OptionError(f"--shift-data {text}: {shifted.path} is there already")
         sets[shifted] = opened(found["source"], columns)[0]
     data = EvaluationData(sets, reading.match_labels)
-    return data if options.corrupt is None else replace(data, sets={**sets, **_corrupted(data.id, options)})
+    return replace(data, sets={**sets, **_corrupted(data.id, options)})
 
 
-def _corrupted(inside: Samples | SampleStream, options: SetOptions) -> dict[SetKey, Samples]:
+def _corrupted(inside: Samples | SampleStream, options: SetOptions) -> dict[SetKey, Samples | SampleStream]:
     """The ID data in each corruption and severity asked for."""
     from hydractl.data.corrupt import corrupted
-    from hydractl.data.streams import SampleStream
     from hydractl.evaluation.sets import SetKey
 
-    assert options.corrupt is not None
-    if isinstance(inside, SampleStream):
-        raise OptionError("--corrupt changes the ID data as a whole: leave --streaming out")
     return {
-        SetKey("shift", kind, severity=severity): corrupted(inside, kind, severity, options.seed)
-        for kind, severity in _corruptions(options.corrupt)
+        SetKey("shift", kind.name, severity=severity): corrupted(inside, kind, severity, options.seed)
+        for kind, severity in options.corrupt
     }
-
-
-def _corruptions(text: str) -> list[tuple[str, int]]:
-    """Kinds and severities of `KIND,KIND:1-5`; without severities all five."""
-    kinds, _, severities = text.partition(":")
-    found = re.fullmatch(r"(\d+)(?:-(\d+))?", severities or "1-5")
-    if not kinds or found is None:
-        raise OptionError(f"--corrupt {text}: write KIND,KIND:1-5, as in gaussian_noise,contrast:1-5")
-    first, last = int(found[1]), int(found[2] or found[1])
-    return [(kind, severity) for kind in kinds.split(",") for severity in range(first, last + 1)]
 
 
 def _tell(samples: Samples, quiet: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hydractl.data.corruptions.kinds import describe_kinds
 from hydractl.errors import OptionError
 from hydractl.uncertainty.ood_scores import OOD_SCORES
 from hydractl.uncertainty.styles import STYLES
@@ -38,7 +39,7 @@ ShiftData = Annotated[
 ]
 Corrupt = Annotated[
     str | None,
-    typer.Option(metavar="KIND,...[:1-5]", help="Make the ID images worse: gaussian_noise, contrast, ..."),
+    typer.Option(metavar="KIND,...[:1-5]", help=f"Make the ID images worse: {describe_kinds()}."),
 ]
 if TYPE_CHECKING:
     ScoreName = str

@@ -75,10 +75,14 @@ def test_what_made_the_model_is_refused_at_its_block(
     assert "1 of 4 samples are in --calib-data too" in calibrated.err
 
 
+def test_a_stream_is_corrupted_as_samples_are(hydractl: Command, vit: Path, images: Path) -> None:
+    arguments = (vit, "--id-data", images, "--batch-size", 4, "--corrupt", "glass_blur,snow:2")
+    assert models(hydractl, *arguments, "--streaming") == models(hydractl, *arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--corrupt", "contrast:1"], "--corrupt changes the ID data as a whole: leave --streaming out"),
         (["--save-logits", "saved"], "--save-logits needs what is known of a set before it is read"),
         (["--allow-leak"], "--allow-leak marks what is known of a set before it is read"),
     ],
