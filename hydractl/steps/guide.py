@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import Force
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
@@ -26,6 +28,7 @@ Topic = Literal[
     "speed",
     "results",
     "file-format",
+    "extending",
 ]
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
@@ -43,14 +46,17 @@ class Manual(Result):
         return {"topic": self.topic, "markdown": self.markdown, "site": site}
 
     def lines(self) -> Iterator[str]:
-        from hydractl.steps.manual import terminal_lines
+        yield from self.markdown.splitlines() if self.site is None else [str(self.site)]
 
-        if self.site is not None:
-            yield str(self.site)
-        elif sys.stdout.isatty():
-            yield from terminal_lines(self.markdown)
+    def draw(self, console: Console) -> None:
+        """A page set out for reading on a terminal, and as it was written in a pipe."""
+        from hydractl.steps.manual import WIDEST, set_out
+
+        if console.is_terminal and self.site is None:
+            console.print(set_out(self.markdown), width=min(console.width, WIDEST))
         else:
-            yield from self.markdown.splitlines()
+            for line in self.lines():
+                console.out(line, highlight=False)
 
     def facts(self) -> Mapping[str, object]:
         return {"topic": self.topic} | ({"site": self.site} if self.site else {})

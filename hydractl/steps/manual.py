@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.markdown import Markdown
 
 #: A line that becomes a table of rows; what stands before the comment is for readers of the file itself.
 #: `<!-- table: hydractl.uncertainty.ood_scores.OOD_SCORES: score = name, what it is = help -->`
@@ -49,17 +52,12 @@ def _cell(value: object, attribute: str) -> str:
     return f"`{text}`" if attribute == "name" else text.replace("|", "\\|")
 
 
-def terminal_lines(markdown: str) -> Iterator[str]:
+def set_out(markdown: str) -> Markdown:
     """A page as a terminal shows it: headings, tables and code set out, links as the command that shows their page."""
-    from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console()
-    console.width = min(console.width, WIDEST)
     named = LINK.sub(lambda found: f"{found['text']} (`hydractl guide {found['topic']}`)", markdown)
-    with console.capture() as captured:
-        console.print(Markdown(named, hyperlinks=False))
-    yield from captured.get().splitlines()
+    return Markdown(named, hyperlinks=False)
 
 
 def write_site(topics: tuple[str, ...], folder: Path) -> None:

@@ -138,10 +138,15 @@ def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
 
 
 def test_every_link_to_a_file_leads_somewhere() -> None:
+    for page_file in (ROOT / "README.md", *ROOT.glob(".github/*.md"), *ROOT.glob("hydractl/guide/*.md")):
+        for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", page_file.read_text(encoding="utf-8")):
+            assert (page_file.parent / target).exists(), f"{page_file.name}: {target}"
+
+
+def test_every_file_that_the_guide_names_is_there() -> None:
     for name, text in TEXTS.items():
-        folder = ROOT if name == README else ROOT / "hydractl" / "guide"
-        for target in re.findall(r"\]\((?!http)([^)#]+)(?:#[^)]*)?\)", text):
-            assert (folder / target).exists(), f"{name}: {target}"
+        for target in re.findall(r"`((?:examples|hydractl|tests)/[\w./-]+)`", text):
+            assert (ROOT / target).exists() or target.startswith("examples/build/"), f"{name}: {target}"
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

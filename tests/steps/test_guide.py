@@ -6,15 +6,17 @@ import re
 import subprocess
 import sys
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rich.console import Console
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.steps.guide import TOPICS
-from hydractl.steps.manual import filled, page, terminal_lines, title
+from hydractl.steps.guide import TOPICS, Manual
+from hydractl.steps.manual import filled, page, title
 from tests.cli.conftest import Command
 
 
@@ -54,9 +56,10 @@ def test_a_pipe_gets_markdown(hydractl: Command) -> None:
     assert hydractl("guide", "results").out == f"{library.guide('results').markdown.rstrip()}\n"
 
 
-def test_a_terminal_shows_links_as_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    lines = list(terminal_lines("# Title\n\nSee [speed](speed.md#a-trunk).\n\n- one\n"))
+def test_a_terminal_shows_links_as_commands() -> None:
+    console = Console(force_terminal=True, color_system=None, width=60, file=StringIO())
+    Manual(None, "# Title\n\nSee [speed](speed.md#a-trunk).\n\n- one\n").draw(console)
+    lines = console.file.getvalue().splitlines()
     assert lines[0].strip() == "Title"
     assert "See speed (hydractl guide speed)." in (line.rstrip() for line in lines)
     assert max(map(len, lines)) <= 60
