@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batch
@@ -49,17 +49,6 @@ def load_checkpoint(
     model = from_checkpoint(checkpoint, device, dtype)
     model.preprocessor = _Preprocessing(checkpoint)
     return model
-
-
-def compile_model(model: nn.Module, backend: str = "inductor") -> None:
-    """Compiles a model in place, into one graph that serves every batch size.
-
-    Args:
-        backend: of torch.compile.
-    """
-    # All models of a process count against one limit of compilations, and a comparison holds many.
-    torch._dynamo.config.recompile_limit = 256
-    model.compile(fullgraph=True, dynamic=True, backend=backend)
 
 
 def save(model: Hydra, path: str | Path, force: bool = False) -> None:

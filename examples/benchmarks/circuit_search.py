@@ -29,7 +29,7 @@ from hydractl.circuit.screen import rough_network
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
-from hydractl.model import product
+from hydractl.fast import products
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.process import prepare
 from hydractl.scoring.data import ScoringData
@@ -132,15 +132,15 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
             with off(reference, head):
                 reference(pixel_values=pixels)
 
-    def replayed(network: Hydra, onednn: bool = product.ONEDNN) -> Callable[[], object]:
+    def replayed(network: Hydra, onednn: bool = products.ONEDNN) -> Callable[[], object]:
         def run() -> None:
-            product.ONEDNN = onednn
+            products.ONEDNN = onednn
             for _, logits in Replay(network, candidates).logits({"pixel_values": pixels}):
                 logits.numpy()
 
         return run
 
-    fast = product.ONEDNN
+    fast = products.ONEDNN
     runs = {"same": replayed(model, onednn=False), "exact": replayed(model), "screen": replayed(rough_network(model))}
     times: dict[str, list[float]] = {name: [] for name in runs}
     printed()
@@ -148,7 +148,7 @@ def rounds(reference: ViTForImageClassification, model: Hydra, pixels: torch.Ten
         slow = timed(printed) * len(candidates) / len(few)
         for name, run in runs.items():
             times[name].append(slow / timed(run))
-    product.ONEDNN = fast
+    products.ONEDNN = fast
     same, exact, screen = (median(times[name]) for name in runs)
     counted = counted_ratio(candidates[:1], candidates, model.spec.tower("vision"))
     print(

@@ -84,6 +84,7 @@ class OpenSystem:
         from hydractl.data.preprocessing import preprocessor_from_json
         from hydractl.evaluation.dropout import with_dropout
         from hydractl.evaluation.networks import Networks
+        from hydractl.fast import optimize
 
         first, dropout = self.checkpoints[0], self.spec.dropout
         models = []
@@ -94,7 +95,7 @@ class OpenSystem:
         if running.compiled and dropout is None:
             # What is compiled would draw dropout's masks in a way of its own.
             for model in models:
-                inference.compile_model(model)
+                optimize.compile_model(model)
         return Networks(
             models,
             preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config),

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Dropout
+from hydractl.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
 
 
@@ -25,6 +26,7 @@ def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
         raise OptionError(f"{name}: was trained without dropout: say how much, as in {name},mc-dropout=10,p=0.1")
     for layer in layers:
         layer.p = layer.p if dropout.rate is None else dropout.rate
+    use_fast_products(model)
     return model.train()
 
 

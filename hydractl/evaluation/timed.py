@@ -16,7 +16,8 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.benchmark import Run, Weight
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, synthetic_inputs
-from hydractl.inference import compile_model, load_checkpoint
+from hydractl.fast.optimize import compile_model
+from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
 
 

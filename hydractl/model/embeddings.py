@@ -40,7 +40,7 @@ class PatchEmbeddings(nn.Module):
         self.dropout = nn.Dropout(tower.dropout)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        """`[B,C,H,W]` to `[G,B,T,D]`."""
+        """`[B,channels,height,width]` to `[G,B,T,D]`."""
         expected = (self.spec.channels, *self.spec.image_size)
         if tuple(pixel_values.shape[1:]) != expected:
             raise DataError(f"images of shape {list(pixel_values.shape[1:])} for a model of {list(expected)}")
@@ -52,7 +52,7 @@ class PatchEmbeddings(nn.Module):
 
     def _token(self, name: str, width: int) -> Tensor:
         registers = self.spec.registers if name == "registers" else 1
-        return self.get_parameter(name).view(-1, 1, registers, width)  # [G,1,1 or R,D]
+        return self.get_parameter(name).view(-1, 1, registers, width)  # [G,1,tokens,D]
 
     def _positions(self) -> Tensor:
         table = self.position.view(-1, 1, *self.position.shape[-2:])  # [G,1,T,D]
@@ -66,7 +66,7 @@ class PatchEmbeddings(nn.Module):
         weight: Tensor = self.patch.weight
         bias = self.patch.bias
         if weight.ndim == 4 and (bias is None or bias.ndim == 1):
-            x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size)[:, None]  # [B,1,D,h,w]
+            x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size)[:, None]  # [B,1,D,rows,columns]
         else:
             groups = len(weight) if weight.ndim == 5 else len(_present(bias))
             weight = weight.expand(groups, *weight.shape[-4:]).flatten(0, 1)
@@ -114,5 +114,5 @@ class TokenEmbeddings(nn.Module):
 
 
 def _look_up(table: Tensor, ids: Tensor) -> Tensor:
-    # [V,D] or [M,V,D] at [B,T] -> [G,B,T,D]
+    # [vocabulary,D] or [M,vocabulary,D] at [B,T] -> [G,B,T,D]
     return F.embedding(ids, table)[None] if table.ndim == 2 else table[:, ids]

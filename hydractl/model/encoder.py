@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, cast
+
 import torch
 from torch import Tensor, nn
 
@@ -9,46 +12,56 @@ from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
 from hydractl.model.attention import Heads
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.layer import ACTIVATIONS, Layer, Place, Shapes, norm
+from hydractl.model.layer import ACTIVATIONS, Layer, Shapes, build_layer, norm
 from hydractl.model.linear import Linear
+
+
+class Place(NamedTuple):
+    """Where the tokens stand that are pooled: the `leading` ones of each sample, or the one at `[B]` places."""
+
+    leading: int
+    at: Tensor | None = None
+
+    def of(self, x: Tensor) -> Tensor:
+        """The tokens `[G,B,1 or 2,D]` that stand there in `[G,B,T,D]`."""
+        if self.at is None:
+            return x[:, :, : self.leading]
+        return x[:, torch.arange(self.at.shape[0], device=x.device), self.at, None]
 
 
 class Tower(nn.Module):
     """An encoder and its pooled token."""
 
-    embeddings: PatchEmbeddings | TokenEmbeddings
-
-    def __init__(self, tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes) -> None:
+    def __init__(
+        self,
+        spec: TowerSpec,
+        embeddings: PatchEmbeddings | TokenEmbeddings,
+        layers: Iterable[Layer],
+        norm: nn.Module,
+        pooler: Linear | None,
+        projection: Linear | None,
+    ) -> None:
         super().__init__()
-        self.spec, self.optimized = tower, False
-        image = isinstance(tower.embeddings, ImageEmbeddings)
-        self.embeddings = PatchEmbeddings(tower, shapes) if image else TokenEmbeddings(tower, shapes)
-        self.layers = nn.ModuleList(
-            Layer(tower, index, _stored_heads(tower, kept, shared, index), shapes) for index in range(tower.layers)
-        )
-        self.norm = norm(tower, f"{tower.name}.norm", shapes) if tower.final_norm else nn.Identity()
-        self.pooler = (
-            Linear(shapes[f"{tower.name}.pooler.weight"], shapes[f"{tower.name}.pooler.bias"])
-            if tower.pooler is not None
-            else None
-        )
+        self.spec, self.embeddings = spec, embeddings
+        self.layers = cast("Sequence[Layer]", nn.ModuleList(layers))  # whose type does not say what it holds
+        self.norm, self.pooler, self.projection = norm, pooler, projection
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
-        """Pooled tokens `[G,B,D]` of images `[B,C,H,W]`."""
-        return self._encode_and_pool(self.embeddings(pixel_values), None, None)
+        """Pooled tokens `[G,B,D]` of images `[B,channels,height,width]`."""
+        return self(self.embeddings(pixel_values), None, None)
 
     def forward_text(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
         """Pooled tokens `[G,B,D]` of texts `[B,T]`; the mask is non-zero where a token counts."""
         mask = attention_mask.bool() if attention_mask is not None else None
-        return self._encode_and_pool(self.embeddings(input_ids, token_type_ids), mask, input_ids)
+        return self(self.embeddings(input_ids, token_type_ids), mask, input_ids)
 
-    def encode(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The hidden state after the last layer, `[G,B,T,D]`."""
+    def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
+        """Pooled tokens `[G,B,D]` of what the first layer reads, `[G,B,T,D]`; ids `[B,T]` where these are texts."""
         for layer in self.layers:
             x = layer(x, mask)
-        return x
+        return self.pool(x, input_ids)
 
     def pool(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
         """What is pooled `[G,B,D]` of a last hidden state, normed and through the pooler where there is one.
@@ -56,41 +69,14 @@ class Tower(nn.Module):
         Where two tokens are pooled they lie side by side, `[G,B,2*D]`.
         """
         if self.spec.norm_tokens:
-            return self._finish(self._pooled(self.norm(x), input_ids))
-        return self._finish(self.norm(self._pooled(x, input_ids)))
-
-    def optimize_for_inference(self, common: int | None) -> None:
-        """Lays weights out for speed; from now on the last layer computes no token that is not pooled.
-
-        Args:
-            common: the layer in which members first differ while they still read the same hidden state, if any.
-        """
-        # A last layer that is read at one token keeps its weights as they are: it never projects keys or values.
-        whole = self.layers if "mean" in self.spec.pool else self.layers[:-1]
-        for index, layer in enumerate(whole):
-            assert isinstance(layer, Layer)
-            layer.pack(common=index == common)
-        self.optimized = True
-
-    def _encode_and_pool(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
-        place = self.place(input_ids)
-        if not self.optimized or place is None:
-            return self.pool(self.encode(x, mask), input_ids)
-        *layers, last = self.layers
-        for layer in layers:
-            x = layer(x, mask)
-        assert isinstance(last, Layer)
-        return self.finish(last.forward_at(place, x, mask))
+            return self.finish(self._pooled(self.norm(x), input_ids))
+        return self.finish(self.norm(self._pooled(x, input_ids)))
 
     def finish(self, tokens: Tensor) -> Tensor:
-        """What is pooled `[G,B,F]` of the tokens `[G,B,P,D]` at the pooled place of a last hidden state."""
-        # A norm works on each token alone, so only those pooled need it.
-        return self._finish(self.norm(tokens))
-
-    def _finish(self, pooled: Tensor) -> Tensor:
+        """What is pooled `[G,B,D]` of normed tokens `[G,B,1 or 2,D]`: through the pooler, side by side."""
         if self.pooler is not None and self.spec.pooler is not None:
-            pooled = ACTIVATIONS[self.spec.pooler](self.pooler(pooled))
-        return pooled.flatten(2)
+            tokens = ACTIVATIONS[self.spec.pooler](self.pooler(tokens))
+        return tokens.flatten(2)
 
     def _pooled(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
         """The one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
@@ -111,6 +97,28 @@ class Tower(nn.Module):
         assert input_ids is not None
         eos = embeddings.eos
         return Place(1, input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1))
+
+
+def build_tower(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes) -> Tower:
+    """A tower, its parameters without numbers yet.
+
+    Args:
+        kept: the heads that each member keeps.
+        shared: the tensors that members share.
+        shapes: stored shape of every tensor name.
+    """
+    name = tower.name
+    embeddings = PatchEmbeddings if isinstance(tower.embeddings, ImageEmbeddings) else TokenEmbeddings
+    pooler = f"{name}.pooler.weight", f"{name}.pooler.bias"
+    projection = shapes.get(f"{name}.projection.weight")
+    return Tower(
+        tower,
+        embeddings(tower, shapes),
+        [build_layer(tower, i, _stored_heads(tower, kept, shared, i), shapes) for i in range(tower.layers)],
+        norm(tower, f"{name}.norm", shapes) if tower.final_norm else nn.Identity(),
+        Linear(*(shapes[tensor] for tensor in pooler)) if tower.pooler is not None else None,
+        Linear(projection, None) if projection is not None else None,
+    )
 
 
 def _stored_heads(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> Heads:

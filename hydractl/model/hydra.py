@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol, Self
 import torch
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Checkpoint, common_layer
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
-from hydractl.model.encoder import Tower
+from hydractl.model.encoder import Tower, build_tower
 from hydractl.model.linear import Linear, empty
 
 TEMPLATE = "A photo of a {label}."
@@ -79,12 +79,9 @@ class Hydra(nn.Module):
         self.spec, self.heads, self.shared = spec, heads, shared
         self.members = len(next(iter(heads.values()))[0])
         for tower in spec.towers:
-            self.add_module(tower.name, Tower(tower, heads, shared, shapes))
+            self.add_module(tower.name, build_tower(tower, heads, shared, shapes))
         if spec.task == "zero-shot":
             self.logit_scale = empty(shapes["logit_scale"])
-            for tower in spec.towers:
-                module = self.get_submodule(tower.name)
-                module.add_module("projection", Linear(shapes[f"{tower.name}.projection.weight"], None))
         else:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
@@ -106,7 +103,7 @@ class Hydra(nn.Module):
         """Classifies a batch.
 
         Args:
-            pixel_values: `[B,C,H,W]` images, for a model with a vision tower.
+            pixel_values: `[B,channels,height,width]` images, for a model with a vision tower.
             input_ids: `[B,T]` texts; for a zero-shot model `[C,T]` class prompts, unless `encode_classes` has them.
             attention_mask: as `input_ids`, non-zero where a token counts; all count where it is left out.
             token_type_ids: as `input_ids`.
@@ -175,17 +172,14 @@ class Hydra(nn.Module):
         return HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
 
     def optimize_for_inference(self) -> Self:
-        """This model, its weights laid out for speed: the same answers up to rounding, but no more training.
+        """This model made fast: the same answers up to rounding, but no gradients and no training from now on.
 
-        Attention is one product for q, k and v and one call over all members' heads; in the first layer in which
-        members differ, a head that several keep alike is computed once; the last layer computes the pooled token only.
-        The state dict keeps the names and shapes of the file.
+        See `hydractl.fast.optimize`. The state dict keeps the names and shapes of the file.
         """
-        for tower in self.spec.towers:
-            module = self.get_submodule(tower.name)
-            if isinstance(module, Tower) and not module.optimized:
-                module.optimize_for_inference(common_layer(self.spec, self.shared, tower.name))
-        return self.eval()
+        from hydractl.fast.optimize import optimize
+
+        optimize(self)
+        return self
 
     def set_classes(self, labels: Sequence[str], template: str = TEMPLATE) -> None:
         """Makes a zero-shot model tell these classes apart; each member embeds the prompts once.

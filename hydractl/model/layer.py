@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.attention import FusedAttention, Heads
 from hydractl.model.linear import LayerNorm, Linear, empty
-from hydractl.model.packed import PackedAttention
-from hydractl.model.pooled import pooled_mix
-from hydractl.model.product import activated_product
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -30,19 +25,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swish": F.silu,
     "tanh": lambda x: x.tanh(),
 }
-#: The same, over its argument: in inference nothing needs the argument again, and a second buffer costs time to touch.
-IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": torch.ops.aten.gelu_,
-    "gelu_python": torch.ops.aten.gelu_,
-    "gelu_new": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "gelu_fast": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "quick_gelu": lambda x: x.mul_((1.702 * x).sigmoid_()),
-    "relu": F.relu_,
-    "silu": lambda x: F.silu(x, inplace=True),
-    "swish": lambda x: F.silu(x, inplace=True),
-    "tanh": torch.tanh_,
-}
 
 
 class Mlp(nn.Module):
@@ -55,56 +37,37 @@ class Mlp(nn.Module):
         self.activation = tower.activation
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G, ..., D]` to `[G, ..., D]`."""
-        return self.fc2(self._activated(x))
-
-    def _activated(self, x: Tensor) -> Tensor:
-        if self.fc1.serves_all:
-            fused = activated_product(x, self.fc1.weight, self.fc1.bias, self.activation)
-            if fused is not None:
-                return fused
-        return (ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE)[self.activation](self.fc1(x))
+        """`[G,...,D]` to `[G,...,D]`."""
+        return self.fc2(ACTIVATIONS[self.activation](self.fc1(x)))
 
 
 class Layer(nn.Module):
     """One encoder layer, pre-norm (ViT, CLIP) or post-norm (BERT)."""
 
-    attention_scale: Tensor | None
-    mlp_scale: Tensor | None
+    attention_scale: nn.Parameter | None
+    mlp_scale: nn.Parameter | None
 
-    def __init__(self, tower: TowerSpec, index: int, heads: Heads, shapes: Shapes) -> None:
+    def __init__(
+        self,
+        pre_norm: bool,
+        attention: nn.Module,
+        attention_norm: nn.Module,
+        mlp: Mlp,
+        mlp_norm: nn.Module,
+        dropout: nn.Module,
+        attention_scale: nn.Parameter | None = None,
+        mlp_scale: nn.Parameter | None = None,
+    ) -> None:
         super().__init__()
-        prefix = f"{tower.name}.layers.{index}"
-        self.pre_norm = tower.pre_norm
-        self.attention: FusedAttention | PackedAttention = FusedAttention(tower, f"{prefix}.attention", heads, shapes)
-        self.attention_norm = norm(tower, f"{prefix}.attention_norm", shapes)
-        self.mlp = Mlp(tower, f"{prefix}.mlp", shapes)
-        self.mlp_norm = norm(tower, f"{prefix}.mlp_norm", shapes)
-        self.dropout = nn.Dropout(tower.dropout)
-        for name in ("attention_scale", "mlp_scale"):
-            scale = empty(shapes[f"{prefix}.{name}"]) if tower.layer_scale else None
-            self.register_parameter(name, scale)
+        self.pre_norm, self.dropout = pre_norm, dropout
+        self.attention, self.attention_norm = attention, attention_norm
+        self.mlp, self.mlp_norm = mlp, mlp_norm
+        self.register_parameter("attention_scale", attention_scale)
+        self.register_parameter("mlp_scale", mlp_scale)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """`[G,B,T,D]` to `[G,B,T,D]`."""
-        attended: Tensor = self.attention(self.attention_input(x), mask)
-        return self.complete(x, attended)
-
-    def pack(self, common: bool) -> None:
-        """Lays the attention's weights out for inference; `common` as in `PackedAttention`."""
-        assert isinstance(self.attention, FusedAttention)
-        self.attention = PackedAttention(self.attention, common)
-
-    def forward_at(self, place: Place, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`[G,B,T,D]` to `[G,B,P,D]`: this layer's result for the tokens at `place`, and only the work for those."""
-        assert isinstance(self.attention, FusedAttention)
-        return self.complete(place.of(x), self.attention.output(self.mix_at(place, x, mask)))
-
-    def mix_at(self, place: Place, x: Tensor, mask: Tensor | None) -> Tensor:
-        """What the heads see at `place`, `[S,B,P,R]`, of the hidden state `[G,B,T,D]`."""
-        assert isinstance(self.attention, FusedAttention)
-        read = self.attention_input(x)
-        return pooled_mix(self.attention, read, place.of(read), place.visible(mask, self.attention.causal, x.shape[2]))
+        return self.complete(x, self.attention(self.attention_input(x), mask))
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What this layer's attention reads of the hidden state."""
@@ -121,24 +84,24 @@ class Layer(nn.Module):
         return x
 
 
-class Place(NamedTuple):
-    """Where the tokens stand that are pooled: the `leading` ones of each sample, or the one at `[B]` places."""
+def build_layer(tower: TowerSpec, index: int, heads: Heads, shapes: Shapes) -> Layer:
+    """A tower's layer, its parameters without numbers yet.
 
-    leading: int
-    at: Tensor | None = None
-
-    def of(self, x: Tensor) -> Tensor:
-        """The tokens `[G,B,P,D]` that stand there in `[G,B,T,D]`."""
-        if self.at is None:
-            return x[:, :, : self.leading]
-        return x[:, torch.arange(len(self.at), device=x.device), self.at, None]
-
-    def visible(self, mask: Tensor | None, causal: bool, tokens: int) -> Tensor | None:
-        """`[B,T]`, true where they may look; None means everywhere."""
-        if not causal or self.at is None:
-            return mask
-        before = torch.arange(tokens, device=self.at.device) <= self.at[:, None]
-        return before if mask is None else before & mask
+    Args:
+        heads: kept heads of each member, or of one where members share the layer.
+        shapes: stored shape of every tensor name.
+    """
+    prefix = f"{tower.name}.layers.{index}"
+    scales = [empty(shapes[f"{prefix}.{name}_scale"]) if tower.layer_scale else None for name in ("attention", "mlp")]
+    return Layer(
+        tower.pre_norm,
+        FusedAttention(tower, f"{prefix}.attention", heads, shapes),
+        norm(tower, f"{prefix}.attention_norm", shapes),
+        Mlp(tower, f"{prefix}.mlp", shapes),
+        norm(tower, f"{prefix}.mlp_norm", shapes),
+        nn.Dropout(tower.dropout),
+        *scales,
+    )
 
 
 def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:

@@ -1,7 +1,7 @@
 """Affine maps and norms whose weights are either one for all members or one for each.
 
-Activations are `[G, B, T, D]` throughout the model: G is 1 as long as all members have seen the same numbers, and M
-from the first weight on in which they differ. Weights with a leading `[M, ...]` make that step.
+Activations are `[G,B,T,D]` throughout the model: G is 1 as long as all members have seen the same numbers, and M
+from the first weight on in which they differ. Weights with a leading `[M,...]` make that step.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.product import grouped, product
-
 
 def empty(shape: tuple[int, ...]) -> nn.Parameter:
     """A parameter without numbers yet: a checkpoint's tensors are assigned to it."""
@@ -19,7 +17,7 @@ def empty(shape: tuple[int, ...]) -> nn.Parameter:
 
 
 class Linear(nn.Module):
-    """`x W^T + b`, with W `[out, in]` shared or `[M, out, in]` per member."""
+    """`x W^T + b`, with W `[out,in]` and b `[out]`, each shared or with a leading `[M,...]` one per member."""
 
     bias: Tensor | None
 
@@ -34,22 +32,24 @@ class Linear(nn.Module):
         return self.weight.ndim == 2 and (self.bias is None or self.bias.ndim == 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G, ..., in]` to `[G, ..., out]`; G becomes M where the weights are per member."""
+        """`[G,...,in]` to `[G,...,out]`; G becomes M where weight or bias are per member."""
         if self.serves_all:
-            return product(x, self.weight, self.bias)
-        weight = self.weight if self.weight.ndim == 3 else self.weight[None]
-        return grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
+            return F.linear(x, self.weight, self.bias)
+        y = x.flatten(1, -2) @ self.weight.mT  # [G,N,out]
+        if self.bias is not None:
+            y = y + self.bias.view(-1, 1, self.bias.shape[-1])
+        return y.unflatten(1, x.shape[1:-1])
 
 
 class LayerNorm(nn.Module):
-    """Layer norm over the last axis, with scale and shift `[D]` shared or `[M, D]` per member."""
+    """Layer norm over the last axis, with scale and shift `[D]` shared or `[M,D]` per member."""
 
     def __init__(self, weight: tuple[int, ...], bias: tuple[int, ...], eps: float) -> None:
         super().__init__()
         self.weight, self.bias, self.eps = empty(weight), empty(bias), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G, ..., D]` to the same shape; G becomes M where scale or shift are per member."""
+        """`[G,...,D]` to the same shape; G becomes M where scale or shift are per member."""
         if self.weight.ndim == 1 and self.bias.ndim == 1:
             return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
@@ -59,4 +59,4 @@ class LayerNorm(nn.Module):
     def _per_member(parameter: Tensor, x: Tensor) -> Tensor:
         if parameter.ndim == 1:
             return parameter
-        return parameter.view(parameter.shape[0], *(1,) * (x.ndim - 2), parameter.shape[1])  # [M,1,...,D]
+        return parameter.view(len(parameter), *(1,) * (x.ndim - 2), -1)  # [M,1,...,D]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -32,11 +32,6 @@ def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
     return Hidden(tower.embeddings(ids, inputs.get("token_type_ids")), mask.bool() if mask is not None else None, ids)
 
 
-def layers_of(tower: Tower) -> Sequence[Layer]:
-    """The tower's layers."""
-    return cast("Sequence[Layer]", tower.layers)
-
-
 def attention_of(layer: Layer) -> FusedAttention:
     """A layer's attention, its heads apart: of a model that is not optimised for inference."""
     assert isinstance(layer.attention, FusedAttention)
@@ -46,7 +41,7 @@ def attention_of(layer: Layer) -> FusedAttention:
 def pooled(tower: Tower, inputs: Mapping[str, Tensor], view: View) -> Tensor:
     """What a tower pools, `[1,B,D]`, every layer's heads shown to `view` on the way."""
     x, mask, ids = embed(tower, inputs)
-    for number, layer in enumerate(layers_of(tower)):
+    for number, layer in enumerate(tower.layers):
         attention = attention_of(layer)
         z = view(number, attention.mix(layer.attention_input(x), mask))
         x = layer.complete(x, attention.output(z))

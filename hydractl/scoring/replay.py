@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Tower
+from hydractl.fast.attention import PackedAttention, PooledAttention
+from hydractl.fast.optimize import FastTower
 from hydractl.model.hydra import Hydra
-from hydractl.model.layer import Layer, Place
-from hydractl.model.packed import PackedAttention
-from hydractl.scoring.observe import Hidden, attention_of, embed, layers_of
+from hydractl.model.without import copied
+from hydractl.scoring.observe import Hidden, embed
 from hydractl.scoring.replay_cost import tokens_of
 
 #: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
@@ -31,55 +30,32 @@ Group = tuple[Head, ...]
 
 
 def replay(
-    tower: Tower,
-    attentions: Sequence[PackedAttention],
-    kept: Sequence[Sequence[int]],
-    start: Hidden,
-    candidates: Sequence[Head],
+    tower: FastTower, kept: Sequence[Sequence[int]], start: Hidden, candidates: Sequence[Head]
 ) -> Iterator[tuple[Group, Tensor]]:
     """What a tower pools with each candidate off, `[G,B,D]` for G of them at a time; last with none off, `[1,B,D]`.
 
     Args:
-        attentions: of its layers, as they run above a candidate's own layer, where no head is told apart.
         kept: the heads of each layer, in the order of its weights.
         candidates: heads to turn off, one at a time; each of them kept.
     """
     x, mask, ids = start
-    # A search may screen its candidates with layers in half precision.
-    x = x.to(attention_of(layers_of(tower)[0]).o.weight.dtype)
     place = tower.place(ids)
-    for number, layer in enumerate(layers_of(tower)):
-        # In the last layer only the tokens that are pooled matter.
-        asking = place if number == len(tower.layers) - 1 else None
-        z, x = _mix(layer, x, mask, asking)
-        attended = attention_of(layer).output(z)
+
+    def pooled(x: Tensor, layer: int) -> Tensor:
+        """Of what that layer reads."""
+        return tower.pool_at(place, tower.encode_at(place, x, mask, layer).to(start.x.dtype))
+
+    # A search may screen its candidates with layers in half precision.
+    x = x.to(next(tower.layers[0].parameters()).dtype)
+    for number, layer in enumerate(tower.layers):
+        z, x = layer.mix_at(place, x, mask)
+        attended = layer.attention.output(z)
         for group in _groups([head for head in candidates if head.layer == number], x):
             rows = [kept[number].index(head.head) for head in group]
-            y = layer.complete(x, with_one_off(attention_of(layer), attended, z, rows))
-            yield group, _finish(tower, attentions, Hidden(y, mask, ids), number + 1, place)
+            y = layer.complete(x, with_one_off(layer.attention, attended, z, rows))
+            yield group, pooled(y, number + 1)
         x = layer.complete(x, attended)
-    yield (), _finish(tower, attentions, Hidden(x, mask, ids), len(tower.layers), place)
-
-
-def _finish(
-    tower: Tower, attentions: Sequence[PackedAttention], hidden: Hidden, start: int, place: Place | None
-) -> Tensor:
-    """What the tower pools, from layer `start` on."""
-    x, mask, ids = hidden
-    for number, layer in list(enumerate(layers_of(tower)))[start:]:
-        if place is not None and number == len(tower.layers) - 1:
-            x = layer.forward_at(place, x, mask)
-        else:
-            x = layer.complete(x, attentions[number](layer.attention_input(x), mask))
-    x = x.to(next(tower.embeddings.parameters()).dtype)
-    return tower.pool(x, ids) if place is None else tower.finish(x)
-
-
-def _mix(layer: Layer, x: Tensor, mask: Tensor | None, place: Place | None) -> tuple[Tensor, Tensor]:
-    """What a layer's heads see, and the hidden state of the same tokens: all of them, or those at `place`."""
-    if place is None:
-        return attention_of(layer).mix(layer.attention_input(x), mask), x
-    return layer.mix_at(place, x, mask), place.of(x)
+    yield (), pooled(x, len(tower.layers))
 
 
 def _groups(heads: Sequence[Head], x: Tensor) -> Iterator[Group]:
@@ -88,7 +64,9 @@ def _groups(heads: Sequence[Head], x: Tensor) -> Iterator[Group]:
         yield tuple(heads[start : start + size])
 
 
-def with_one_off(attention: FusedAttention, attended: Tensor, z: Tensor, rows: Sequence[int]) -> Tensor:
+def with_one_off(
+    attention: PackedAttention | PooledAttention, attended: Tensor, z: Tensor, rows: Sequence[int]
+) -> Tensor:
     """The attention output `[G,B,T,D]` with one of G heads off in each copy: its contribution `Z_h W_O` taken away.
 
     Args:
@@ -98,14 +76,9 @@ def with_one_off(attention: FusedAttention, attended: Tensor, z: Tensor, rows: S
     """
     k = attention.head_width
     values = z[0].unflatten(-1, (-1, k))[:, :, list(rows)].flatten(0, 1).transpose(0, 1)  # [G,B*T,K]
-    weights = attention.o.weight.unflatten(1, (-1, k))[:, list(rows)].permute(1, 2, 0)  # [G,K,D]
+    weights = attention.output_weights[0].unflatten(1, (-1, k))[:, list(rows)].permute(1, 2, 0)  # [G,K,D]
     base = attended.flatten(1, 2).expand(len(rows), -1, -1)
     return torch.baddbmm(base, values, weights, alpha=-1).unflatten(1, attended.shape[1:3])
-
-
-def _packed(tower: Tower) -> list[PackedAttention]:
-    """The attentions of a tower laid out for speed, apart from it: where a candidate drops, heads are told apart."""
-    return [PackedAttention(attention_of(layer), common=False) for layer in layers_of(tower)]
 
 
 class Replay:
@@ -120,15 +93,12 @@ class Replay:
         Args:
             prompts: batches of class prompts, of a zero-shot model.
         """
-        self.model, self.candidates = model, candidates
-        self.attentions: dict[str, list[PackedAttention]] = {
-            tower.name: _packed(getattr(model, tower.name)) for tower in model.spec.towers
-        }
+        self.model, self.candidates = copied(model).optimize_for_inference(), candidates
         self.classes: dict[Group, Tensor] = {}  # [G,C,P]
         parts: dict[Head | None, list[Tensor]] = {}
         for batch in prompts:
             for group, pooled in self._replay("text", batch):
-                for head, one in zip(group or (None,), model.embed("text", pooled), strict=True):
+                for head, one in zip(group or (None,), self.model.embed("text", pooled), strict=True):
                     parts.setdefault(head, []).append(one)
         for head, rows in parts.items():
             self.classes[(head,) if head else ()] = torch.cat(rows)[None]
@@ -158,7 +128,7 @@ class Replay:
         return max(ACTIVATION_BYTES // (tokens * tower.mlp_width * torch.float32.itemsize), 1)
 
     def _replay(self, name: str, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
-        tower: Tower = getattr(self.model, name)
+        tower: FastTower = getattr(self.model, name)
         kept = [members[0] for members in self.model.heads[name]]
         heads = [head for head in self.candidates if head.tower == name]
-        return replay(tower, self.attentions[name], kept, embed(tower, inputs), heads)
+        return replay(tower, kept, embed(tower, inputs), heads)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import CLIPConfig, CLIPModel
 
-from hydractl import inference
+from hydractl.fast import optimize
 from tests.cli.conftest import LABELS, Command, save_bert, save_images, save_vit
 from tests.data.tokenizers_and_processors import clip_files
 
@@ -136,7 +136,7 @@ def test_a_compiled_model_says_the_same(
     hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another backend than a user's, which would call a C++ compiler for a minute.
-    monkeypatch.setattr(inference, "compile_model", partial(inference.compile_model, backend="aot_eager"))
+    monkeypatch.setattr(optimize, "compile_model", partial(optimize.compile_model, backend="aot_eager"))
     other = save_vit(tmp_path / "other", seed=1)
     arguments = (f"DE={vit}+{other}", f"mc={vit},mc-dropout=2,p=0.2", "--id-data", images, "--batch-size", 5)
     plain, compiled = models(hydractl, *arguments), models(hydractl, *arguments, "--compile")

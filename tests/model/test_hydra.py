@@ -43,6 +43,15 @@ def test_gradients_reach_every_parameter(family_reference: Reference, tmp_path: 
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_computes_the_same_whether_or_not_gradients_are_wanted(name: str, tmp_path: Path) -> None:
+    reference = build_reference(name, dtype=torch.float32)
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path))).requires_grad_(True)
+    with torch.inference_mode():
+        without = model(**reference.inputs).member_logits
+    assert torch.equal(model(**reference.inputs).member_logits, without)
+
+
 def test_missing_input_is_named(tmp_path: Path) -> None:
     model = from_checkpoint(read_checkpoint(build_reference("vit").save(tmp_path)))
     with pytest.raises(OptionError, match="pixel_values"):

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.families.open import read_checkpoint
-from hydractl.model import product
+from hydractl.fast import products
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.model.without import without_heads
 from hydractl.scoring import replay as replay_module
@@ -106,7 +106,7 @@ def test_float32_replays_agree_with_float64_whichever_library(
     narrow = without_heads(case.model, gone).float()
     inputs = {key: t.float() if t.is_floating_point() else t for key, t in case.id_inputs.items()}
     for library in (True, False):
-        monkeypatch.setattr(product, "ONEDNN", library)
+        monkeypatch.setattr(products, "ONEDNN", library)
         found = logits_of(Replay(narrow, heads, case.data().prompts), inputs)
         assert_close(found, [part.float() for part in expected], rtol=0, atol=2e-5)
 

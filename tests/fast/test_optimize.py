@@ -18,9 +18,9 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
-from hydractl.inference import compile_model
+from hydractl.fast.attention import PackedAttention
+from hydractl.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
-from hydractl.model.packed import PackedAttention
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
@@ -125,10 +125,18 @@ def test_saves_what_it_was_loaded_from(name: str, tmp_path: Path) -> None:
     assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
 
 
-def test_is_not_trained() -> None:
-    model = from_checkpoint(dense("vit")[0]).optimize_for_inference()
+def test_has_no_gradients_and_is_not_trained() -> None:
+    checkpoint, inputs = dense("vit")
+    model = from_checkpoint(checkpoint).requires_grad_(True).optimize_for_inference()
+    assert not model(pixel_values=inputs["pixel_values"].clone().requires_grad_()).logits.requires_grad
     with pytest.raises(OptionError, match="load it again"):
         model.train()
+
+
+def test_only_an_optimised_model_has_parts_of_this_package() -> None:
+    plain, fast = both(dense("vit")[0])
+    places = [{module.__module__.split(".")[1] for module in model.modules()} for model in (plain, fast)]
+    assert places == [{"model", "nn"}, {"model", "nn", "fast"}]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.25), (torch.float16, 0.03)])

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from hydractl.model import product as products
+from hydractl.fast import products
+from hydractl.fast.products import ONEDNN, activated_product, by_onednn, grouped, product
 from hydractl.model.layer import ACTIVATIONS
-from hydractl.model.product import ONEDNN, activated_product, by_onednn, grouped, product
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 9, 16), (3, 1, 1, 16), (2, 16), (1, 0, 9, 16)])
@@ -32,15 +32,11 @@ def test_torch_itself_multiplies_where_onednn_must_not() -> None:
         assert not by_onednn(x.to("meta"), weight.to("meta"))  # operations are counted there
         with torch.autocast("cpu"):
             assert product(x, weight, None).dtype == torch.bfloat16
-    weight.requires_grad_()
-    product(x, weight, None).sum().backward()
-    assert_close(weight.grad, x.sum(0).expand(24, -1))
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 def test_an_activation_with_its_product(activation: str) -> None:
     x, weight, bias = torch.randn(5, 16), torch.randn(24, 16), torch.randn(24)
-    assert activated_product(x, weight, bias, activation) is None  # gradients may be wanted
     with torch.inference_mode():
         for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
             found = activated_product(x.to(dtype), weight.to(dtype), bias.to(dtype), activation)
@@ -84,12 +80,11 @@ def test_each_members_product(
     expected = x.double() @ weight.double().mT
     if bias is not None:
         expected = expected + (bias.double()[:, None] if per_member_bias else bias.double())
-    trained = weight.clone().requires_grad_()
     for context in (torch.inference_mode, torch.no_grad, torch.enable_grad):
         with context():
-            assert_close(grouped(x, trained, bias), expected.float(), rtol=0, atol=1e-5)
-            assert_close(grouped(x, trained.mT.contiguous().mT, bias), expected.float(), rtol=0, atol=1e-5)
-            assert_close(halved(x, trained, bias), expected, rtol=0.05, atol=0.1)
+            assert_close(grouped(x, weight, bias), expected.float(), rtol=0, atol=1e-5)
+            assert_close(grouped(x, weight.mT.contiguous().mT, bias), expected.float(), rtol=0, atol=1e-5)
+            assert_close(halved(x, weight, bias), expected, rtol=0.05, atol=0.1)
 
 
 def halved(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
-"""Matrix products, by the fastest library there is for them."""
+"""Matrix products by the fastest library there is for them: torch's own up to rounding, and without gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -20,12 +20,13 @@ FUSIBLE = {"gelu": "none", "gelu_python": "none", "gelu_new": "tanh", "gelu_fast
 #: Multiply-adds of one member from which, in half precision on a CPU, products one by one beat a batched one.
 LARGE = 1_500_000_000
 
+Each = Sequence[Tensor] | Tensor  # of each member
+Biases = Each | None
+
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`x W^T + b` of `[...,in]` and `[out,in]`: torch's own, in inference on a CPU up to rounding."""
-    if by_onednn(x, weight):
-        return _by_onednn(x, weight, bias)
-    return F.linear(x, weight, bias)
+    """`x W^T + b` of `[...,in]` and `[out,in]`."""
+    return _by_onednn(x, weight, bias) if by_onednn(x, weight) else F.linear(x, weight, bias)
 
 
 def activated_product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor | None:
@@ -36,12 +37,13 @@ def activated_product(x: Tensor, weight: Tensor, bias: Tensor | None, activation
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN may take a product from torch's own: it has no gradient, and no other program knows it."""
+    """Whether oneDNN takes a product from torch's own."""
     here = ONEDNN and x.device.type == weight.device.type == "cpu" and x.dtype == weight.dtype and x.dtype in DTYPES
-    if not here or torch.is_grad_enabled() or torch.compiler.is_exporting():
+    # An exported graph is run by programs that do not know the operator.
+    if not here or torch.compiler.is_exporting() or torch.is_autocast_enabled("cpu"):
         return False
     # Of weights that do not lie row by row oneDNN makes a product a thousand times slower.
-    return weight.is_contiguous() and x.numel() > 0 and not torch.is_autocast_enabled("cpu")
+    return weight.is_contiguous() and x.numel() > 0
 
 
 def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -53,26 +55,10 @@ def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     x, weight = x.expand(members, -1, -1), weight.expand(members, -1, -1)
     biases = bias.expand(members, -1) if bias is not None else None
     if better_one_by_one(x, weight):
-        return _one_by_one(x, weight, biases if biases is not None else [None] * members)
+        return one_above_another(x, weight, biases)
     if biases is None:
         return torch.bmm(x, weight.mT)
     return torch.baddbmm(biases[:, None], x, weight.mT)
-
-
-def side_by_side(x: Tensor, weight: Tensor, bias: Tensor | None, outputs: list[int]) -> Tensor:
-    """Uneven members' products one beside the other: `[M,N,in]` by `[sum(outputs),in]` to `[N,sum(outputs)]`."""
-    weights = weight.split(outputs)
-    biases = bias.split(outputs) if bias is not None else [None] * len(outputs)
-    if not _into_places(x):
-        return torch.cat([product(*each) for each in zip(x, weights, biases, strict=True)], -1)
-    y = x.new_empty(x.shape[1], len(weight))
-    _write_each(y.split(outputs, -1), x, weights, biases)
-    return y
-
-
-def one_above_another(x: Tensor, weights: Sequence[Tensor], bias: Tensor) -> Tensor:
-    """Products of uneven members whose rows lie side by side, `[N,sum_m in_m]` by M of `[out,in_m]`, to `[M,N,out]`."""
-    return _one_by_one(x.split([weight.shape[1] for weight in weights], -1), weights, bias)
 
 
 def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
@@ -80,7 +66,7 @@ def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
     # Measured for three members at 50 to 4000 rows, 192 to 768 wide, 192 to 3072 outputs, two cores: in float32 the
     # loop takes .36 to .49 of the batched product's time by oneDNN, .75 to .91 by MKL; in bfloat16 .94 to .98 from
     # LARGE on, 1.00 to 1.25 below, and twice where products are tiny.
-    if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_exporting():
+    if x.device.type != "cpu" or torch.compiler.is_exporting():
         return False
     if x.dtype == torch.float32:
         return True
@@ -88,26 +74,38 @@ def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
     return x.element_size() == 2 and not torch.compiler.is_compiling() and x[0].numel() * weight.shape[1] >= LARGE
 
 
-def _one_by_one(
-    x: Sequence[Tensor] | Tensor, weights: Sequence[Tensor] | Tensor, biases: Sequence[Tensor | None] | Tensor
-) -> Tensor:
-    """Products `[N,in_m]` by `[out,in_m]` of each member in turn, `[M,N,out]`."""
+def one_above_another(x: Each, weights: Each, biases: Biases) -> Tensor:
+    """Members' products `[N,in_m]` by `[out,in_m]`, each computed by itself: `[M,N,out]`."""
+    members = _members(x, weights, biases)
     if not _into_places(x[0]):
-        return torch.stack(list(map(product, x, weights, biases)))
+        return torch.stack([product(*member) for member in members])
     y = x[0].new_empty(len(x), len(x[0]), len(weights[0]))
-    _write_each(y, x, weights, biases)
+    _write_each(y, members)
     return y
 
 
+def side_by_side(x: Each, weights: Each, biases: Biases) -> Tensor:
+    """Members' products `[N,in_m]` by `[out_m,in_m]`, each computed by itself: `[N,sum of out_m]`."""
+    members = _members(x, weights, biases)
+    if not _into_places(x[0]):
+        return torch.cat([product(*member) for member in members], -1)
+    outputs = [len(weight) for weight in weights]
+    y = x[0].new_empty(len(x[0]), sum(outputs))
+    _write_each(y.split(outputs, -1), members)
+    return y
+
+
+def _members(x: Each, weights: Each, biases: Biases) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    return zip(x, weights, [None] * len(x) if biases is None else biases, strict=True)
+
+
 def _into_places(x: Tensor) -> bool:
-    # Writing into a place has no gradient, and a compiler has its own way to join.
-    return x.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    # A compiler has its own way to join.
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-def _write_each(
-    places: Iterable[Tensor], x: Iterable[Tensor], weights: Iterable[Tensor], biases: Iterable[Tensor | None]
-) -> None:
-    for place, rows, weight, bias in zip(places, x, weights, biases, strict=True):
+def _write_each(places: Iterable[Tensor], members: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> None:
+    for place, (rows, weight, bias) in zip(places, members, strict=True):
         if bias is None or by_onednn(rows, weight) or not place.is_contiguous():
             place.copy_(product(rows, weight, bias))
         else:
