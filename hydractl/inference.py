@@ -7,15 +7,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batch
-from hydractl.data.preprocessing import preprocessor_from_json
-from hydractl.errors import DataError, NotFiniteError
+from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
+from hydractl.errors import DataError
 from hydractl.families.open import read_checkpoint, write_checkpoint
-from hydractl.model.hydra import Hydra, Preprocessor, from_checkpoint, to_checkpoint
+from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
+from hydractl.model.prediction import finite_on_cpu
 
 
 class Logits(NamedTuple):
@@ -74,6 +77,9 @@ class _Preprocessing:
     def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]:
         return self.built(samples)
 
+    def lengths(self, texts: Sequence[object]) -> NDArray[np.int64]:
+        return self.built.lengths(texts)
+
 
 class MemberAnswers(NamedTuple):
     """What the members of a model say of one batch, on the CPU: float32, or float64 from a float64 model.
@@ -100,8 +106,8 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
     with torch.inference_mode():
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
         output = model(**inputs)
-        logits = _on_cpu(output.member_logits, "logits")
-        return MemberAnswers(logits, _on_cpu(output.features, "features") if features else None)
+        logits = finite_on_cpu(output.member_logits, "logits")
+        return MemberAnswers(logits, finite_on_cpu(output.features, "features") if features else None)
 
 
 def member_logits(model: Hydra, batch: Batch) -> Tensor:
@@ -111,14 +117,6 @@ def member_logits(model: Hydra, batch: Batch) -> Tensor:
         NotFiniteError: they are not finite.
     """
     return member_answers(model, batch).logits
-
-
-def _on_cpu(tensor: Tensor, what: str) -> Tensor:
-    # Half precision ends here: metrics and decisions are made of float32.
-    held = tensor.to("cpu", torch.promote_types(tensor.dtype, torch.float32))
-    if not torch.isfinite(held).all():
-        raise NotFiniteError(f"the model's {what} are not finite on this data: try `dtype` float32")
-    return held
 
 
 def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[int], None] | None = None) -> Logits:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,13 +99,25 @@ class Preprocessor:
         Raises:
             DataError: samples of a kind the model does not take.
         """
-        if samples and isinstance(samples[0], Image.Image) and self.image:
+        if self.image and samples and all(isinstance(sample, Image.Image) for sample in samples):
             return self.image(samples)
-        if samples and isinstance(samples[0], str | tuple) and self.text:
+        if self.text and samples and all(isinstance(sample, str | tuple) for sample in samples):
             return self.text(samples)
-        kind = type(samples[0]).__name__ if samples else "nothing"
-        wanted = "PIL images" if self.image else "texts"
-        raise DataError(f"the model takes {wanted}, not {kind}")
+        raise self._unfit(samples, Image.Image if self.image else str | tuple)
+
+    def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
+        """Tokens of each text or pair of texts as the model sees it, `[N]`.
+
+        Raises:
+            DataError: samples of another kind, or a model that takes no texts.
+        """
+        if self.text is None or not all(isinstance(text, str | tuple) for text in texts):
+            raise self._unfit(texts, str | tuple)
+        return self.text.lengths(texts)[0]
+
+    def _unfit(self, samples: Sequence[object], kind: type | UnionType) -> DataError:
+        found = next((type(sample).__name__ for sample in samples if not isinstance(sample, kind)), "nothing")
+        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
 
 def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:

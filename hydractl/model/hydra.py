@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import log
+from itertools import islice
 from typing import NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
-from hydractl.errors import OptionError
+from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Tower, build_tower
 from hydractl.model.linear import Linear, empty
+from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 
 TEMPLATE = "A photo of a {label}."
 
 
 class Preprocessor(Protocol):
-    """Turns raw images or texts into the tensors that `forward` takes."""
+    """Turns raw images or texts into the tensors that `forward` takes, and says how long texts are, `[N]` tokens."""
 
     def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]: ...
+
+    def lengths(self, texts: Sequence[object]) -> NDArray[np.int64]: ...
 
 
 class HydraOutput(NamedTuple):
@@ -42,22 +47,6 @@ class HydraOutput(NamedTuple):
     probabilities: Tensor
     logits: Tensor
     features: Tensor
-
-
-class Prediction(NamedTuple):
-    """What `Hydra.predict` says of B samples.
-
-    Attributes:
-        labels: the B most probable labels.
-        probabilities: `[B,C]`, the members' mean.
-        msp: `[B]`, the maximum softmax probability: confidence; low means likely wrong or OOD.
-        mutual_information: `[B]`, nats, how much members disagree; 0 for a single member.
-    """
-
-    labels: list[str]
-    probabilities: Tensor
-    msp: Tensor
-    mutual_information: Tensor
 
 
 class Hydra(nn.Module):
@@ -167,8 +156,7 @@ class Hydra(nn.Module):
 
     def _finish(self, member_logits: Tensor, features: Tensor) -> HydraOutput:
         member_logits = member_logits.expand(self.members, -1, -1)
-        scaled = member_logits.to(torch.promote_types(member_logits.dtype, torch.float32)) / self.temperature
-        logits = scaled.log_softmax(-1).logsumexp(0) - log(self.members)
+        logits = log_probabilities(member_logits, self.temperature)
         return HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
 
     def optimize_for_inference(self) -> Self:
@@ -198,31 +186,56 @@ class Hydra(nn.Module):
         if "{label}" not in template:
             raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
         self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
-        with torch.inference_mode():
-            self.class_embeddings = self.embed_texts(**self.class_prompts).clone()
+        with torch.no_grad():
+            self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels = tuple(labels)
 
     @torch.inference_mode()
-    def predict(self, samples: Sequence[object]) -> Prediction:
-        """What the model makes of raw images (PIL) or texts, preprocessed as its checkpoint says.
+    def predict(
+        self,
+        samples: Iterable[object] | object,
+        batch_size: int = 64,
+        on_batch: Callable[[int], None] = lambda samples: None,
+    ) -> Prediction:
+        """What the model makes of raw images or texts, preprocessed as its checkpoint says.
+
+        Args:
+            samples: one image (PIL) or text, or any number of them. Images of a generator are read a batch at a time,
+                so that memory need not hold them all.
+            batch_size: samples per forward pass, 1 or more.
+            on_batch: told the size of each finished batch.
 
         Raises:
+            DataError: there are no samples, the model does not take their kind, or its logits are not finite.
             OptionError: the model was built without preprocessing, or is zero-shot without classes.
         """
-        output = self(**self._preprocess(samples))
-        members = (output.member_logits.to(output.logits.dtype) / self.temperature).softmax(-1)
-        best = output.probabilities.max(-1)
-        entropies = torch.special.entr(members).sum(-1).mean(0)
-        mutual_information = (torch.special.entr(output.probabilities).sum(-1) - entropies).clamp(min=0)
-        names = self.labels or tuple(f"LABEL_{i}" for i in range(output.logits.shape[-1]))
-        labels = [names[i] for i in best.indices.tolist()]
-        return Prediction(labels, output.probabilities.cpu(), best.values.cpu(), mutual_information.cpu())
+        if batch_size < 1:
+            raise OptionError(f"`batch_size` {batch_size}: give 1 or more")
+        if isinstance(samples, str) or not isinstance(samples, Iterable):
+            samples = [samples]
+        order = None
+        if self.spec.task == "text-classification":
+            # Texts of like length need the least padding together, and all of them are no more than a few images.
+            texts = list(samples)
+            order = torch.as_tensor(self._preprocessing().lengths(texts)).argsort(descending=True, stable=True)
+            samples = (texts[i] for i in order)
+        waiting, parts = iter(samples), []
+        while batch := list(islice(waiting, batch_size)):
+            parts.append(finite_on_cpu(self(**self._preprocess(batch)).member_logits, "logits"))
+            on_batch(len(batch))
+        if not parts:
+            raise DataError("there are no samples to predict")
+        logits = torch.cat(parts, 1)
+        return prediction(logits if order is None else logits[:, order.argsort()], self.temperature, self.labels)
 
     def _preprocess(self, samples: Sequence[object]) -> dict[str, Tensor]:
+        device = next(self.parameters()).device
+        return {name: tensor.to(device) for name, tensor in self._preprocessing()(samples).items()}
+
+    def _preprocessing(self) -> Preprocessor:
         if self.preprocessor is None:
             raise OptionError("this model was built without preprocessing: open it with hydractl.load")
-        device = next(self.parameters()).device
-        return {name: tensor.to(device) for name, tensor in self.preprocessor(samples).items()}
+        return self.preprocessor
 
 
 def _given(tensor: Tensor | None, name: str) -> Tensor:

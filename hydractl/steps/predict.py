@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
-from hydractl.errors import DataError, NotFiniteError, OptionError
+from hydractl.errors import DataError, OptionError
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -54,7 +54,9 @@ class Predictions(Result):
         labels: the most probable class of each.
         probabilities: `[N,C]`, the members' mean.
         msp: `[N]`, the maximum softmax probability: low means likely wrong, or unlike the training data.
+        entropy: `[N]`, nats, of the probabilities: high means the same.
         mutual_information: `[N]`, nats: high means that the members disagree.
+        member_logits: `[M,N,C]`.
     """
 
     inputs: Sequence[str]
@@ -62,7 +64,9 @@ class Predictions(Result):
     labels: Sequence[str]
     probabilities: NDArray[np.floating[Any]]
     msp: NDArray[np.floating[Any]]
+    entropy: NDArray[np.floating[Any]]
     mutual_information: NDArray[np.floating[Any]]
+    member_logits: NDArray[np.floating[Any]]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each prediction as plain JSON."""
@@ -71,6 +75,7 @@ class Predictions(Result):
                 "input": name,
                 "label": self.labels[row],
                 "msp": float(self.msp[row]),
+                "entropy": float(self.entropy[row]),
                 "mutual_information": float(self.mutual_information[row]),
                 "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
             }
@@ -140,11 +145,9 @@ def predict(
     Raises:
         CheckpointError: the model cannot be read.
         DataError: an input cannot be read, or is nothing that the model takes.
-        NotFiniteError: the model's answer is no number.
+        NotFiniteError: the model's logits are not finite.
         OptionError: a zero-shot model without `classes`, or classes of another.
     """
-    import torch
-
     from hydractl.data.classes import read_classes
     from hydractl.data.columns import Columns
     from hydractl.steps.models import running
@@ -158,22 +161,18 @@ def predict(
     asked = list(_asked(inputs, modality, Columns(image_column, text_column)))
     if not asked:
         raise DataError("there are no inputs: name files, or give samples")
-    found = []
     with watch.progress("predict", len(asked)) as advance:
-        for start in range(0, len(asked), batch_size):
-            part = asked[start : start + batch_size]
-            found.append(hydra.predict([one.read() for one in part]))
-            if not torch.isfinite(found[-1].probabilities).all():
-                raise NotFiniteError(f"{part[0].name}: the model's answer is no number: try `dtype` float32")
-            advance(len(part))
-    kind = torch.promote_types(found[0].probabilities.dtype, torch.float32)  # NumPy has no bfloat16
-    probabilities, msp, information = (
-        torch.cat([getattr(each, name) for each in found]).to(kind).numpy()
-        for name in ("probabilities", "msp", "mutual_information")
+        found = hydra.predict((one.read() for one in asked), batch_size, advance)
+    return Predictions(
+        [one.name for one in asked],
+        found.classes,
+        found.labels,
+        found.probabilities.numpy(),
+        found.msp.numpy(),
+        found.entropy.numpy(),
+        found.mutual_information.numpy(),
+        found.member_logits.numpy(),
     )
-    names = hydra.labels or tuple(f"LABEL_{i}" for i in range(probabilities.shape[1]))
-    labels = [label for each in found for label in each.labels]
-    return Predictions([one.name for one in asked], names, labels, probabilities, msp, information)
 
 
 class _Asked(NamedTuple):

@@ -28,6 +28,8 @@ def test_python_and_the_command_say_the_same(hydractl: Command, vit: Path, image
     assert written.out == "".join(f"{line}\n" for line in found.lines())
     assert found.classes == LABELS
     assert found.labels == [LABELS[i] for i in found.probabilities.argmax(1)]
+    assert found.member_logits.shape == (1, 2, 3)
+    assert [row["entropy"] for row in found.to_json()["predictions"]] == found.entropy.tolist()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
     model = library.load(vit)
     with torch.no_grad():
         model.classifier.bias.fill_(float("inf"))
-    with pytest.raises(NotFiniteError, match="0.png: the model's answer is no number: try `dtype` float32"):
+    with pytest.raises(NotFiniteError, match="logits are not finite on this data: try `dtype` float32"):
         library.predict(model, files(images))
 
 

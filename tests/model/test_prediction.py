@@ -1,0 +1,146 @@
+"""`Hydra.predict`: one sample or many, by hand-made logits and by models from disk."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from math import log
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from hydractl.errors import DataError, NotFiniteError, OptionError
+from hydractl.inference import load
+from hydractl.model.hydra import Hydra
+from hydractl.model.prediction import prediction
+from tests.cli.conftest import LABELS, save_bert, save_vit
+
+TEXTS = ["good film", "a bad film a bad owl", "owl", "a good film a", "film a good a good owl"]
+
+
+@pytest.fixture
+def images() -> list[Image.Image]:
+    generator = np.random.default_rng(0)
+    return [Image.fromarray(generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(5)]
+
+
+@pytest.fixture
+def vit(tmp_path: Path) -> Hydra:
+    return load(save_vit(tmp_path / "vit"), dtype=torch.float64)
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Hydra:
+    return load(save_bert(tmp_path / "bert"), dtype=torch.float64)
+
+
+def test_worked_out_by_hand() -> None:
+    logits = torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]], dtype=torch.float64).log()
+    found = prediction(logits, 1.0, ("yes", "no"))
+    entropies = [-sum(p * log(p) for p in pair) for pair in ((0.6, 0.4), (0.8, 0.2), (0.4, 0.6))]
+    assert (found.labels, found.classes, len(found)) == (["yes"], ("yes", "no"), 1)
+    assert found.probabilities[0].tolist() == pytest.approx([0.6, 0.4])
+    assert (found.msp.item(), found.entropy.item()) == pytest.approx((0.6, entropies[0]))
+    assert found.mutual_information.item() == pytest.approx(entropies[0] - (entropies[1] + entropies[2]) / 2)
+    assert found.member_logits is logits
+    cooled = prediction(logits, 2.0, None)
+    assert cooled.labels == ["LABEL_0"]
+    assert cooled.probabilities[0, 0].item() == pytest.approx((2 / 3 + 1 / (1 + 1.5**0.5)) / 2)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_images_in_batches_of_any_size(vit: Hydra, images: list[Image.Image], batch_size: int) -> None:
+    output = vit(**vit.preprocessor(images))
+    found = vit.predict((image for image in images), batch_size)
+    assert_close(found.member_logits, output.member_logits, rtol=0, atol=1e-10)
+    assert_close(found.probabilities, output.probabilities, rtol=0, atol=1e-10)
+    assert found.labels == [LABELS[i] for i in output.probabilities.argmax(-1)]
+
+
+def test_one_image_or_text_alone(vit: Hydra, bert: Hydra, images: list[Image.Image]) -> None:
+    for model, one in ((vit, images[0]), (bert, TEXTS[1])):
+        alone, listed = model.predict(one), model.predict([one])
+        assert len(alone) == 1 and torch.equal(alone.member_logits, listed.member_logits)
+
+
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_texts_come_back_in_their_order(bert: Hydra, batch_size: int) -> None:
+    apart = torch.cat([bert(**bert.preprocessor([text])).member_logits for text in TEXTS], 1)
+    assert_close(bert.predict(iter(TEXTS), batch_size).member_logits, apart, rtol=0, atol=1e-10)
+
+
+def test_texts_of_like_length_share_a_batch(bert: Hydra) -> None:
+    seen: list[int] = []
+    bert.register_forward_pre_hook(lambda _, __, inputs: seen.append(inputs["input_ids"].shape[1]), with_kwargs=True)
+    bert.predict(TEXTS, batch_size=2)
+    assert seen == [8, 6, 3]
+
+
+def test_no_more_images_than_a_batch_are_held(vit: Hydra) -> None:
+    held = {"now": 0, "most": 0}
+
+    def leave() -> None:
+        held["now"] -= 1
+
+    def read() -> Iterator[Image.Image]:
+        for shade in range(40):
+            image = Image.new("RGB", (8, 8), (shade, 0, 0))
+            weakref.finalize(image, leave)
+            held["now"] += 1
+            gc.collect()
+            held["most"] = max(held.values())
+            yield image
+
+    assert len(vit.predict(read(), batch_size=4)) == 40
+    # Those of a batch, and of the next one as it is read.
+    assert held["most"] <= 2 * 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("optimized", [False, True])
+def test_every_dtype(tmp_path: Path, images: list[Image.Image], dtype: torch.dtype, optimized: bool) -> None:
+    exact = load(save_vit(tmp_path), dtype=torch.float64).predict(images)
+    model = load(tmp_path, dtype=dtype)
+    found = (model.optimize_for_inference() if optimized else model).predict(images)
+    assert {column.dtype for column in (found.member_logits, found.msp, found.entropy, found.mutual_information)} == {
+        torch.promote_types(dtype, torch.float32)
+    }
+    assert_close(found.probabilities.double(), exact.probabilities, rtol=0, atol=0.02)
+
+
+def test_what_cannot_be_predicted(vit: Hydra, bert: Hydra, images: list[Image.Image]) -> None:
+    for model, samples, message in (
+        (vit, [], "no samples"),
+        (bert, iter([]), "no samples"),
+        (vit, "a text", "takes PIL images, not str"),
+        (vit, [images[0], "a text"], "takes PIL images, not str"),
+        (bert, images, "takes texts, not Image"),
+    ):
+        with pytest.raises(DataError, match=message):
+            model.predict(samples)
+    with pytest.raises(OptionError, match="`batch_size` 0"):
+        vit.predict(images, batch_size=0)
+    vit.classifier.bias.fill_(torch.nan)
+    with pytest.raises(NotFiniteError, match="try `dtype` float32"):
+        vit.predict(images)
+
+
+def test_reads_as_a_table(vit: Hydra, images: list[Image.Image]) -> None:
+    found = vit.predict(images * 3)
+    lines = repr(found).splitlines()
+    assert lines[0] == "Prediction: 15 samples, 1 members, 3 classes"
+    assert lines[1].split() == ["label", "msp", "entropy", "mutual", "information"]
+    assert lines[2].split() == [found.labels[0], f"{found.msp[0]:.4f}", f"{found.entropy[0]:.4f}", "0.0000"]
+    assert len(lines) == 13 and lines[-1] == "... and 5 more"
+    html = found._repr_html_()
+    assert html.count("<tr>") == 11 and f"<td>{found.msp[0]:.4f}</td>" in html
+    assert "more" not in repr(vit.predict(images))
+
+
+def test_a_label_is_text_in_a_table() -> None:
+    assert "<td>&lt;b&gt;</td>" in prediction(torch.zeros(1, 1, 1), 1.0, ["<b>"])._repr_html_()
