@@ -1,0 +1,194 @@
+"""The logits of many candidates of one network; what their leading layers have in common is computed once.
+
+Candidates form a trie: those that keep the same heads in all layers up to one share its hidden state. Where they part,
+the heads that any of them keeps are mixed once, and each sums up its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head, without
+from hydractl.fast.optimize import FastLayer, FastTower
+from hydractl.model.attention import FusedAttention
+from hydractl.model.encoder import Place, Tower
+from hydractl.model.hydra import Hydra
+from hydractl.model.layer import Layer
+
+Kept = tuple[int, ...]
+
+#: What weights laid out anew for candidates may take; beyond it they are laid out again when they are needed again.
+WEIGHT_BYTES = 2**31
+
+
+@dataclass
+class Node:
+    """Candidates that keep the same heads in every layer below `layer`.
+
+    Attributes:
+        branches: by the heads kept in `layer`, ascending; none after the last layer.
+        candidates: their numbers.
+    """
+
+    layer: int
+    candidates: list[int] = field(default_factory=list)
+    branches: dict[Kept, Node] = field(default_factory=dict)
+
+    def mixtures(self) -> int:
+        """How many layers are mixed below here: one for each hidden state that differs."""
+        return sum(1 + node.mixtures() for node in self.branches.values())
+
+
+def trie(kept: Sequence[Sequence[Kept]]) -> Node:
+    """The trie of candidates, given the heads that each keeps in each layer of a tower."""
+    root = Node(0)
+    for number, layers in enumerate(kept):
+        node = root
+        node.candidates.append(number)
+        for layer, heads in enumerate(layers):
+            node = node.branches.setdefault(heads, Node(layer + 1))
+            node.candidates.append(number)
+    return root
+
+
+class _Tower:
+    """A tower as all candidates see it."""
+
+    def __init__(self, model: Hydra, name: str, dropped: Sequence[frozenset[Head]]) -> None:
+        self.tower = cast(Tower, model.get_submodule(name))
+        self.fast = FastTower(self.tower)
+        self.before: list[Kept] = [members[0] for members in model.heads[name]]
+        kept = [[members[0] for members in without(model.heads, gone)[name]] for gone in dropped]
+        self.root = trie(kept)
+        attention = sum(p.numel() * p.element_size() for p in self.fast.layers[0].attention.parameters())
+        self.layer = lru_cache(maxsize=max(2 * len(self.before), WEIGHT_BYTES // max(attention, 1)))(self._layer)
+
+    def pooled(self, x: Tensor, mask: Tensor | None, ids: Tensor | None) -> list[Tensor]:
+        """What is pooled, `[1,B,D]`, for each candidate, of what the first layer reads."""
+        found: dict[int, Tensor] = {}
+        place = self.tower.place(ids)
+        for node, last in self._walk(self.root, x, mask, place):
+            found |= dict.fromkeys(node.candidates, self.fast.pool_at(place, last))
+        return [found[number] for number in sorted(found)]
+
+    def _walk(self, node: Node, x: Tensor, mask: Tensor | None, place: Place | None) -> Iterator[tuple[Node, Tensor]]:
+        if not node.branches:
+            yield node, x
+            return
+        needed = tuple(sorted(set().union(*node.branches)))
+        layer = self.layer(node.layer, needed)
+        z, own = layer.mix_at(place, x, mask)
+        for heads, branch in node.branches.items():
+            attended = self._attended(node.layer, z, needed, heads)
+            yield from self._walk(branch, layer.complete(own, attended), mask, place)
+
+    def _attended(self, number: int, z: Tensor, mixed: Kept, heads: Kept) -> Tensor:
+        """The attention output `[1,B,T,D]` of some of the heads that were mixed."""
+        if heads == mixed:
+            return self.layer(number, heads).attention.output(z)
+        width = self.tower.spec.head_width
+        columns = [mixed.index(head) * width + i for head in heads for i in range(width)]
+        return self.layer(number, heads).attention.output(z[..., columns])
+
+    def _layer(self, number: int, heads: Kept) -> FastLayer:
+        """A layer with these heads alone."""
+        if heads == self.before[number]:
+            return self.fast.layers[number]
+        dense = self.tower.layers[number]
+        attention = cast(FusedAttention, dense.attention)
+        pruned = Layer(
+            dense.pre_norm,
+            self._attention(attention, number, heads),
+            dense.attention_norm,
+            dense.mlp,
+            dense.mlp_norm,
+            dense.dropout,
+            dense.attention_scale,
+            dense.mlp_scale,
+        )
+        pooled = number == len(self.before) - 1 and "mean" not in self.tower.spec.pool
+        return FastLayer(pruned, pooled=pooled, common=False).eval()
+
+    def _attention(self, dense: FusedAttention, number: int, heads: Kept) -> FusedAttention:
+        width, before = dense.head_width, self.before[number]
+        rows = torch.tensor([before.index(head) * width + i for head in heads for i in range(width)], dtype=torch.long)
+        state = {}
+        for name, tensor in dense.state_dict().items():
+            axis = {"o.weight": 1, "o.bias": None}.get(name, 0)
+            state[name] = tensor if axis is None else tensor.index_select(axis, rows.to(tensor.device))
+        shapes = {f"own.{name}": tuple(tensor.shape) for name, tensor in state.items()}
+        pruned = FusedAttention(self.tower.spec, "own", (heads,), shapes)
+        pruned.load_state_dict(state, assign=True)
+        return pruned.eval().requires_grad_(False)
+
+
+class Candidates:
+    """Candidates of a network, ready to answer."""
+
+    def __init__(
+        self, model: Hydra, dropped: Sequence[frozenset[Head]], prompts: Sequence[Mapping[str, Tensor]] = ()
+    ) -> None:
+        """
+        Args:
+            model: of one member, as it was loaded.
+            dropped: what each candidate lacks of its heads.
+            prompts: batches of class prompts, of a zero-shot model.
+        """
+        self.model, self.size = model, len(dropped)
+        self.towers: dict[str, _Tower] = {tower.name: _Tower(model, tower.name, dropped) for tower in model.spec.towers}
+        self.classes: list[Tensor] = []  # [1,C,P] of each candidate
+        if prompts:
+            parts = [self._pooled("text", batch) for batch in prompts]
+            self.classes = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
+
+    @property
+    def dtype(self) -> str:
+        """Of the logits in NumPy."""
+        return "float64" if next(self.model.parameters()).dtype == torch.float64 else "float32"
+
+    @torch.inference_mode()
+    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """`[K,B,C]`, in the model's dtype."""
+        name = self.model.spec.towers[0].name
+        pooled = self._pooled(name, inputs)
+        if not self.classes:
+            return torch.cat([self.model.classify(one) for one in pooled])
+        scale = self.model.logit_scale.exp()
+        images = [self.model.embed(name, one) for one in pooled]
+        return torch.cat([one @ own.mT * scale for one, own in zip(images, self.classes, strict=True)])
+
+    @torch.inference_mode()
+    def _pooled(self, name: str, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        tower = self.towers[name]
+        if name == "vision":
+            return tower.pooled(tower.tower.embeddings(inputs["pixel_values"]), None, None)
+        ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+        x = tower.tower.embeddings(ids, inputs.get("token_type_ids"))
+        return tower.pooled(x, mask.bool() if mask is not None else None, ids)
+
+
+class Members:
+    """Members of one file, each of them a candidate: whatever they share is computed once."""
+
+    def __init__(self, model: Hydra) -> None:
+        """
+        Args:
+            model: as fused with everything kept separate that differs.
+        """
+        self.model, self.size = model.optimize_for_inference(), model.members
+
+    @property
+    def dtype(self) -> str:
+        """Of the logits in NumPy."""
+        return "float64" if next(self.model.parameters()).dtype == torch.float64 else "float32"
+
+    @torch.inference_mode()
+    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """`[K,B,C]`, in the model's dtype."""
+        return self.model(**inputs).member_logits

@@ -1,0 +1,93 @@
+"""Logits on disk, batch by batch, for a selection that was interrupted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.folders import is_ours, mark
+from hydractl.errors import ArtifactError, OutputError
+
+KIND = "selection-state"
+CONDITIONS = "conditions.json"
+
+
+class Store:
+    """A folder with a file for each batch that has been answered, and what its logits depend on."""
+
+    def __init__(self, folder: Path, conditions: Mapping[str, Any], resume: bool, force: bool) -> None:
+        """
+        Args:
+            conditions: all that determines the logits, as plain JSON.
+            resume: go on with what lies in the folder.
+            force: remove what lies there, if it is ours.
+
+        Raises:
+            OutputError: the folder is not ours, or holds an interrupted run and neither `resume` nor `force` is set.
+            ArtifactError: the run that is to be resumed had other conditions; the first difference is named.
+        """
+        self.folder = folder
+        wanted = json.loads(json.dumps(conditions))
+        if folder.exists():
+            self._require_ours()
+            if resume:
+                self._compare(wanted)
+                return
+            if not force:
+                raise OutputError(
+                    f"{folder}: an interrupted selection lies there: go on with `resume`, or start over with `force`"
+                )
+            self.remove()
+        folder.mkdir()
+        mark(folder, KIND, [])
+        write_bytes(folder / CONDITIONS, json.dumps(wanted).encode())
+
+    def read(self, name: str, number: int) -> NDArray[np.floating] | None:
+        """The logits of a batch of a set, or None where it has not been answered."""
+        path = self._path(name, number)
+        if not path.is_file():
+            return None
+        try:
+            logits: NDArray[np.floating] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ArtifactError(f"{path}: is damaged: remove it and go on") from error
+        return logits
+
+    def write(self, name: str, number: int, logits: NDArray[np.floating]) -> None:
+        """Keeps the logits of a batch."""
+        out = BytesIO()
+        np.save(out, logits, allow_pickle=False)
+        write_bytes(self._path(name, number), out.getvalue(), force=True)
+
+    def remove(self) -> None:
+        """Removes the folder, once the selection is written or given up."""
+        self._require_ours()
+        shutil.rmtree(self.folder)
+
+    def _path(self, name: str, number: int) -> Path:
+        # Names of sets are the user's: files are told apart by the bytes of theirs.
+        return self.folder / f"{name.encode().hex() or 'id'}-{number:06}.npy"
+
+    def _require_ours(self) -> None:
+        if not is_ours(self.folder, KIND):
+            raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
+
+    def _compare(self, wanted: Mapping[str, Any]) -> None:
+        try:
+            found = json.loads((self.folder / CONDITIONS).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{self.folder}: is damaged: start over with `force`") from error
+        for key in [*wanted, *found]:
+            if wanted.get(key) != found.get(key):
+                raise ArtifactError(
+                    f"{self.folder}: is of a selection with another {key}: give what it was started with, or start "
+                    "over with `force`"
+                )

@@ -1,0 +1,85 @@
+"""Candidates that share layers answer as each alone does by somebody else's forward; what is shared runs once."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from hydractl.fast.optimize import FastLayer
+from torch import Tensor
+from torch.testing import assert_close
+
+import hydractl
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.model.hydra import Hydra
+from hydractl.selection.forward import Candidates, Node, trie
+from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+from tests.surgery.test_prune import zero_heads
+
+
+def opened(reference: Reference, folder: Path) -> Hydra:
+    return hydractl.load(reference.save(folder), dtype=torch.float64)
+
+
+def drawn(model: Hydra, count: int) -> list[frozenset[Head]]:
+    """Nested sets as of a circuit, some at random, none, and all heads of a layer."""
+    random, heads = Random(0), member_heads(model.heads, 0)
+    order = random.sample(heads, len(heads))
+    nested = [frozenset(part) for part in accumulate(([head] for head in order[:count]), lambda a, b: [*a, *b])]
+    layer = frozenset(head for head in heads if (head.tower, head.layer) == (heads[0].tower, 1))
+    return [frozenset(), *nested, *(frozenset(random.sample(heads, 3)) for _ in range(3)), layer]
+
+
+@pytest.mark.parametrize("family", FAMILY_VARIANTS)
+def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str, tmp_path: Path) -> None:
+    reference = build_reference(family)
+    model = opened(reference, tmp_path)
+    dropped = drawn(model, 4)
+    prompts = []
+    inputs = dict(reference.inputs)
+    if model.spec.task == "zero-shot":
+        text = {name: inputs.pop(name) for name in ("input_ids", "attention_mask") if name in inputs}
+        prompts = [{name: tensor[:2] for name, tensor in text.items()}, {n: t[2:] for n, t in text.items()}]
+    answers = Candidates(model, dropped, prompts).logits(inputs)
+    for own, gone in zip(answers, dropped, strict=True):
+        assert_close(own, their_logits(reference, model, gone), rtol=0, atol=1e-10)
+
+
+def their_logits(reference: Reference, model: Hydra, gone: frozenset[Head]) -> Tensor:
+    whole = {name: tensor.clone() for name, tensor in reference.model.state_dict().items()}
+    zero_heads(reference, gone, {tower.name: tower.head_width for tower in model.spec.towers})
+    try:
+        return reference.logits()
+    finally:
+        reference.model.load_state_dict(whole)
+
+
+def test_the_trie_parts_where_candidates_do() -> None:
+    root = trie([[(0,), (0, 1)], [(0,), (1,)], [(0,), (0, 1)], [(1,), (1,)]])
+    assert root.candidates == [0, 1, 2, 3]
+    assert {heads: branch.candidates for heads, branch in root.branches.items()} == {(0,): [0, 1, 2], (1,): [3]}
+    assert root.branches[(0,)].branches[(0, 1)].candidates == [0, 2]
+    assert root.mixtures() == 5
+
+
+def prefixes(node: Node) -> int:
+    return sum(1 + prefixes(branch) for branch in node.branches.values())
+
+
+def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = build_reference(FAMILY_VARIANTS[0])
+    model = opened(reference, tmp_path)
+    dropped = drawn(model, 6)
+    candidates = Candidates(model, dropped)
+    completed, complete = [], FastLayer.complete
+    monkeypatch.setattr(FastLayer, "complete", lambda *arguments: completed.append(1) or complete(*arguments))
+    candidates.logits(reference.inputs)
+    kept = {
+        tuple(tuple(h for h in range(4) if Head("vision", layer, h) not in gone) for layer in range(depth + 1))
+        for gone in dropped
+        for depth in range(3)
+    }
+    assert len(completed) == len(kept) < 3 * len(dropped)
