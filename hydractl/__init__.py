@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydractl.steps.benchmark import benchmark as benchmark
+    from hydractl.steps.circuit_overlap import circuit_overlap as circuit_overlap
     from hydractl.steps.export import export as export
+    from hydractl.steps.extract_circuit import extract_circuit as extract_circuit
     from hydractl.steps.finetune import finetune as finetune
     from hydractl.steps.fuse import fuse as fuse
     from hydractl.steps.guide import guide as guide
@@ -24,14 +26,20 @@ if TYPE_CHECKING:
     from hydractl.steps.models import load as load
     from hydractl.steps.models import save as save
     from hydractl.steps.predict import predict as predict
+    from hydractl.steps.prune import prune as prune
     from hydractl.steps.recipes import list_recipes as list_recipes
     from hydractl.steps.recipes import show_recipe as show_recipe
+    from hydractl.steps.score_heads import score_heads as score_heads
 
 #: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
 _PLACES = {
     "load": "hydractl.steps.models",
     "save": "hydractl.steps.models",
     "finetune": "hydractl.steps.finetune",
+    "score_heads": "hydractl.steps.score_heads",
+    "extract_circuit": "hydractl.steps.extract_circuit",
+    "circuit_overlap": "hydractl.steps.circuit_overlap",
+    "prune": "hydractl.steps.prune",
     "fuse": "hydractl.steps.fuse",
     "predict": "hydractl.steps.predict",
     "benchmark": "hydractl.steps.benchmark",
@@ -44,7 +52,9 @@ _PLACES = {
 
 __all__ = [
     "benchmark",
+    "circuit_overlap",
     "export",
+    "extract_circuit",
     "finetune",
     "fuse",
     "guide",
@@ -52,7 +62,9 @@ __all__ = [
     "list_recipes",
     "load",
     "predict",
+    "prune",
     "save",
+    "score_heads",
     "show_recipe",
 ]
 

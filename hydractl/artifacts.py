@@ -9,9 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hydractl.checkpoint.atomic import write_bytes
 from hydractl.errors import ArtifactError
 
 STDIN = "-"
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """A JSON object as people read it."""
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def write_json(path: Path, value: Mapping[str, Any], force: bool = False) -> None:
+    """One JSON object in a file.
+
+    Raises:
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    write_bytes(path, f"{json_text(value)}\n".encode(), force)
 
 
 @dataclass(frozen=True)

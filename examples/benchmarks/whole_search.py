@@ -21,11 +21,11 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.modes import EXACT, SCREENED, Mode
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
-from hydractl.cli.material import DataOptions, Material, open_material
-from hydractl.cli.options import DEFAULT_TEMPLATE
 from hydractl.data.ranks import Ranks
 from hydractl.scoring.data import ScoringData
 from hydractl.scoring.objective import OBJECTIVES, Objective
+from hydractl.steps.inputs import DEFAULT_TEMPLATE
+from hydractl.steps.material import Material, Reading, open_material
 
 BATCH = 64
 TIMED = 3  # candidates of the naive search at a time, each in a layer of its own
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=12)
     parser.add_argument("--limit", type=int)
     asked = parser.parse_args()
-    reading = DataOptions(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
+    reading = Reading(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
     material = open_material(asked.model, asked.id_data, asked.ood_data, reading, "cpu", None)
     data = material.scoring_data(BATCH, Ranks())
     naive = naive_candidates(asked.model, data)

@@ -9,7 +9,7 @@ from typing import Any
 from hydractl.artifacts import Artifact, ModelReference, read_artifact
 from hydractl.checkpoint.heads import TOWERS, Head
 from hydractl.circuit.ranking import Ranking, Shortcut
-from hydractl.circuit.scope import Scope
+from hydractl.circuit.restriction import Restriction
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.scoring.objective import OBJECTIVES, Measure
 
@@ -22,7 +22,7 @@ class Circuit:
     """A ranking of heads, first dropped first.
 
     `objective` and `model` are None for a circuit written by hand; `search_data` fingerprints the samples it was
-    chosen on, which an evaluation then refuses; `scope` is what heads were chosen from.
+    chosen on, which an evaluation then refuses; `restriction` says what heads were chosen from.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Circuit:
     objective: str | None
     model: ModelReference | None
     search_data: Mapping[str, Any] | None
-    scope: Scope = field(default_factory=Scope)
+    restriction: Restriction = field(default_factory=Restriction)
 
 
 def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,6 +53,19 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
         **({"search": _account(ranking, ranking.shortcut)} if ranking.shortcut else {}),
         **origin,
     }
+
+
+def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
+    """The circuit that `circuit_json` writes, as `read_circuit` reads it."""
+    model, options = origin["model"], origin["options"]
+    return Circuit(
+        f"the {ranking.objective} circuit of {model['reference']}",
+        tuple(step.head for step in ranking.steps),
+        ranking.objective,
+        ModelReference(model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}),
+        origin["search_data"],
+        Restriction(options.get("towers"), options.get("layers")),
+    )
 
 
 def _account(ranking: Ranking, shortcut: Shortcut) -> dict[str, Any]:
@@ -83,18 +96,18 @@ def read_circuit(source: str) -> Circuit:
         _objective(artifact),
         artifact.model,
         artifact.optional("search_data", dict, "an object"),
-        _scope(artifact),
+        _restriction(artifact),
     )
 
 
-def _scope(artifact: Artifact) -> Scope:
+def _restriction(artifact: Artifact) -> Restriction:
     options = Artifact(f"{artifact.name}: options", artifact.optional("options", dict, "an object") or {}, None)
     towers, layers = options.optional("towers", str, "names"), options.optional("layers", str, "a range such as 0-5")
     try:
-        Scope(towers, layers).of(())
+        Restriction(towers, layers).among(())
     except OptionError as error:
         raise ArtifactError(f"{options.name}: {error}") from error
-    return Scope(towers, layers)
+    return Restriction(towers, layers)
 
 
 def _objective(artifact: Artifact) -> str | None:

@@ -34,7 +34,7 @@ class Mode:
         measure: measures the candidates of a round on a network that lacks what has left, for rankings that have all
             dropped it. What it gives one ranking must not depend on the others.
         options: those that it goes by, of the ones that not all modes do.
-        account: what its shortcut leaves to chance, in words; `{slack}` stands for how much.
+        shortfall: what its shortcut leaves to chance, in words; `{slack}` stands for how much.
     """
 
     name: str
@@ -42,7 +42,15 @@ class Mode:
     round: Callable[[Search, int], Round]
     measure: Measurement
     options: frozenset[str] = frozenset({"heads_per_step"})
-    account: str = ""
+    shortfall: str = ""
+
+    def account(self, ranking: Ranking) -> str | None:
+        """What was left to chance for an objective, in a line of text; None where nothing was."""
+        if ranking.shortcut is None:
+            return None
+        first, *later = ranking.shortcut.checked
+        checked = f"exact scores: {first} in the first step, {sum(later)} in all others"
+        return f"{ranking.objective}: {checked}{self.shortfall.format(slack=f'{ranking.slack:.4f}')}"
 
 
 def _exact(
@@ -87,7 +95,7 @@ MODES = (
         "half precision, and what comes near the best again in float32",
         _screened_round,
         _screened,
-        account=", of heads within {slack} of the best, a margin that the first step suggests",
+        shortfall=", of heads within {slack} of the best, a margin that the first step suggests",
     ),
     Mode(
         "shortlist",
@@ -100,3 +108,8 @@ MODES = (
     Mode("headmap", "layer by layer, each giving up its share at once", layer_round, _exact, frozenset()),
 )
 EXACT, SCREENED, SHORTLISTED, HEADMAP = MODES
+
+
+def taking(option: str) -> tuple[str, ...]:
+    """The modes that go by an option."""
+    return tuple(mode.name for mode in MODES if option in mode.options)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.circuit.artifact import Circuit
@@ -90,11 +91,23 @@ def first_dropped(circuits: Sequence[Circuit], budget: int | None) -> list[tuple
                 f"({first.model.sha256[:12]}...): only circuits of one model have heads in common"
             )
         if not circuit.ranking:
-            raise ArtifactError(f"{circuit.name}: drops no head: extract it with more budget")
+            raise ArtifactError(f"{circuit.name}: drops no head: extract it with a larger budget")
     shortest = min(circuits, key=lambda circuit: len(circuit.ranking))
     if budget is not None and budget > len(shortest.ranking):
         raise OptionError(f"`budget` {budget}: {shortest.name} ranks {len(shortest.ranking)} heads: ask for fewer")
     return [circuit.ranking[: budget or len(shortest.ranking)] for circuit in circuits]
+
+
+def names_of(circuits: Sequence[Circuit]) -> list[str]:
+    """What tables call circuits: their objectives, or the names of their files where these tell more of them apart."""
+    for names in (
+        [circuit.objective or "" for circuit in circuits],
+        [Path(circuit.name).stem for circuit in circuits],
+        [circuit.name for circuit in circuits],
+    ):
+        if all(names) and len(set(names)) == len(names):
+            return names
+    return [f"{circuit.name} {number}" for number, circuit in enumerate(circuits, 1)]
 
 
 def sizes(circuits: Sequence[Circuit]) -> dict[str, tuple[int, int]]:
@@ -117,4 +130,4 @@ def choices(circuit: Circuit, grid: Mapping[str, tuple[int, int]]) -> tuple[Head
         for layer in range(layers)
         for head in range(heads)
     )
-    return circuit.scope.of(every)
+    return circuit.restriction.among(every)

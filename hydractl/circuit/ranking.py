@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hydractl.checkpoint.heads import Head
+from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.circuit.modes import Mode
@@ -21,7 +22,7 @@ SHORTLIST = 16
 class Step:
     """A head that was dropped, and how the network does without it and all before it.
 
-    Of heads that left together, each is measured without the others.
+    Heads that left in the same round were each measured with the others still on.
     """
 
     head: Head
@@ -56,6 +57,23 @@ class Ranking:
     def dropped(self) -> frozenset[Head]:
         return frozenset(step.head for step in self.steps)
 
+    def line(self, number: int) -> str:
+        """What a step found, in a line of text."""
+        step = self.steps[number]
+        found = f"accuracy {step.measure.accuracy:.4f}  AUROC {step.measure.auroc:.4f}"
+        return f"{self.objective}  {number + 1:3}  {step.head}  {found}"
+
+    @property
+    def summary(self) -> str:
+        """What dropping its heads has cost, in a line of text."""
+        if self.baseline is None or not self.steps:
+            return "no head"
+        last = self.steps[-1].measure
+        return (
+            f"{len(self.steps)} heads, accuracy {self.baseline.accuracy:.4f} to {last.accuracy:.4f}, "
+            f"AUROC {self.baseline.auroc:.4f} to {last.auroc:.4f}"
+        )
+
     @property
     def slack(self) -> float:
         """The slack of its shortcut in units of the objective; 0 where it took none."""
@@ -89,6 +107,9 @@ class Search:
         tie_break: among equals the first in candidate order, or the one with the lowest ID loss.
         heads_per_step: above 1, a round drops so many of its best at once, which is no longer Algorithm 1.
         shortlist: how many candidates a shortlist holds.
+
+    Raises:
+        OptionError: a shortlist shorter than what leaves in a step.
     """
 
     candidates: tuple[Head, ...]
@@ -97,6 +118,12 @@ class Search:
     tie_break: TieBreak = "order"
     heads_per_step: int = 1
     shortlist: int = SHORTLIST
+
+    def __post_init__(self) -> None:
+        if "shortlist" in self.mode.options and self.shortlist < self.heads_per_step:
+            raise OptionError(
+                f"`shortlist` {self.shortlist} is shorter than `heads_per_step` {self.heads_per_step}: lengthen it"
+            )
 
     def round(self, done: int) -> Round:
         """The round after so many heads have left."""

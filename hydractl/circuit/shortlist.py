@@ -30,7 +30,7 @@ def measure_shortlisted(
     """
     dropped = growing[0].dropped
     left, first = search.left(dropped), growing[0].shortcut is None
-    few = _least_needed(network, data, left, max(search.shortlist, search.round(len(dropped)).drops))
+    few = _least_needed(network, data, left, search.shortlist)
     measures: Measures = ablate(network, data, left if first else few, progress)
     return [(replace(ranking, shortcut=_account(ranking, measures, few)), measures) for ranking in growing]
 

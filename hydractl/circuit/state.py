@@ -12,8 +12,8 @@ from hydractl.artifacts import read_artifact
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
-from hydractl.errors import ArtifactError
-from hydractl.scoring.objective import Measure
+from hydractl.errors import ArtifactError, OutputError
+from hydractl.scoring.objective import Measure, Objective
 
 FORMAT = "hydractl-search-state"
 VERSION = 1
@@ -49,12 +49,28 @@ class Journal:
             if wanted.get(key) != found.get(key):
                 raise ArtifactError(
                     f"{self.path}: is of a search with another {key} ({_short(found.get(key))}, now "
-                    f"{_short(wanted.get(key))}): give what it was started with, or start over with --force"
+                    f"{_short(wanted.get(key))}): give what it was started with, or start over with `force`"
                 )
         try:
             return [_from_json(entry) for entry in artifact.get("rankings", list, "a list")]
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{self.path}: is damaged: remove it and start over") from error
+
+    def begin(self, objectives: Sequence[Objective], resume: bool, force: bool) -> list[Ranking]:
+        """The rankings to grow: those of an interrupted search, or empty ones where there is none.
+
+        Raises:
+            ArtifactError: see `read`.
+            OutputError: an interrupted search that is neither gone on with nor given up.
+        """
+        if self.path.exists():
+            if resume:
+                return self.read()
+            if not force:
+                raise OutputError(
+                    f"{self.path}: an interrupted search: go on with `resume`, or start over with `force`"
+                )
+        return [Ranking(objective) for objective in objectives]
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from hydractl.cli.derive import Command
+from hydractl.errors import OptionError
 from hydractl.steps.benchmark import benchmark
+from hydractl.steps.circuit_overlap import circuit_overlap
 from hydractl.steps.export import export
+from hydractl.steps.extract_circuit import Extracted, extract_circuit
 from hydractl.steps.families import families
 from hydractl.steps.finetune import finetune
 from hydractl.steps.fuse import fuse
 from hydractl.steps.guide import guide
 from hydractl.steps.inspect import inspect
 from hydractl.steps.predict import predict
+from hydractl.steps.prune import prune
 from hydractl.steps.recipes import list_recipes, show_recipe
+from hydractl.steps.score_heads import HeadScores, score_heads
+
+
+def _the_circuit(extracted: Extracted) -> dict[str, Any]:
+    (artifact,) = extracted.to_json().values()
+    return artifact
+
+
+def _one_objective(values: Mapping[str, Any]) -> None:
+    if "," in values["objective"]:
+        raise OptionError(f"`objective` {values['objective']} makes several circuits: name a file as `output`")
+
 
 COMMANDS = (
+    Command("score-heads", score_heads, output="scores.json", artifact=HeadScores.to_json),
+    Command("extract-circuit", extract_circuit, "circuit.json", artifact=_the_circuit, may_stream=_one_objective),
+    Command("circuit overlap", circuit_overlap),
+    Command("prune", prune, output="."),
     Command("finetune", finetune, writes=True),
     Command("fuse", fuse, writes=True),
     Command("inspect", inspect),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -12,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydractl import artifacts
+from hydractl.artifacts import json_text
 from hydractl.steps.result import Result
 from hydractl.steps.watch import Advance
 
@@ -41,7 +42,7 @@ def silence_libraries() -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
-    print(_to_json(value))
+    print(json_text(value))
 
 
 def refuse_existing(path: Path, force: bool) -> None:
@@ -57,16 +58,10 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.checkpoint.atomic import write_bytes
-
     if str(path) == STDOUT:
         print_json(value)
     else:
-        write_bytes(path, f"{_to_json(value)}\n".encode(), force)
-
-
-def _to_json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+        artifacts.write_json(path, value, force)
 
 
 class Terminal:

@@ -33,6 +33,7 @@ class Command:
         output: where the result goes without `--output`.
         writes: whether it must be told where to write.
         artifact: what `-o -` prints on standard output instead of writing a file; None where it cannot.
+        may_stream: refuses options of which no single artifact would come, before any work is done.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Command:
     output: str | None = None
     writes: bool = False
     artifact: Callable[[Any], dict[str, Any]] | None = None
+    may_stream: Callable[[dict[str, Any]], None] = lambda values: None
 
 
 # What every command takes besides its step's options.
@@ -74,7 +76,7 @@ def runner(command: Command) -> Callable[..., None]:
             option.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=_default(command, option),
-            annotation=_flag(option, options),
+            annotation=_flag(command, option, options),
         )
         for option in options
     ]
@@ -127,6 +129,7 @@ def _streamed(command: Command, values: dict[str, Any]) -> bool:
         return False
     if command.artifact is None:
         raise OptionError("`output` -: only JSON goes to standard output: name a file")
+    command.may_stream(values)
     values["output"] = None
     return True
 
@@ -193,7 +196,7 @@ def _default(command: Command, option: Declared) -> Any:
     return option.default
 
 
-def _flag(option: Declared, options: Sequence[Declared]) -> Any:
+def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> Any:
     """The annotation by which typer makes a flag or an argument of an option."""
     kind, said = _kind(option), option.option
     text = respelled(said.help, options)
@@ -205,14 +208,16 @@ def _flag(option: Declared, options: Sequence[Declared]) -> Any:
         metavar=said.metavar,
         help=text,
         rich_help_panel=said.heading,
-        show_default=_shown(option),
+        show_default=_shown(command, option),
         min=low,
         max=high,
     )
     return Annotated[kind, flag]
 
 
-def _shown(option: Declared) -> bool:
+def _shown(command: Command, option: Declared) -> bool | str:
+    if option.name == "output" and command.output:
+        return command.output
     return option.default not in (None, False, "", ()) and not option.required
 
 

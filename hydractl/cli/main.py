@@ -15,13 +15,9 @@ import typer
 
 from hydractl.cli import (
     calibrate,
-    circuit,
     console,
     evaluate,
-    extract_circuit,
-    prune,
     report,
-    score_heads,
 )
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import command_class, runner
@@ -50,7 +46,10 @@ app = typer.Typer(
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST, "terminal_width": _width()},
 )
-groups = {"recipes": typer.Typer(help="Show the published fine-tuning recipes.", no_args_is_help=True)}
+groups = {
+    "circuit": typer.Typer(help="Look at circuits and compare them.", no_args_is_help=True),
+    "recipes": typer.Typer(help="Show the published fine-tuning recipes.", no_args_is_help=True),
+}
 for each in COMMANDS:
     group, _, name = each.name.rpartition(" ")
     place = groups[group] if group else app
@@ -58,15 +57,11 @@ for each in COMMANDS:
 for name, commands in groups.items():
     app.add_typer(commands, name=name)
 for command in (
-    score_heads.score_heads,
-    extract_circuit.extract_circuit,
-    prune.prune,
     evaluate.evaluate,
     calibrate.calibrate,
     report.report,
 ):
     app.command(no_args_is_help=False)(command)
-app.add_typer(circuit.app)
 
 
 def _print_version(wanted: bool) -> None:

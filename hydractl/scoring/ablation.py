@@ -49,20 +49,20 @@ def ablation_scores(
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """What each of n networks says of each sample: zeros where another rank has it."""
+    """What each of G networks answers for each sample; zeros where another rank has the sample."""
 
-    correct: NDArray[np.uint8]  # [n,N]
-    nll: NDArray[np.float64]  # [n,N]
-    msp: NDArray[np.float64]  # [n,N+N'], the ID samples first
+    correct: NDArray[np.uint8]  # [G,N]
+    nll: NDArray[np.float64]  # [G,N]
+    msp: NDArray[np.float64]  # [G,N+N'], the ID samples first
 
     @classmethod
     def none(cls, networks: int, data: ScoringData) -> _Answers:
-        """Room for what so many networks will say."""
+        """Room for the answers of so many networks."""
         n, both = data.id_samples, data.id_samples + data.ood_samples
         return cls(np.zeros((networks, n), np.uint8), np.zeros((networks, n)), np.zeros((networks, both)))
 
     def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64], labels: Places | None) -> None:
-        """Keeps what logits `[G,B,C]` say of samples, ID ones having labels `[B]`; of equal logits the first counts."""
+        """Notes what follows from logits `[G,B,C]`, of ID samples with labels `[B]`; of equal logits the first wins."""
         self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
         if labels is not None:
             self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels

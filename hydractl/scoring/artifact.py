@@ -73,6 +73,18 @@ def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[l
     }
 
 
+def scores_of(artifact: Mapping[str, Any]) -> Scores:
+    """What `scores_json` returns, as `read_scores` reads it from a file."""
+    model = artifact["model"]
+    return Scores(
+        f"the {artifact['method']} scores of {model['reference']}",
+        {tower: tuple(map(tuple, rows)) for tower, rows in artifact["towers"].items()},
+        artifact["method"],
+        ModelReference(model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}),
+        artifact.get("search_data"),
+    )
+
+
 def read_scores(source: str) -> Scores:
     """The scores in the file `source`, or on standard input where that is `-`.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hydractl.data.batches import Batch
 from hydractl.data.ranks import Ranks
+from hydractl.model.hydra import Hydra
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,3 +36,13 @@ class ScoringData:
     def all_prompts(self) -> dict[str, Tensor]:
         """The class prompts in one batch, `[C,T]`; nothing for a model that has none."""
         return {name: torch.cat([batch[name] for batch in self.prompts]) for name in next(iter(self.prompts), ())}
+
+
+def prompt_batches(model: Hydra, batch_size: int) -> list[dict[str, Tensor]]:
+    """The class prompts of a zero-shot model in batches; none of any other."""
+    prompts = model.class_prompts or {}
+    count = len(next(iter(prompts.values()), ()))
+    return [
+        {name: tensor[start : start + batch_size] for name, tensor in prompts.items()}
+        for start in range(0, count, batch_size)
+    ]

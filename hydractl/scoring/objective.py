@@ -9,10 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.heads import Head
+from hydractl.errors import OptionError
 from hydractl.uncertainty.ood_detection import count_scores, ordered_pairs
 
 Objective = Literal["acc", "ood", "avg"]
 OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
+
+
+def parse_objectives(text: str) -> list[Objective]:
+    """The objectives that are named with commas between, in the order of `OBJECTIVES`.
+
+    Raises:
+        OptionError: one is unknown or named twice.
+    """
+    wanted = [name.strip() for name in text.split(",")]
+    known = [name for name in OBJECTIVES if name in wanted]
+    if len(known) != len(wanted):
+        raise OptionError(f"`objective` {text}: expected acc, ood, avg or several of them with commas between")
+    return known
 
 
 class Measure(NamedTuple):

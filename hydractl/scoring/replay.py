@@ -1,4 +1,4 @@
-"""What a network answers with one more head off, replayed from where that head's layer has mixed its tokens.
+"""The logits of a network with one head more turned off, replayed from the attention output of that head's layer.
 
 Candidates of a layer share everything below it and its attention; turning a head off takes its own contribution
 from the attention output. Candidates replayed together lie along G, the first axis of the activations `[G,B,T,D]`.
@@ -19,11 +19,11 @@ from hydractl.model.without import copied
 from hydractl.scoring.observe import Hidden, embed
 from hydractl.scoring.replay_cost import tokens_of
 
-#: Numbers in the activations `[G,B,T,D]` of candidates replayed together. On a CPU the least that keeps its cores
-#: busy, so that a layer's numbers stay in the cache; on a GPU enough to fill it.
+#: How many numbers the activations `[G,B,T,D]` of candidates replayed together may have. On a CPU that is the least
+#: that keeps its cores busy, so that the activations of a layer stay in the cache; on a GPU it is enough to fill it.
 GROUP_NUMBERS = {"cpu": 2**18, "cuda": 2**26}
 
-#: The widest activation of the samples that are replayed together on a CPU.
+#: How large the widest activation of the samples may be that are replayed together on a CPU.
 ACTIVATION_BYTES = 24 * 2**20
 
 Group = tuple[Head, ...]
@@ -42,7 +42,7 @@ def replay(
     place = tower.place(ids)
 
     def pooled(x: Tensor, layer: int) -> Tensor:
-        """Of what that layer reads."""
+        """What the tower pools, given what layer number `layer` reads."""
         return tower.pool_at(place, tower.encode_at(place, x, mask, layer).to(start.x.dtype))
 
     # A search may screen its candidates with layers in half precision.

@@ -5,7 +5,7 @@ Source: [HE] B.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,13 @@ def separations(model: Hydra, data: ScoringData) -> dict[Head, Separation]:
             squared = own @ torch.linalg.pinv(next(covariances), hermitian=True) @ own
             found[Head(tower, layer, head)] = Separation(float(own.norm()), float(squared.clamp(min=0).sqrt()))
     return found
+
+
+def extremes(scores: Mapping[Head, float], count: int = 2) -> dict[Head, str]:
+    """The heads worth a look: `most` and `least`, `count` of each where there are so many, highest score first."""
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    count = max(1, min(count, len(ranked) // 2))
+    return dict.fromkeys(ranked[:count], "most") | dict.fromkeys(ranked[count:][-count:], "least")
 
 
 def outputs_of(

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.artifact import Circuit
     from hydractl.model.hydra import Hydra
+    from hydractl.scoring.artifact import Scores
 
     class HasCheckpoint(Protocol):
         """A result of a step that made a model."""
@@ -21,10 +23,25 @@ if TYPE_CHECKING:
         def checkpoint(self) -> Checkpoint: ...
 
     ModelLike = str | Path | Hydra | Checkpoint | HasCheckpoint
+
+    class HasCircuit(Protocol):
+        """A result of a search for one circuit."""
+
+        @property
+        def circuit(self) -> Circuit: ...
+
+    class HasScores(Protocol):
+        """A result of scoring heads."""
+
+        @property
+        def scores(self) -> Scores: ...
+
+    CircuitLike = str | Path | Circuit | HasCircuit
+    ScoresLike = str | Path | Scores | HasScores
     DtypeLike = str | torch.dtype
     DeviceLike = str | torch.device
 else:  # what the command line derives flags from: any text will do
-    ModelLike = DtypeLike = DeviceLike = Any
+    ModelLike = CircuitLike = ScoresLike = DtypeLike = DeviceLike = Any
 
 # Options that several steps share, each said once.
 Model = Annotated[
@@ -126,6 +143,40 @@ def as_member(model: ModelLike) -> Checkpoint:
     if checkpoint.members > 1:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: name one network")
     return checkpoint
+
+
+def as_circuit(circuit: CircuitLike) -> Circuit:
+    """A circuit from its file, from standard input where that is `-`, or from the search that found it.
+
+    Raises:
+        ArtifactError: the file cannot be read, or is no circuit.
+        OptionError: something that is no circuit.
+    """
+    from hydractl.circuit.artifact import Circuit, read_circuit
+
+    if isinstance(circuit, str | Path):
+        return read_circuit(str(circuit))
+    found = getattr(circuit, "circuit", circuit)
+    if not isinstance(found, Circuit):
+        raise OptionError(f"{type(circuit).__name__}: is no circuit: give a path, or what extract_circuit returns")
+    return found
+
+
+def as_scores(scores: ScoresLike) -> Scores:
+    """Head scores from their file, from standard input where that is `-`, or from what computed them.
+
+    Raises:
+        ArtifactError: the file cannot be read, or holds no scores.
+        OptionError: something that is no scores.
+    """
+    from hydractl.scoring.artifact import Scores, read_scores
+
+    if isinstance(scores, str | Path):
+        return read_scores(str(scores))
+    found = getattr(scores, "scores", scores)
+    if not isinstance(found, Scores):
+        raise OptionError(f"{type(scores).__name__}: is no head scores: give a path, or what score_heads returns")
+    return found
 
 
 def model_name(model: ModelLike) -> str:

@@ -19,11 +19,11 @@ def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, se
         OptionError: the ranking is shorter than the budget or the pool, or the pool smaller than the budget.
     """
     if pool is not None and pool < budget:
-        raise OptionError(f"--pool {pool} is smaller than --budget {budget}")
+        raise OptionError(f"`pool` {pool} is smaller than `budget` {budget}: draw from more heads, or drop fewer")
     wanted = budget if pool is None else pool
     if len(ranking) < wanted:
         raise OptionError(
-            f"the circuit ranks {len(ranking)} heads, {wanted} are asked for: extract it with more budget"
+            f"the circuit ranks {len(ranking)} heads, {wanted} are asked for: extract it with a larger budget"
         )
     if pool is None:
         return list(ranking[:budget])
@@ -64,4 +64,4 @@ def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "glo
 def check_budget(budget: int, available: int) -> None:
     """Raises OptionError unless so many heads can be dropped."""
     if not 0 <= budget <= available:
-        raise OptionError(f"--budget {budget}: the model has {available} heads to drop")
+        raise OptionError(f"`budget` {budget}: the model has {available} heads to drop: ask for fewer")

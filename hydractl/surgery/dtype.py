@@ -31,8 +31,9 @@ def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     """The tensor in `dtype`, each number rounded once, to the nearest."""
     if tensor.dtype != torch.float64 or dtype.itemsize > 2:
         return tensor.to(dtype)
-    # torch goes from float64 to two bytes by way of float32, which would round twice. Cut off there instead, with the
-    # last bit set where something was cut, the number falls on the same side of every middle as the whole one.
+    # torch converts float64 to a two-byte type through float32 and so rounds twice. Instead of rounding to float32,
+    # digits are cut off, and the last bit is set where any were: the number then lies on the same side of every
+    # midpoint between two-byte numbers as before, so the conversion that follows is the only rounding.
     single = tensor.float()
     bits = single.view(torch.int32) - (single.double().abs() > tensor.abs()).int()
     return (bits | (single.double() != tensor).int()).view(torch.float32).to(dtype)

@@ -57,7 +57,7 @@ def fuse(
         fused, is_shared = _fuse_unit(members, names, kept_separate, dtype)
         tensors |= fused
         shared |= set(names) if is_shared else set()
-    # A temperature was fitted to a member alone; the mean of members is calibrated differently.
+    # A temperature was fitted to one member; the mean of several is calibrated differently.
     temperature = first.temperature if len(members) == first.members else None
     whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
     return with_dtype(whole, dtype)
@@ -71,7 +71,7 @@ def parse_separate(names: Iterable[str]) -> frozenset[str]:
     for name in chosen:
         tower, _, group = name.rpartition(".")
         if group not in GROUPS or tower not in ("", "vision", "text"):
-            raise OptionError(f"--separate {name}: unknown, expected all or of {', '.join(GROUPS)} (or vision.mlp ...)")
+            raise OptionError(f"`separate` {name}: unknown, expected all or of {', '.join(GROUPS)} (or vision.mlp ...)")
     return frozenset(chosen)
 
 
@@ -107,7 +107,7 @@ def _first_difference(a: object, b: object, where: str = "") -> tuple[str, objec
 
 
 def _units(spec: ModelSpec) -> Iterable[list[str]]:
-    """Tensor names that are shared or not only together: one layer's attention, or a single tensor."""
+    """Names of tensors that can only be shared as a whole: those of one layer's attention, or a single one."""
     units: dict[object, list[str]] = {}
     for name, slot in slots(spec).items():
         units.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)

@@ -52,7 +52,7 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Name and sketch of every set of samples that a model's history remembers.
 
     Args:
-        provenance: a manifest's. In files of before they were gathered, each step has its own among its options.
+        provenance: a manifest's. In files of early versions each step has its samples among its own options.
     """
     for place in (provenance, provenance.get("options")):
         named = place.get(SEEN) if isinstance(place, Mapping) else None

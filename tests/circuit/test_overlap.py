@@ -10,7 +10,7 @@ from hydractl.artifacts import ModelReference
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.artifact import Circuit
 from hydractl.circuit.overlap import choices, first_dropped, layer_divergence, overlaps, shared_by, sizes
-from hydractl.circuit.scope import Scope
+from hydractl.circuit.restriction import Restriction
 from hydractl.errors import ArtifactError, OptionError
 
 
@@ -49,8 +49,8 @@ def test_shared_heads_of_every_pair() -> None:
 def test_what_random_choices_from_the_same_heads_share() -> None:
     dropped = {"whole": heads((0, 0), (1, 0)), "low": heads((0, 0), (0, 1)), "high": heads((2, 0))}
     grid = {"vision": (3, 4)}
-    low = replace(circuit("low", dropped["low"]), scope=Scope("vision", "0-1"))
-    high = replace(circuit("high", dropped["high"]), scope=Scope(layers="2"))
+    low = replace(circuit("low", dropped["low"]), restriction=Restriction("vision", "0-1"))
+    high = replace(circuit("high", dropped["high"]), restriction=Restriction(layers="2"))
     whole = circuit("whole", dropped["whole"])
     pools = {one.name: choices(one, grid) for one in (whole, low, high)}
     assert [len(pool) for pool in pools.values()] == [12, 8, 4]

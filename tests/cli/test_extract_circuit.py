@@ -111,15 +111,19 @@ def test_headmap_takes_each_layer_its_share(hydractl: Command, here: Path, searc
         (["--budget=1", "--shortlist=4"], "--shortlist has no effect with --search exact"),
         (["--budget=1", "--search=headmap", "--heads-per-step=2"], "--heads-per-step has no effect with --search"),
         (["--budget=1", "--search=shortlist", "--shortlist=1", "--heads-per-step=2"], "--shortlist 1 is shorter than"),
-        (["--budget=1", "--search=screened", "--dtype=bfloat16"], "compares half precision with float32: pass `dtype`"),
+        (["--budget=1", "--search=screened", "--dtype=bfloat16"], "compares half precision with float32: pass --dtype"),
         (["--budget=9"], "--budget 9: expected 1 to 8, the heads there are to choose from, or all"),
         (["--budget=some"], "--budget some: expected 1 to 8"),
         (["--budget=1", "--objective=best"], "--objective best: expected acc, ood, avg or several of them"),
-        (["--budget=1", "--objective=acc,ood"], "--objective acc,ood makes 2 files: put {objective} into the name"),
+        (["--budget=1", "--objective=acc,ood"], "--objective acc,ood makes 2 files: put {objective} into --output"),
         (["--budget=1", "--towers=text"], "--towers text: the model has no text tower, only vision"),
+        (["--budget=1", "--objective=acc,ood", "-o", "-"], "--objective acc,ood makes several circuits: name a file"),
         (["--budget=1", "--layers=a-b"], "--layers a-b: expected two layers as in 0-5"),
         (["--budget=1", "--layers=5-9"], "--layers 5-9: the model has no head there"),
-        (["--budget=1", "-o", "-", "--resume"], "--resume has nothing to go on from with -o -"),
+        (
+            ["--budget=1", "-o", "-", "--resume"],
+            "--resume has nothing to go on from: a search's state",
+        ),
     ],
 )
 def test_wrong_options(

@@ -99,8 +99,11 @@ def test_any_number_of_processes_writes_the_same_bytes(
     ("arguments", "message"),
     [
         (["--method=separation"], "--method separation needs --ood-data"),
-        (["--method=taylor", "--ood-data=x"], "--method taylor takes no --ood-data"),
-        (["--method=magnitude"], "--method magnitude takes no --data"),
+        (
+            ["--method=taylor", "--ood-data=x"],
+            "--ood-data has no effect with --method taylor: leave it out, or choose",
+        ),
+        (["--method=magnitude"], "--id-data has no effect with --method magnitude"),
         (["--method=taylor", "--normalize"], "--normalize has no effect with --method taylor"),
     ],
 )

@@ -91,7 +91,7 @@ def test_global_scope_scores_once(case: Case) -> None:
     scores = their_taylor(case)
     heads = member_heads(case.model.heads, 0)
     assert by_taylor(case.model, data(case), heads, 4, "global") == sorted(heads, key=scores.__getitem__)[:4]
-    with pytest.raises(OptionError, match="--budget"):
+    with pytest.raises(OptionError, match="`budget`"):
         by_taylor(case.model, data(case), heads, 99)
 
 

@@ -8,12 +8,12 @@ from random import Random
 
 import pytest
 import torch
-from hydractl.fast.optimize import FastLayer
 from torch import Tensor
 from torch.testing import assert_close
 
 import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
 from hydractl.selection.forward import Candidates, Node, trie
 from tests.conftest import FAMILY_VARIANTS, Reference, build_reference

@@ -1,0 +1,161 @@
+"""The ways to score heads; higher = keep, always.
+
+A new one is a file of its own and a row here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hydractl.errors import OptionError
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.checkpoint.heads import Head
+    from hydractl.model.hydra import Hydra
+    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.objective import Objective
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """What heads are scored by; a method reads what its row names.
+
+    Attributes:
+        checkpoint: of one member.
+        model: the checkpoint, loaded, and `data` to run it on: for methods that need data.
+        objective: what ablation measures.
+        normalize: whether gate scores are divided by the L2 norm of their layer.
+    """
+
+    checkpoint: Checkpoint
+    model: Hydra | None = None
+    data: ScoringData | None = None
+    objective: Objective = "avg"
+    normalize: bool = False
+
+    @property
+    def network(self) -> tuple[Hydra, ScoringData]:
+        """The model and what to run it on.
+
+        Raises:
+            OptionError: there is none.
+        """
+        if self.model is None or self.data is None:
+            raise OptionError("this `method` needs `id_data`: labelled samples to run the model on")
+        return self.model, self.data
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A score per head.
+
+    Attributes:
+        heads: the scores, higher = keep.
+        details: other figures per head by name, where a method finds more than one; the scores are among them.
+    """
+
+    heads: Mapping[Head, float]
+    details: Mapping[str, Mapping[Head, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScoreMethod:
+    """A way to score the heads of a network of one member.
+
+    Attributes:
+        id_data: whether it runs the network on labelled ID samples; else the weights are enough.
+        ood_data: whether it needs OOD samples as well.
+        options: those that it goes by, of the ones that not all methods do.
+        pictured: whether a picture also shows what some heads say of each sample.
+        caution: what a user should know who prunes by these scores.
+    """
+
+    name: str
+    help: str
+    score: Callable[[Scoring], Scored]
+    id_data: bool = True
+    ood_data: bool = False
+    options: frozenset[str] = frozenset()
+    pictured: bool = False
+    caution: str | None = None
+
+
+def _taylor(asked: Scoring) -> Scored:
+    from hydractl.checkpoint.heads import member_heads
+    from hydractl.scoring.taylor import taylor_scores
+
+    model, data = asked.network
+    return Scored(taylor_scores(model, data, member_heads(model.heads, 0)))
+
+
+def _gate(asked: Scoring) -> Scored:
+    from hydractl.scoring.gate import gate_scores
+
+    model, data = asked.network
+    towers = [gate_scores(model, data, tower.name, asked.normalize) for tower in model.spec.towers]
+    return Scored({head: score for scores in towers for head, score in scores.items()})
+
+
+def _magnitude(asked: Scoring) -> Scored:
+    from hydractl.scoring.magnitude import magnitude_scores
+
+    return Scored(magnitude_scores(asked.checkpoint))
+
+
+def _separation(asked: Scoring) -> Scored:
+    from hydractl.scoring.separation import separations
+
+    found = separations(*asked.network)
+    details = {
+        name: {head: getattr(distances, name) for head, distances in found.items()}
+        for name in ("mahalanobis", "euclidean", "mean")
+    }
+    return Scored(details["mahalanobis"], details)
+
+
+def _ablation(asked: Scoring) -> Scored:
+    from hydractl.checkpoint.heads import member_heads
+    from hydractl.scoring.ablation import ablation_scores
+
+    model, data = asked.network
+    return Scored(ablation_scores(model, data, member_heads(model.heads, 0), asked.objective))
+
+
+SCORE_METHODS = (
+    ScoreMethod(
+        "taylor",
+        "how much the loss feels a head's query, key and value weights",
+        _taylor,
+        # [HE] Prop. 1: such scores keep what lowers the loss on clean data, and lose more on noisy data than a circuit.
+        caution="pruned by Taylor scores and not fine-tuned, a model loses accuracy and OOD detection: fine-tune it",
+    ),
+    ScoreMethod(
+        "gate",
+        "how much each sample's loss feels a gate on a head's output",
+        _gate,
+        options=frozenset({"normalize"}),
+    ),
+    ScoreMethod("magnitude", "how large a head's weights are", _magnitude, id_data=False),
+    ScoreMethod(
+        "separation",
+        "how far apart ID and OOD samples lie in a head's output",
+        _separation,
+        ood_data=True,
+        pictured=True,
+    ),
+    ScoreMethod(
+        "ablation",
+        "what the whole network achieves more than without the head",
+        _ablation,
+        ood_data=True,
+        options=frozenset({"objective"}),
+    ),
+)
+
+
+def taking(option: str) -> tuple[str, ...]:
+    """The methods that go by an option."""
+    return tuple(method.name for method in SCORE_METHODS if option in method.options)

@@ -1,0 +1,303 @@
+"""Ranking heads by how well a model does without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from hydractl.circuit.modes import MODES, taking
+from hydractl.circuit.ranking import SHORTLIST, Search
+from hydractl.errors import OptionError
+from hydractl.steps.inputs import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_TEMPLATE,
+    BatchSize,
+    Classes,
+    Device,
+    Dtype,
+    Force,
+    ImageColumn,
+    LabelColumn,
+    Limit,
+    MatchLabels,
+    Model,
+    Template,
+    TextColumn,
+)
+from hydractl.steps.material import LabelledData, OodData, Reading, open_material, origin_of
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
+
+if TYPE_CHECKING:
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.ranking import Ranking
+    from hydractl.circuit.state import Journal
+    from hydractl.model.hydra import Hydra
+    from hydractl.scoring.ablation import Progress
+    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.objective import Objective
+
+    Budget = int | str
+    ModeName = str
+else:
+    Budget = Any
+    ModeName = Literal[tuple(mode.name for mode in MODES)]
+
+PLACEHOLDER = "{objective}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Extracted(Result):
+    """The circuits of a search, one for each objective.
+
+    Attributes:
+        rankings: the heads in the order in which they were dropped, by objective.
+        origin: what the search was of, with which options and samples, as plain JSON.
+        outputs: the file of each circuit, where they were written.
+    """
+
+    rankings: Mapping[Objective, Ranking]
+    origin: Mapping[str, Any]
+    outputs: Mapping[Objective, Path]
+
+    @property
+    def circuits(self) -> dict[Objective, Circuit]:
+        """The circuits as `hydractl.prune` follows them, by objective."""
+        from hydractl.circuit.artifact import circuit_of
+
+        return {name: circuit_of(ranking, self.origin) for name, ranking in self.rankings.items()}
+
+    @property
+    def circuit(self) -> Circuit:
+        """The one circuit that was searched for.
+
+        Raises:
+            OptionError: there are several.
+        """
+        if len(self.rankings) > 1:
+            raise OptionError(f"these are circuits of {', '.join(self.rankings)}: name one of the result's `circuits`")
+        return next(iter(self.circuits.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The artifact of each circuit, by objective."""
+        from hydractl.circuit.artifact import circuit_json
+
+        return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
+
+    def lines(self) -> Iterator[str]:
+        if self.outputs:
+            yield from map(str, self.outputs.values())
+        else:
+            yield from (
+                ranking.line(number) for ranking in self.rankings.values() for number in range(len(ranking.steps))
+            )
+
+    def facts(self) -> Mapping[str, object]:
+        return {f"{name} circuit": ranking.summary for name, ranking in self.rankings.items()}
+
+
+@step
+def extract_circuit(
+    model: Model,
+    *,
+    id_data: LabelledData,
+    ood_data: OodData,
+    budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")],
+    objective: Annotated[
+        str,
+        Option("What to keep: ID accuracy, AUROC of MSP, or their mean.", metavar="acc|ood|avg[,...]"),
+    ] = "avg",
+    towers: Annotated[str | None, Option("Towers to take heads from; all unless given.", metavar="vision,text")] = None,
+    layers: Annotated[str | None, Option("Layers to take heads from, both included, from 0 on.", metavar="A-B")] = None,
+    tie_break: Annotated[
+        Literal["order", "nll"], Option("Among equals the first head, or the one with the lowest ID loss.")
+    ] = "order",
+    search: Annotated[
+        ModeName,
+        Option(f"How candidates are measured. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}"),
+    ] = "exact",
+    heads_per_step: Annotated[
+        int,
+        Option(
+            "Heads to drop at once: faster, and no longer the paper's search.",
+            minimum=1,
+            goes_with={"search": taking("heads_per_step")},
+        ),
+    ] = 1,
+    shortlist: Annotated[
+        int | None,
+        Option(
+            f"Candidates on a shortlist; {SHORTLIST} unless given.",
+            metavar="K",
+            minimum=1,
+            goes_with={"search": taking("shortlist")},
+        ),
+    ] = None,
+    limit: Limit = None,
+    classes: Classes = None,
+    template: Template = DEFAULT_TEMPLATE,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    output: Annotated[
+        Path | None,
+        Option(
+            "File to write; {objective} in it stands for each objective.",
+            heading="Output",
+            metavar="FILE|-",
+            flags=("--output", "-o"),
+        ),
+    ] = None,
+    resume: Annotated[bool, Option("Go on where an interrupted search was, if one was.", heading="Output")] = False,
+    force: Force = False,
+    watch: Watcher = LOG,
+) -> Extracted:
+    """Rank heads by how well the model does without them.
+
+    Example: hydractl extract-circuit vit --id-data cifar10:test --ood-data dtd:test --objective acc,ood,avg --budget 48
+    -o circuit-{objective}.json
+
+    Writes one JSON file per objective: the heads in the order in which the paper's greedy search drops them, with the
+    ID accuracy and the AUROC after each. Neither data set may be used in an evaluation later, and evaluate refuses it.
+    Beside the output lies a .state file while the search runs; after an interruption `resume` goes on from it.
+
+    >>> found = hydractl.extract_circuit("vit", id_data="data/pets", ood_data="data/noise", budget=2)
+    >>> len(found.circuit.ranking)
+    2
+    >>> pruned = hydractl.prune("vit", method="circuit", circuit=found, budget=2)
+
+    Raises:
+        ArtifactError: the state to go on from is damaged, or of a search under other conditions.
+        CheckpointError: the model cannot be read.
+        DataError: data cannot be read, or their labels are not the model's; a logit is not finite.
+        OptionError: a model of several members, or options that make no sense together or for this model.
+        OutputError: an output exists, or an interrupted search that is neither gone on with nor given up.
+    """
+    from hydractl.circuit.restriction import Restriction, heads_to_rank
+    from hydractl.circuit.state import Journal
+    from hydractl.data.ranks import join_ranks
+    from hydractl.scoring.objective import parse_objectives
+    from hydractl.steps.compute import dtype_name
+
+    objectives = parse_objectives(objective)
+    outputs = _outputs(output, objectives, resume, force)
+    reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
+    material = open_material(model, id_data, ood_data, reading, device, dtype)
+    candidates = Restriction(towers, layers).of_member(material.model.heads)
+    mode = next(mode for mode in MODES if mode.name == search)
+    listed = (shortlist or SHORTLIST) if "shortlist" in mode.options else None
+    count = heads_to_rank(budget, len(candidates))
+    wanted = Search(candidates, count, mode, tie_break, heads_per_step, listed or SHORTLIST)
+    options = {
+        "budget": count,
+        "towers": towers,
+        "layers": layers,
+        "tie_break": tie_break,
+        "heads_per_step": heads_per_step,
+        "search": None if search == "exact" else search,
+        "shortlist": listed,
+        "batch_size": batch_size,
+        "limit": limit,
+        "dtype": dtype_name(dtype),
+        "template": material.template,
+    }
+    origin = origin_of(material.checkpoint, options, material)
+    conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **options}
+    journal = None if output is None else Journal(_state_file(Path(output), objectives), conditions)
+    with join_ranks(material.device) as ranks:
+        data = material.scoring_data(batch_size, ranks)
+        begun = _begun(journal, objectives, resume, force, watch if ranks.leads else LOG)
+        found = _searched(material.model, data, wanted, begun, journal, watch if ranks.leads else LOG)
+        extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs)
+        if ranks.leads:
+            _write(extracted, force)
+            if journal is not None:
+                journal.remove()
+    return extracted
+
+
+def _outputs(output: Path | None, objectives: Sequence[Objective], resume: bool, force: bool) -> dict[Objective, Path]:
+    """Where the circuit of each objective goes; nowhere without an output."""
+    from hydractl.checkpoint.atomic import refuse_existing
+
+    if output is None:
+        if resume:
+            raise OptionError(
+                "`resume` has nothing to go on from: a search's state lies beside its file, so name one as `output`"
+            )
+        return {}
+    path = Path(output)
+    if len(objectives) > 1 and PLACEHOLDER not in path.name:
+        names = ",".join(objectives)
+        raise OptionError(f"`objective` {names} makes {len(objectives)} files: put {PLACEHOLDER} into `output`")
+    paths = {name: path.with_name(path.name.replace(PLACEHOLDER, name)) for name in objectives}
+    for one in paths.values():
+        refuse_existing(one, force)
+    return paths
+
+
+def _state_file(output: Path, objectives: Sequence[Objective]) -> Path:
+    return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
+
+
+def _begun(
+    journal: Journal | None, objectives: Sequence[Objective], resume: bool, force: bool, watch: Watcher
+) -> list[Ranking]:
+    """The rankings to grow: those of an interrupted search, or empty ones."""
+    from hydractl.circuit.ranking import Ranking
+
+    if journal is None:
+        return [Ranking(objective) for objective in objectives]
+    if resume and not journal.path.exists():
+        # A Makefile always says so: the first time there is nothing yet.
+        watch.note(f"note: {journal.path} is not there: starting afresh")
+    return journal.begin(objectives, resume, force)
+
+
+def _searched(
+    model: Hydra, data: ScoringData, search: Search, begun: Sequence[Ranking], journal: Journal | None, watch: Watcher
+) -> list[Ranking]:
+    """Runs the search, notes each step down, and tells the watcher of it."""
+    from hydractl.circuit.cost import round_progress, search_cost
+    from hydractl.circuit.search import extract_circuits
+
+    total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
+    samples = (data.id_samples + data.ood_samples) / data.ranks.size
+    told = {ranking.objective: len(ranking.steps) for ranking in begun}
+    with watch.progress("search", total) as advance:
+
+        def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
+            return round_progress(model, network, search, growing, samples, advance)
+
+        def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
+            if journal is not None and data.ranks.leads:
+                journal.save(rankings)
+            for number in range(told[grown.objective], len(grown.steps)):
+                watch.note(grown.line(number))
+            told[grown.objective] = len(grown.steps)
+
+        try:
+            found = extract_circuits(model, data, search, begun, on_round, on_step)
+        except KeyboardInterrupt:
+            if journal is not None:
+                watch.note(f"{journal.path}: holds what was found; `resume` goes on from it")
+            raise
+    for ranking in found:
+        if account := search.mode.account(ranking):
+            watch.note(f"note: {account}")
+    return found
+
+
+def _write(extracted: Extracted, force: bool) -> None:
+    from hydractl.artifacts import write_json
+
+    artifacts = extracted.to_json()
+    for objective, path in extracted.outputs.items():
+        write_json(path, artifacts[objective], force)

@@ -1,0 +1,158 @@
+"""What scores and searches start from: a network of one member, ready to run, and samples to run it on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+from hydractl.data.like import DataLike
+from hydractl.errors import OptionError
+from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
+from hydractl.steps.options import Option
+
+if TYPE_CHECKING:
+    import torch
+
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.data.batches import CachedBatches
+    from hydractl.data.columns import Columns
+    from hydractl.data.like import Modality
+    from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
+    from hydractl.model.hydra import Hydra
+    from hydractl.scoring.data import ScoringData
+
+
+SOURCE = "[NAME=]SOURCE[:SPLIT]"
+LabelledData = Annotated[DataLike, Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE)]
+OodData = Annotated[DataLike, Option("Out-of-distribution data.", heading="Data", metavar=SOURCE)]
+
+
+class Reading(NamedTuple):
+    """The options that say how data are read."""
+
+    limit: int | None
+    classes: Any
+    template: str
+    image_column: str | None
+    text_column: str | None
+    label_column: str | None
+    match_labels: Literal["name", "index"]
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that were named."""
+        from hydractl.data.columns import Columns
+
+        return Columns(self.image_column, self.text_column, self.label_column)
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """A network of one member and the samples to run it on: labelled ID ones, OOD ones where they were asked for."""
+
+    checkpoint: Checkpoint
+    model: Hydra
+    id: Samples
+    ood: Samples | None
+    reading: Reading
+
+    def scoring_data(self, batch_size: int, ranks: Ranks) -> ScoringData:
+        """The samples as head scores and searches take them."""
+        from hydractl.scoring.data import ScoringData, prompt_batches
+
+        ood = () if self.ood is None else self._batches(self.ood, batch_size)
+        count = 0 if self.ood is None else len(self.ood)
+        prompts = prompt_batches(self.model, batch_size)
+        return ScoringData(self._batches(self.id, batch_size), len(self.id), ood, count, prompts, ranks)
+
+    def _batches(self, samples: Samples, batch_size: int) -> CachedBatches:
+        from hydractl.data.batches import CachedBatches, make_batches
+        from hydractl.data.preprocessing import preprocessor_from_json
+
+        files, spec, name = self.checkpoint.preprocessing, self.checkpoint.spec, self.checkpoint.name
+        preprocessor = preprocessor_from_json(files, spec, name, self.checkpoint.config)
+        return CachedBatches(make_batches(samples, preprocessor, batch_size))
+
+    @property
+    def template(self) -> str | None:
+        """The prompt of each class, where that determines a result: for a zero-shot model."""
+        return self.reading.template if self.model.spec.task == "zero-shot" else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return next(self.model.parameters()).device
+
+    def data_identity(self) -> dict[str, Any]:
+        """What results depend on besides the model and the options, as plain JSON."""
+        used = {"ID data": self.id} | ({"OOD data": self.ood} if self.ood else {})
+        classes = {"classes": list(self.model.labels or ())} if self.model.spec.task == "zero-shot" else {}
+        return {name: samples.identity() for name, samples in used.items()} | classes
+
+
+def origin_of(checkpoint: Checkpoint, options: Mapping[str, Any], material: Material | None = None) -> dict[str, Any]:
+    """What an artifact says of how it was made.
+
+    Args:
+        options: those that determine the result; None stands for one that was not used and is left out.
+        material: the samples that were used, which an evaluation shall refuse later; None where there were none.
+    """
+    from importlib.metadata import version
+
+    from hydractl.checkpoint.contents import identity
+    from hydractl.data.seen import sketch
+
+    used = {} if material is None else {"id": material.id} | ({"ood": material.ood} if material.ood else {})
+    search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
+    return {
+        "model": {
+            "reference": checkpoint.name,
+            "sha256": identity(checkpoint),
+            "towers": {tower.name: [tower.layers, tower.heads] for tower in checkpoint.spec.towers},
+        },
+        "options": {name: value for name, value in options.items() if value is not None},
+        **({"search_data": search_data} if search_data else {}),
+        "versions": {library: version(library) for library in ("hydractl", "torch")},
+    }
+
+
+def open_material(
+    model: ModelLike,
+    id_data: DataLike,
+    ood_data: DataLike | None,
+    reading: Reading,
+    device: DeviceLike,
+    dtype: DtypeLike | None,
+) -> Material:
+    """The model and its data, labels matched.
+
+    Raises:
+        OptionError: a model of several members, or a zero-shot one without classes.
+        CheckpointError: the model cannot be read.
+        DataError: the data cannot, or their labels are not the model's.
+    """
+    from hydractl.data.classes import set_classes
+    from hydractl.data.labels import match_labels
+    from hydractl.data.open import open_samples
+    from hydractl.data.ranks import local_device
+    from hydractl.inference import load_checkpoint
+    from hydractl.steps.compute import choose_device, choose_dtype
+    from hydractl.steps.inputs import as_member
+
+    checkpoint = as_member(model)
+    modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
+    columns, limit = reading.columns, reading.limit
+    samples = open_samples(id_data, modality, columns=columns, limit=limit, name="ID data")
+    ood = None
+    if ood_data is not None:
+        # A column named for the ID data need not be there in the OOD set.
+        columns = replace(columns, strict=False)
+        ood = open_samples(ood_data, modality, columns=columns, limit=limit, name="OOD data")
+    network = load_checkpoint(checkpoint, local_device(choose_device(device)), choose_dtype(dtype))
+    set_classes(network, reading.classes, reading.template, samples)
+    if network.labels is None and reading.match_labels == "name":
+        raise OptionError(f"{checkpoint.name}: its classes have no names: pass `match_labels` index")
+    labels = network.labels or tuple(f"LABEL_{i}" for i in range(network.spec.classes or 0))
+    return Material(checkpoint, network, match_labels(samples, labels, reading.match_labels), ood, reading)

@@ -1,0 +1,341 @@
+"""Taking attention heads out of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from hydractl.checkpoint.heads import Head, layer_budgets
+from hydractl.data.like import DataLike
+from hydractl.errors import OptionError
+from hydractl.scoring.methods import SCORE_METHODS
+from hydractl.steps.inputs import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_TEMPLATE,
+    BatchSize,
+    CircuitLike,
+    Classes,
+    Device,
+    DeviceLike,
+    Dtype,
+    Force,
+    ImageColumn,
+    LabelColumn,
+    MatchLabels,
+    ModelLike,
+    ScoresLike,
+    Seed,
+    Template,
+    TextColumn,
+    as_circuit,
+    as_scores,
+)
+from hydractl.steps.material import SOURCE, Reading, open_material
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
+from hydractl.surgery.choose import Scope
+from hydractl.surgery.methods import PRUNE_METHODS, PruneMethod, Pruning, Trunk, choose_heads, resolved, taking
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.scoring.artifact import Scores
+
+    MethodName = str
+else:
+    MethodName = Literal[tuple(method.name for method in PRUNE_METHODS)]
+
+#: What the name of a file says of how it was made, and the words before what would be bare numbers.
+NAMED = {
+    **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
+    "pool": "pool",
+    "seed": "seed",
+    "share_below": "share",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pruned(Result):
+    """A model of one member without some of its heads.
+
+    Attributes:
+        dropped: the heads it lost.
+        output: where it was written, if it was.
+    """
+
+    checkpoint: Checkpoint
+    dropped: Sequence[Head]
+    output: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        output = None if self.output is None else str(self.output)
+        return {"output": output, "dropped": [head._asdict() for head in self.dropped]}
+
+    def lines(self) -> Iterator[str]:
+        yield str(self.output or self.checkpoint.name)
+
+    def facts(self) -> Mapping[str, object]:
+        from hydractl.report.summary import key_facts
+
+        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
+
+
+@step
+def prune(
+    model: Annotated[
+        ModelLike | None,
+        Option(
+            "A file of ours, a folder, or a hub id; without it, the model that the artifact names.",
+            heading="Model",
+            metavar="MODEL",
+            positional=True,
+        ),
+    ] = None,
+    *,
+    method: Annotated[
+        MethodName,
+        Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in PRUNE_METHODS)}."),
+    ],
+    budget: Annotated[int, Option("Heads to remove, counted over the whole model.", minimum=0)],
+    circuit: Annotated[
+        CircuitLike | None,
+        Option(
+            "The circuit to follow; circuit.json unless given.",
+            metavar="FILE|-",
+            goes_with={"method": taking("circuit")},
+        ),
+    ] = None,
+    pool: Annotated[
+        int | None,
+        Option(
+            "Draw the heads at random from the first P of the circuit.",
+            metavar="P",
+            minimum=1,
+            goes_with={"method": taking("pool")},
+        ),
+    ] = None,
+    scores: Annotated[
+        ScoresLike | None,
+        Option(
+            "The head scores to follow; scores.json unless given.",
+            metavar="FILE|-",
+            goes_with={"method": taking("scores")},
+        ),
+    ] = None,
+    scope: Annotated[
+        Scope | None,
+        Option(
+            "One ranking over all layers, or an even share of each; global unless given, taylor: layer.",
+            goes_with={"method": taking("scope")},
+        ),
+    ] = None,
+    share_below: Annotated[
+        int | None,
+        Option(
+            "Below layer L, drop what `common_circuit` drops: a common trunk.",
+            metavar="L",
+            minimum=1,
+            goes_with={"method": taking("share_below")},
+        ),
+    ] = None,
+    common_circuit: Annotated[
+        CircuitLike | None, Option("The circuit that members share below `share_below`.", metavar="FILE|-")
+    ] = None,
+    towers: Annotated[
+        str | None,
+        Option(
+            "Towers that Taylor scores prune; the first unless given.",
+            metavar="vision,text",
+            goes_with={"method": taking("towers")},
+        ),
+    ] = None,
+    seed: Seed = 0,
+    data: Annotated[
+        DataLike | None,
+        Option(
+            "Labelled data that Taylor scores take gradients on.",
+            heading="Data",
+            metavar=SOURCE,
+            goes_with={"method": taking("data")},
+        ),
+    ] = None,
+    samples: Annotated[
+        int | None,
+        Option(
+            "Use so many of them, drawn by the seed; all unless given.",
+            heading="Data",
+            metavar="N",
+            minimum=1,
+            goes_with={"method": taking("samples")},
+        ),
+    ] = None,
+    classes: Classes = None,
+    template: Template = DEFAULT_TEMPLATE,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    output: Annotated[
+        Path | None,
+        Option(
+            "File to write, or a folder: there its name says how it was made.",
+            heading="Output",
+            flags=("--output", "-o"),
+        ),
+    ] = None,
+    force: Force = False,
+    watch: Watcher = LOG,
+) -> Pruned:
+    """Remove attention heads from a model.
+
+    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone.
+
+    Example: hydractl prune --method circuit --budget 48
+
+    Writes one safetensors file and prints its path.
+
+    >>> member = hydractl.prune("vit", method="random", budget=3, seed=1)
+    >>> len(member.dropped)
+    3
+
+    Raises:
+        ArtifactError: a circuit or scores that cannot be read, or of another model.
+        CheckpointError: the model cannot be read.
+        DataError: data cannot be read, or their labels are not the model's.
+        OptionError: a model of several members, a budget that it does not have, or options that make no sense.
+        OutputError: the output exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.families.open import write_checkpoint
+    from hydractl.steps.compute import choose_dtype, dtype_name
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.surgery.dtype import with_dtype
+    from hydractl.surgery.provenance import with_provenance
+    from hydractl.surgery.prune import drop_heads
+
+    chosen = next(row for row in PRUNE_METHODS if row.name == method)
+    if chosen.needs_data and data is None:
+        raise OptionError(f"`method` {method} needs `data`: labelled samples to take gradients on")
+    followed = as_circuit(circuit or "circuit.json") if "circuit" in chosen.options else None
+    scored = as_scores(scores or "scores.json") if "scores" in chosen.options else None
+    trunk = _trunk(share_below, common_circuit)
+    checkpoint = as_checkpoint(_model_of(followed or scored) if model is None else model)
+    drawn = seed if chosen.draws or pool is not None or samples is not None else None
+    options: dict[str, Any] = {
+        "method": method,
+        "budget": budget,
+        "scope": scope,
+        "pool": pool,
+        "seed": drawn,
+        "share_below": share_below,
+        **_kind(followed or scored),
+        "search_data": _search_data([followed, scored, trunk.circuit if trunk else None]),
+        "dtype": dtype_name(dtype),
+    }
+    path = _path(output, checkpoint, options, force)
+    asked = Pruning(checkpoint, budget, scope, seed=seed, circuit=followed, pool=pool, scores=scored)
+    if data is not None:
+        reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
+        asked, used = _with_data(asked, data, samples, towers, reading, device, batch_size)
+        options |= used
+    asked = resolved(chosen, asked)
+    dropped = choose_heads(chosen, asked, trunk)
+    pruned = with_dtype(drop_heads(checkpoint, dropped), choose_dtype(dtype))
+    pruned = with_provenance(pruned, "prune", [checkpoint], options)
+    if path is not None:
+        write_checkpoint(pruned, path, force)
+    for note in _notes(chosen, asked, scored):
+        watch.note(f"note: {note}")
+    return Pruned(pruned, dropped, path)
+
+
+def _trunk(share_below: int | None, common_circuit: CircuitLike | None) -> Trunk | None:
+    if share_below is None and common_circuit is None:
+        return None
+    if share_below is None or common_circuit is None:
+        raise OptionError("`share_below` and `common_circuit` belong together: give both or neither")
+    return Trunk(share_below, as_circuit(common_circuit))
+
+
+def _model_of(artifact: Circuit | Scores | None) -> str:
+    """Where the model lies that an artifact was made from."""
+    if artifact is None:
+        raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")
+    if artifact.model is None:
+        raise OptionError(f"{artifact.name}: names no model: name `model`")
+    return artifact.model.reference
+
+
+def _kind(artifact: Circuit | Scores | None) -> dict[str, str | None]:
+    """The objective of a circuit or the method of scores, under its name."""
+    from hydractl.circuit.artifact import Circuit
+
+    if artifact is None:
+        return {}
+    return {"objective": artifact.objective} if isinstance(artifact, Circuit) else {"scores": artifact.method}
+
+
+def _search_data(artifacts: Sequence[Circuit | Scores | None]) -> dict[str, Any] | None:
+    """All samples that artifacts were made with, for an evaluation to refuse."""
+    from hydractl.data.seen import merged
+
+    given = [artifact for artifact in artifacts if artifact is not None]
+    seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
+    return merged(seen, given[0].name) if seen else None
+
+
+def _path(output: Path | None, checkpoint: Checkpoint, options: Mapping[str, Any], force: bool) -> Path | None:
+    """The file to write, if any, free to be written.
+
+    A folder's file is called e.g. `vit-circuit-avg-48-pool100-seed0.safetensors`: model, method, objective or scores,
+    scope, budget, pool, seed and trunk.
+    """
+    from hydractl.checkpoint.atomic import refuse_existing
+
+    if output is None:
+        return None
+    path = Path(output)
+    if path.is_dir():
+        parts = [Path(checkpoint.name).resolve().name.removesuffix(".safetensors")]
+        parts += [f"{word}{options[name]}" for name, word in NAMED.items() if options.get(name) is not None]
+        path /= "-".join(parts) + ".safetensors"
+    refuse_existing(path, force)
+    return path
+
+
+def _with_data(
+    asked: Pruning,
+    data: DataLike,
+    samples: int | None,
+    towers: str | None,
+    reading: Reading,
+    device: DeviceLike,
+    batch_size: int,
+) -> tuple[Pruning, dict[str, Any]]:
+    """What heads are chosen by, the network and its samples among it, and the options that this adds."""
+    from hydractl.circuit.restriction import require_towers
+    from hydractl.data.ranks import Ranks
+    from hydractl.data.seen import sketch
+
+    material = open_material(asked.checkpoint, data, None, reading, device, None)
+    if samples is not None:
+        material = replace(material, id=material.id.draw(samples, asked.seed))
+    names = require_towers(towers, asked.checkpoint.heads) if towers else ()
+    seen = {"calibration": sketch(material.id.content_hashes())}
+    used = {"samples": samples, "towers": towers, "batch_size": batch_size, "search_data": seen}
+    return replace(asked, towers=names, model=material.model, data=material.scoring_data(batch_size, Ranks())), used
+
+
+def _notes(method: PruneMethod, asked: Pruning, scores: Scores | None) -> Iterator[str]:
+    """What a user should know of what has been done."""
+    if method.needs_data and asked.scope == "layer":
+        shares = set(layer_budgets(asked.candidates, asked.budget).values())
+        if len(shares) > 1:
+            yield f"{asked.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
+    scored_by = method.scored_by or (scores.method if scores else None)
+    yield from (row.caution for row in SCORE_METHODS if row.name == scored_by and row.caution)

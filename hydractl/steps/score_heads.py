@@ -1,0 +1,243 @@
+"""Scoring heads by how much a model needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from hydractl.data.like import DataLike
+from hydractl.errors import OptionError
+from hydractl.scoring.methods import SCORE_METHODS, ScoreMethod, Scoring, taking
+from hydractl.steps.inputs import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_TEMPLATE,
+    BatchSize,
+    Classes,
+    Device,
+    Dtype,
+    Force,
+    ImageColumn,
+    LabelColumn,
+    Limit,
+    MatchLabels,
+    Model,
+    Output,
+    Plot,
+    Template,
+    TextColumn,
+)
+from hydractl.steps.material import SOURCE, Reading, open_material, origin_of
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.checkpoint.heads import Head
+    from hydractl.model.hydra import Hydra
+    from hydractl.report.separation import Projection
+    from hydractl.scoring.artifact import Scores
+    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.methods import Scored
+
+    MethodName = str
+else:
+    MethodName = Literal[tuple(method.name for method in SCORE_METHODS)]
+
+Rows = list[list[float]]
+
+ON_ID_DATA = tuple(method.name for method in SCORE_METHODS if method.id_data)
+ON_OOD_DATA = tuple(method.name for method in SCORE_METHODS if method.ood_data)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadScores(Result):
+    """A score per head, higher = keep.
+
+    Attributes:
+        artifact: the scores and how they were made, as plain JSON.
+        maps: what there is to see, [L][H] by name.
+        output: where the artifact was written, if it was.
+    """
+
+    artifact: Mapping[str, Any]
+    maps: Mapping[str, Rows]
+    output: Path | None = None
+
+    @property
+    def scores(self) -> Scores:
+        """The scores as `hydractl.prune` goes by them."""
+        from hydractl.scoring.artifact import scores_of
+
+        return scores_of(self.artifact)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.artifact)
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.report.heatmap import heat_map
+
+        for name, rows in self.maps.items():
+            yield from heat_map(name, rows)
+        if self.output is not None:
+            yield str(self.output)
+
+    def facts(self) -> Mapping[str, object]:
+        ranges = {name: f"{min(map(min, rows)):.4g} to {max(map(max, rows)):.4g}" for name, rows in self.maps.items()}
+        return {"method": self.artifact["method"]} | ranges
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
+@step
+def score_heads(
+    model: Model,
+    *,
+    method: Annotated[
+        MethodName,
+        Option(f"How heads are scored: {'; '.join(f'{method.name}: {method.help}' for method in SCORE_METHODS)}."),
+    ],
+    objective: Annotated[
+        Literal["acc", "ood", "avg"],
+        Option("What is measured: ID accuracy, AUROC, or their mean.", goes_with={"method": taking("objective")}),
+    ] = "avg",
+    normalize: Annotated[
+        bool, Option("Divide scores by the L2 norm of their layer.", goes_with={"method": taking("normalize")})
+    ] = False,
+    id_data: Annotated[
+        DataLike | None,
+        Option(
+            "Labelled in-distribution data.",
+            heading="Data",
+            metavar=SOURCE,
+            flags=("--id-data", "--data"),
+            goes_with={"method": ON_ID_DATA},
+        ),
+    ] = None,
+    ood_data: Annotated[
+        DataLike | None,
+        Option("Out-of-distribution data.", heading="Data", metavar=SOURCE, goes_with={"method": ON_OOD_DATA}),
+    ] = None,
+    limit: Limit = None,
+    classes: Classes = None,
+    template: Template = DEFAULT_TEMPLATE,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    output: Output = None,
+    plot: Plot = None,
+    force: Force = False,
+) -> HeadScores:
+    """Score each head by how much the model needs it.
+
+    Example: hydractl score-heads vit --id-data cifar10:train --limit 1000 --method taylor
+
+    Writes the scores as JSON, higher = keep, and prints a heat map; prune --method scores goes by them. Separation
+    scores by the Mahalanobis distance, and adds the Euclidean distance and the mean of both; with `plot` it also
+    draws what the most and the least separating heads say of ID and OOD samples.
+
+    >>> scored = hydractl.score_heads("vit", method="taylor", id_data="data/pets")
+    >>> pruned = hydractl.prune("vit", method="scores", scores=scored, budget=3)
+
+    Raises:
+        CheckpointError: the model cannot be read.
+        DataError: data cannot be read, or their labels are not the model's.
+        OptionError: a model of several members, or a method without the data that it needs.
+        OutputError: an output exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.data.ranks import join_ranks
+    from hydractl.steps.compute import choose_device, dtype_name
+    from hydractl.steps.inputs import as_member
+
+    chosen = next(row for row in SCORE_METHODS if row.name == method)
+    _require_data(chosen, id_data, ood_data)
+    _check_outputs(output, plot, force)
+    checkpoint, material, options = as_member(model), None, {}
+    if id_data is not None:
+        reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
+        material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)
+        options = {
+            "objective": objective if "objective" in chosen.options else None,
+            "normalize": normalize or None,
+            "batch_size": batch_size,
+            "limit": limit,
+            "dtype": dtype_name(dtype),
+            "template": material.template,
+        }
+    with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
+        asked = Scoring(checkpoint, objective=objective, normalize=normalize)
+        if material is not None:
+            asked = replace(asked, model=material.model, data=material.scoring_data(batch_size, ranks))
+        found = chosen.score(asked)
+        artifact = _artifact(found, checkpoint, method, origin_of(checkpoint, options, material))
+        result = HeadScores(artifact, _maps(artifact), output)
+        projections = _projections(found, *asked.network) if plot and chosen.pictured else ()
+        if ranks.leads:
+            _write(result, projections, plot, force)
+    return result
+
+
+def _require_data(method: ScoreMethod, id_data: object, ood_data: object) -> None:
+    if method.id_data and id_data is None:
+        raise OptionError(f"`method` {method.name} needs `id_data`: labelled in-distribution samples")
+    if method.ood_data and ood_data is None:
+        raise OptionError(f"`method` {method.name} needs `ood_data`: out-of-distribution samples")
+
+
+def _check_outputs(output: Path | None, plot: Path | None, force: bool) -> None:
+    from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.report.picture import check_picture
+
+    if output is not None:
+        refuse_existing(Path(output), force)
+    if plot is not None:
+        check_picture(Path(plot), force)
+
+
+def _artifact(found: Scored, checkpoint: Checkpoint, method: str, origin: Mapping[str, Any]) -> dict[str, Any]:
+    from hydractl.scoring.artifact import as_towers, scores_json
+
+    details = {name: as_towers(values, checkpoint.spec) for name, values in found.details.items()}
+    extra = {"distances": details} if details else {}
+    return scores_json(found.heads, checkpoint.spec, method, {**extra, **origin})
+
+
+def _maps(artifact: Mapping[str, Any]) -> dict[str, Rows]:
+    """What there is to see: the scores, or in their place all figures there are of a head."""
+    details = artifact.get("distances", {})
+    maps = {f"{tower} {name}": rows for name, towers in details.items() for tower, rows in towers.items()}
+    return maps or artifact["towers"]
+
+
+def _projections(found: Scored, model: Hydra, data: ScoringData) -> list[Projection]:
+    """What the heads with the highest and the lowest scores say of each sample, drawn in two dimensions."""
+    from hydractl.report.separation import project
+    from hydractl.scoring.separation import extremes, outputs_of
+
+    shown = extremes(found.heads)
+    sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))
+    inside, outside = (outputs_of(model, batches, list(shown), count, data.ranks) for batches, count in sets)
+    return [project(_title(head, which, found), inside[head], outside[head]) for head, which in shown.items()]
+
+
+def _title(head: Head, which: str, found: Scored) -> str:
+    return f"{which} separating: layer {head.layer}, head {head.head}\nMahalanobis {found.heads[head]:.3g}"
+
+
+def _write(result: HeadScores, projections: Sequence[Projection], plot: Path | None, force: bool) -> None:
+    from hydractl.artifacts import write_json
+    from hydractl.report.heatmap import heat_map_figure
+    from hydractl.report.picture import write_picture
+    from hydractl.report.separation import separation_figure
+
+    if result.output is not None:
+        write_json(Path(result.output), result.artifact, force)
+    if plot is not None:
+        figure = separation_figure(result.maps, projections) if projections else heat_map_figure(result.maps)
+        write_picture(figure, Path(plot), force)

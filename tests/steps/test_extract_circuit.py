@@ -1,0 +1,57 @@
+"""`hydractl.extract_circuit` and `hydractl extract-circuit` are the same code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hydractl
+from hydractl.circuit.artifact import read_circuit
+from hydractl.circuit.modes import MODES, Mode
+from hydractl.errors import OptionError, OutputError
+from tests.cli.conftest import Command
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_python_and_the_command_find_the_same_circuit(
+    run: Command, here: Path, vit: Path, images: Path, noise: Path, mode: Mode
+) -> None:
+    arguments = ["extract-circuit", vit, f"--id-data={images}", f"--ood-data={noise}", f"--search={mode.name}"]
+    assert run(*arguments, "--objective=acc,avg", "--budget=3", "-o", "{objective}.json", "--json=all.json").code == 0
+    found = hydractl.extract_circuit(
+        vit, id_data=images, ood_data=noise, budget=3, objective="acc,avg", search=mode.name
+    )
+    assert found.to_json() == json.loads((here / "all.json").read_text())
+    for objective, circuit in found.circuits.items():
+        read = read_circuit(f"{objective}.json")
+        assert (circuit.ranking, circuit.model, circuit.search_data) == (read.ranking, read.model, read.search_data)
+        assert found.to_json()[objective] == json.loads((here / f"{objective}.json").read_text())
+    with pytest.raises(OptionError, match="circuits of acc, avg"):
+        _ = found.circuit
+
+
+def test_a_budget_of_all_and_a_file(here: Path, vit: Path, images: Path, noise: Path) -> None:
+    search = {"id_data": images, "ood_data": noise, "budget": "all", "layers": "1"}
+    found = hydractl.extract_circuit(vit, **search, output="c.json")
+    assert {head.layer for head in found.circuit.ranking} == {1}
+    assert (len(found.circuit.ranking), list(found.lines())) == (4, ["c.json"])
+    assert sorted(path.name for path in here.iterdir()) == ["c.json"]
+    with pytest.raises(OutputError, match="`force`"):
+        hydractl.extract_circuit(vit, **search, output="c.json")
+    assert "4 heads, accuracy" in found._repr_html_()
+
+
+def test_without_a_file_nothing_is_written(here: Path, vit: Path, images: Path, noise: Path) -> None:
+    found = hydractl.extract_circuit(hydractl.load(vit), id_data=images, ood_data=noise, budget=1)
+    assert list(here.iterdir()) == []
+    assert next(found.lines()).startswith("avg    1  vision layer ")
+    with pytest.raises(OptionError, match="`resume` has nothing to go on from"):
+        hydractl.extract_circuit(vit, id_data=images, ood_data=noise, budget=1, resume=True)
