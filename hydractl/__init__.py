@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from hydractl.steps.recipes import list_recipes as list_recipes
     from hydractl.steps.recipes import show_recipe as show_recipe
     from hydractl.steps.score_heads import score_heads as score_heads
+    from hydractl.steps.select import select as select
 
 #: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
 _PLACES = {
     "load": "hydractl.steps.models",
     "save": "hydractl.steps.models",
+    "select": "hydractl.steps.select",
     "finetune": "hydractl.steps.finetune",
     "score_heads": "hydractl.steps.score_heads",
     "extract_circuit": "hydractl.steps.extract_circuit",
@@ -65,6 +67,7 @@ __all__ = [
     "prune",
     "save",
     "score_heads",
+    "select",
     "show_recipe",
 ]
 

@@ -69,3 +69,13 @@ def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], i
                 shares[layer] += 1
                 left -= 1
     return shares
+
+
+def number_of_heads(budget: int | str, heads: int) -> int | None:
+    """How many heads a budget is, as a number or a share such as `33%` of all; None where it is neither or too many."""
+    text = str(budget)
+    number = text.removesuffix("%")
+    if isinstance(budget, bool) or not number.isdecimal() or not number.isascii() or len(number) > 9:
+        return None
+    count = round(int(number) * heads / 100) if text.endswith("%") else int(number)
+    return count if count <= heads else None

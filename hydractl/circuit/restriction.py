@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hydractl.checkpoint.heads import Head, KeptHeads, member_heads
+from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads
 from hydractl.errors import OptionError
 
 ALL = "all"
@@ -71,13 +71,16 @@ def require_towers(towers: str, kept: KeptHeads) -> list[str]:
 
 
 def heads_to_rank(budget: int | str, candidates: int) -> int:
-    """How many heads a budget asks for: a number, or `all`.
+    """How many heads a budget asks for: a number, a share such as `33%`, or `all`.
 
     Raises:
         OptionError: none, or more than there are candidates.
     """
     if str(budget) == ALL:
         return candidates
-    if isinstance(budget, bool) or not str(budget).isdecimal() or not 1 <= int(budget) <= candidates:
-        raise OptionError(f"`budget` {budget}: expected 1 to {candidates}, the heads there are to choose from, or all")
-    return int(budget)
+    count = number_of_heads(budget, candidates)
+    if count is None or count < 1:
+        raise OptionError(
+            f"`budget` {budget}: expected 1 to {candidates}, the heads there are, a share as in 33%, or all"
+        )
+    return count

@@ -20,6 +20,7 @@ from hydractl.steps.predict import predict
 from hydractl.steps.prune import prune
 from hydractl.steps.recipes import list_recipes, show_recipe
 from hydractl.steps.score_heads import HeadScores, score_heads
+from hydractl.steps.select import select
 
 
 def _the_circuit(extracted: Extracted) -> dict[str, Any]:
@@ -37,6 +38,7 @@ COMMANDS = (
     Command("extract-circuit", extract_circuit, "circuit.json", artifact=_the_circuit, may_stream=_one_objective),
     Command("circuit overlap", circuit_overlap),
     Command("prune", prune, output="."),
+    Command("select", select, output=None),
     Command("finetune", finetune, writes=True),
     Command("fuse", fuse, writes=True),
     Command("inspect", inspect),

@@ -17,7 +17,7 @@ import typer.core
 
 from hydractl.cli import console
 from hydractl.errors import HydractlError, OptionError
-from hydractl.steps.options import HEADINGS, Declared, Option, declared
+from hydractl.steps.options import HEADINGS, Declared, Option, declared, flags_of
 from hydractl.steps.result import Result
 
 ARGUMENTS = "Arguments"
@@ -160,11 +160,7 @@ def spelling(option: Declared) -> str:
     """What the command line calls an option: its first flag, or what stands for it where it has none."""
     if option.option.positional:
         return (option.option.metavar or option.name.upper()).removesuffix("...")
-    return _flags(option)[0]
-
-
-def _flags(option: Declared) -> tuple[str, ...]:
-    return option.option.flags or (f"--{option.name.replace('_', '-')}",)
+    return flags_of(option)[0]
 
 
 def help_text(command: Command) -> str:
@@ -177,7 +173,7 @@ def help_text(command: Command) -> str:
 
 def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:
     """The arguments with a value put in after flags that may stand alone and do."""
-    bare = {flag: option.option.bare for option in options if option.option.bare for flag in _flags(option)}
+    bare = {flag: option.option.bare for option in options if option.option.bare for flag in flags_of(option)}
 
     def completed() -> Iterator[str]:
         for place, argument in enumerate(arguments):
@@ -204,7 +200,7 @@ def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> An
         return Annotated[kind, typer.Argument(metavar=said.metavar, help=text)]
     low, high = (said.minimum, said.maximum) if option.type in (int, float) else (None, None)
     flag = typer.Option(
-        *_flags(option),
+        *flags_of(option),
         metavar=said.metavar,
         help=text,
         rich_help_panel=said.heading,

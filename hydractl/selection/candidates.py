@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.checkpoint.heads import Head, in_candidate_order, number_of_heads
 from hydractl.errors import OptionError
 from hydractl.surgery.choose import at_random, by_ranking
 
@@ -114,10 +114,10 @@ def counts(name: str, text: str, heads: int) -> list[int]:
     """
     found = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
-        number = part.removesuffix("%")
-        whole = int(number) if number.isdecimal() and len(number) < 10 else -1
-        count = round(whole * heads / 100) if part.endswith("%") else whole
-        if not 0 <= count <= heads or whole < 0:
-            raise OptionError(f"`{name}` {part}: expected numbers from 0 to {heads}, or percents, with commas between")
+        count = number_of_heads(part, heads)
+        if count is None:
+            raise OptionError(
+                f"`{name}` {part}: expected numbers from 0 to {heads}, or shares as in 33%, with commas between"
+            )
         found.add(count)
     return sorted(found)

@@ -63,8 +63,8 @@ def export(
 ) -> Exported:
     """Write a model for another runtime.
 
-    Formats onnx and torch-export are one graph from preprocessed inputs to the mean `probabilities` and the
-    `member_logits`, with batch size and text length open. Labels and preprocessing travel along as metadata.
+    Formats onnx and torch-export are one graph from preprocessed inputs to the mean probabilities and the
+    members' logits, with batch size and text length open. Labels and preprocessing travel along as metadata.
 
     Format hf is a folder for transformers. One member becomes a stock model of the library it came from, with zeros
     for the heads it dropped. Several become a Hydra with a model card, which AutoModel and pipelines load after

@@ -62,12 +62,18 @@ class Material:
         """The samples as head scores and searches take them."""
         from hydractl.scoring.data import ScoringData, prompt_batches
 
-        ood = () if self.ood is None else self._batches(self.ood, batch_size)
+        ood = () if self.ood is None else self.batches(self.ood, batch_size)
         count = 0 if self.ood is None else len(self.ood)
         prompts = prompt_batches(self.model, batch_size)
-        return ScoringData(self._batches(self.id, batch_size), len(self.id), ood, count, prompts, ranks)
+        return ScoringData(self.batches(self.id, batch_size), len(self.id), ood, count, prompts, ranks)
 
-    def _batches(self, samples: Samples, batch_size: int) -> CachedBatches:
+    @property
+    def modality(self) -> Modality:
+        """What the network takes."""
+        return "text" if self.checkpoint.spec.task == "text-classification" else "image"
+
+    def batches(self, samples: Samples, batch_size: int) -> CachedBatches:
+        """The samples as the network's inputs, the same batches on every rank."""
         from hydractl.data.batches import CachedBatches, make_batches
         from hydractl.data.preprocessing import preprocessor_from_json
 

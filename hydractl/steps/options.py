@@ -71,6 +71,11 @@ class Declared:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
+def flags_of(option: Declared) -> tuple[str, ...]:
+    """The spellings of an option on the command line."""
+    return option.option.flags or (f"--{option.name.replace('_', '-')}",)
+
+
 def declared(step: Callable[..., Any]) -> tuple[Declared, ...]:
     """The options of a step, in the order of its signature."""
     function = inspect.unwrap(step)

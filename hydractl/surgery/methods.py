@@ -109,7 +109,7 @@ def choose_heads(method: PruneMethod, asked: Pruning, trunk: Trunk | None = None
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
     for artifact in (asked.circuit, asked.scores, trunk.circuit if trunk else None):
         if artifact is not None:
-            _require_same_model(checkpoint, artifact)
+            require_same_model(checkpoint, artifact)
     asked = resolved(method, asked)
     if trunk is None:
         return method.choose(asked)
@@ -117,7 +117,7 @@ def choose_heads(method: PruneMethod, asked: Pruning, trunk: Trunk | None = None
     return shared + method.choose(replace(asked, budget=asked.budget - len(shared), first_layer=trunk.below))
 
 
-def _require_same_model(checkpoint: Checkpoint, artifact: Circuit | Scores) -> None:
+def require_same_model(checkpoint: Checkpoint, artifact: Circuit | Scores) -> None:
     from hydractl.checkpoint.contents import identity
 
     if artifact.model is not None and (found := identity(checkpoint)) != artifact.model.sha256:

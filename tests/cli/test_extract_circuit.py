@@ -112,7 +112,7 @@ def test_headmap_takes_each_layer_its_share(hydractl: Command, here: Path, searc
         (["--budget=1", "--search=headmap", "--heads-per-step=2"], "--heads-per-step has no effect with --search"),
         (["--budget=1", "--search=shortlist", "--shortlist=1", "--heads-per-step=2"], "--shortlist 1 is shorter than"),
         (["--budget=1", "--search=screened", "--dtype=bfloat16"], "compares half precision with float32: pass --dtype"),
-        (["--budget=9"], "--budget 9: expected 1 to 8, the heads there are to choose from, or all"),
+        (["--budget=9"], "--budget 9: expected 1 to 8, the heads there are, a share as in 33%, or all"),
         (["--budget=some"], "--budget some: expected 1 to 8"),
         (["--budget=1", "--objective=best"], "--objective best: expected acc, ood, avg or several of them"),
         (["--budget=1", "--objective=acc,ood"], "--objective acc,ood makes 2 files: put {objective} into --output"),

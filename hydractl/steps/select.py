@@ -1,0 +1,385 @@
+"""Choosing members by what they predict together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.data.like import DataSetsLike
+from hydractl.errors import OptionError
+from hydractl.selection.candidates import Sources, counts, family
+from hydractl.selection.objectives import Objective
+from hydractl.steps.inputs import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_TEMPLATE,
+    BatchSize,
+    CircuitLike,
+    Classes,
+    Device,
+    Dtype,
+    Force,
+    ImageColumn,
+    LabelColumn,
+    Limit,
+    MatchLabels,
+    Model,
+    ModelLike,
+    Output,
+    Seed,
+    Template,
+    TextColumn,
+    as_checkpoint,
+    as_circuit,
+)
+from hydractl.steps.material import SOURCE, LabelledData, Material, Reading, open_material, origin_of
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
+    from hydractl.selection.greedy import Answers
+    from hydractl.selection.run import Asked, Choice, Pool
+    from hydractl.selection.store import Store
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Selected(Result):
+    """The members that do best together.
+
+    Attributes:
+        content: the artifact `hydractl-selection`, plain JSON.
+        checkpoint: the members, fused.
+        selection: where the artifact was written, if it was.
+        output: where the fused file was written, if it was.
+    """
+
+    content: Mapping[str, Any]
+    checkpoint: Checkpoint
+    selection: Path | None = None
+    output: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.content)
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.report.selection import curve_lines
+
+        yield from curve_lines(self.content)
+        yield from (str(path) for path in (self.selection, self.output) if path is not None)
+
+    def facts(self) -> Mapping[str, object]:
+        from hydractl.report.selection import selection_facts
+
+        return selection_facts(self.content)
+
+
+@step
+def select(
+    model: Model,
+    files: Annotated[
+        Sequence[ModelLike],
+        Option("Members that exist already, as candidates besides.", "Model", "FILE...", positional=True),
+    ] = (),
+    *,
+    circuit: Annotated[
+        Sequence[CircuitLike], Option("Circuit that candidates follow; repeat it for several.", metavar="FILE")
+    ] = (),
+    budgets: Annotated[
+        str, Option("How many heads candidates drop, as numbers or shares of all.", metavar="6,12,33%")
+    ] = "",
+    pools: Annotated[str, Option("Draw candidates from so many first heads of each circuit.", metavar="25,40")] = "",
+    draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000)] = 4,
+    random: Annotated[int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000)] = 0,
+    objective: Annotated[
+        Objective, Option("What members do best together: NLL, accuracy, AUROC of MSP, or the mean of these two.")
+    ] = "avg",
+    members: Annotated[str, Option("How many members, or between which numbers to choose.", metavar="M|A-B")] = "3",
+    max_accuracy_drop: Annotated[
+        float | None, Option("How much accuracy they may lose against the network, 0 to 1.", minimum=0, maximum=1)
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        Option("Multiply-adds they may have together, as multiples of the network's.", minimum=0.01, maximum=1000),
+    ] = None,
+    share_below: Annotated[
+        str, Option("Depths of trunks to try: candidates drop the same heads below layer L.", metavar="0,2,4")
+    ] = "",
+    common_circuit: Annotated[
+        CircuitLike | None,
+        Option("The circuit that says what trunks drop; the last of `circuit` unless given.", metavar="FILE"),
+    ] = None,
+    without_dense: Annotated[bool, Option("Do not take the network itself as a member.")] = False,
+    seed: Seed = 0,
+    id_data: LabelledData,
+    ood_data: Annotated[
+        DataSetsLike | None,
+        Option("Out-of-distribution data; repeat it for several sets.", "Data", SOURCE, repeated=True),
+    ] = None,
+    limit: Limit = None,
+    classes: Classes = None,
+    template: Template = DEFAULT_TEMPLATE,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    device: Device = "auto",
+    dtype: Dtype = None,
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    selection: Annotated[
+        Path | None, Option("File for the selection, which prune and fuse read.", "Output", "FILE")
+    ] = None,
+    output: Output = None,
+    resume: Annotated[bool, Option("Go on where an interrupted selection was, if one was.", "Output")] = False,
+    force: Force = False,
+    watch: Watcher = LOG,
+) -> Selected:
+    """Choose members by what they predict together.
+
+    Candidates are the network itself, what circuits drop at each budget, random draws from their first heads or from
+    all, and files. None is written to disk: heads are turned off in memory, and layers that candidates share are
+    computed once. Members join one by one, each the one with which the mean of all members' probabilities is best.
+
+    Example: hydractl select vit --circuit circuit.json --budgets 2,3 --id-data data/pets --ood-data data/noise -o hydra
+
+    Prints how the members do together as they join, and the network itself for comparison; writes the selection as
+    JSON, and with `output` the fused members as one safetensors file. Evaluations refuse the data it was made on.
+
+    >>> chosen = hydractl.select("vit", circuit=["circuit.json"], budgets="1,2", members="2",
+    ...                          id_data="data/pets", ood_data="data/noise")
+    >>> hydractl.load(chosen).members
+    2
+
+    Raises:
+        ArtifactError: a circuit cannot be read or is of another model, or the run to go on from had other options.
+        DataError: data cannot be read, or its labels are not the model's.
+        OptionError: no candidates, fewer than members, or options that do not go together.
+        OutputError: an output exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.data.ranks import join_ranks
+    from hydractl.selection.run import Asked, choose, pool
+
+    _check_outputs(selection, output, force)
+    asked = Asked(objective, _range(members), max_accuracy_drop, max_cost)
+    reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
+    material = open_material(model, id_data, None, reading, device, dtype)
+    outside = _open_sets(material, ood_data, reading)
+    network = material.checkpoint
+    circuits = _circuits(circuit, network)
+    heads = member_heads(network.heads, 0)
+    sources = Sources(
+        heads,
+        {name: one.ranking for name, one in circuits.items()},
+        counts("budgets", budgets, len(heads)),
+        counts("pools", pools, len(heads)),
+        draws,
+        random,
+        seed,
+        not without_dense,
+    )
+    trunks = counts("share_below", share_below, max(tower.layers for tower in network.spec.towers)) or [0]
+    common = _common(common_circuit, circuits, trunks, network)
+    candidates = pool(network, [family(sources, trunk, common) for trunk in trunks], [as_checkpoint(f) for f in files])
+    options = {
+        "objective": objective,
+        "members": members,
+        "max_accuracy_drop": max_accuracy_drop,
+        "max_cost": max_cost,
+        "budgets": budgets or None,
+        "pools": pools or None,
+        "draws": draws if pools else None,
+        "random": random or None,
+        "share_below": share_below or None,
+        "without_dense": without_dense or None,
+        "seed": seed if pools or random else None,
+        **_how(material, batch_size, limit, dtype),
+    }
+    with join_ranks(material.device) as ranks:
+        store = _store(selection, material, outside, candidates, options, resume, force) if ranks.leads else None
+        told = watch if ranks.leads else LOG
+        choice = choose(_answers(material, outside, candidates, batch_size, ranks, store, told), candidates, asked)
+        selected = _selected(material, outside, circuits, candidates, choice, asked, options, selection, output)
+        if ranks.leads:
+            _write(selected, force)
+            if store is not None:
+                store.remove()
+    return selected
+
+
+def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> None:
+    from hydractl.checkpoint.atomic import refuse_existing
+
+    for path in (selection, output):
+        if path is not None:
+            refuse_existing(Path(path), force)
+
+
+def _range(members: str) -> tuple[int, int]:
+    first, dash, last = str(members).partition("-")
+    ends = [part for part in (first, last if dash else first) if part.isdecimal() and 0 < int(part[:9]) <= 1000]
+    if len(ends) < 2 or int(ends[0]) > int(ends[1]):
+        raise OptionError(f"`members` {members}: expected a number from 1 to 1000, or two as in 2-5")
+    return int(ends[0]), int(ends[1])
+
+
+def _circuits(circuit: Sequence[CircuitLike] | CircuitLike, network: Checkpoint) -> dict[str, Circuit]:
+    """The circuits by name: their objectives, or numbers where these are not apart."""
+    from hydractl.surgery.methods import require_same_model
+
+    listed: Sequence[Any] = circuit if isinstance(circuit, list | tuple) else [circuit]
+    found = [as_circuit(one) for one in listed]
+    for one in found:
+        require_same_model(network, one)
+    names = [one.objective or "circuit" for one in found]
+    return {
+        name if names.count(name) == 1 else f"{name} {number}": one
+        for number, (name, one) in enumerate(zip(names, found, strict=True), 1)
+    }
+
+
+def _common(
+    circuit: CircuitLike | None, circuits: Mapping[str, Circuit], trunks: Sequence[int], network: Checkpoint
+) -> Sequence[Head]:
+    """The ranking that trunks follow; none where there are no trunks."""
+    if not any(trunks):
+        if circuit is not None:
+            raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+        return ()
+    if circuit is not None:
+        return _circuits([circuit], network).popitem()[1].ranking
+    if not circuits:
+        raise OptionError("`share_below` needs a circuit to say what trunks drop: give `circuit` or `common_circuit`")
+    return list(circuits.values())[-1].ranking
+
+
+def _open_sets(material: Material, ood_data: DataSetsLike | None, reading: Reading) -> dict[str, Samples]:
+    """The OOD sets by name."""
+    from hydractl.data.open import open_samples
+    from hydractl.data.spec import parse_data_sets
+
+    found: dict[str, Samples] = {}
+    columns = replace(reading.columns, strict=False)
+    for asked in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
+        if asked.name in found:
+            raise OptionError(f"`ood_data` {asked}: a set called {asked.name} is there already: give it another name")
+        found[asked.name] = open_samples(asked, material.modality, columns=columns, limit=reading.limit)
+    return found
+
+
+def _how(material: Material, batch_size: int, limit: int | None, dtype: Any) -> dict[str, Any]:
+    from hydractl.steps.compute import dtype_name
+
+    template = material.template
+    return {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "template": template}
+
+
+def _store(
+    selection: Path | None,
+    material: Material,
+    outside: Mapping[str, Samples],
+    candidates: Pool,
+    options: Mapping[str, Any],
+    resume: bool,
+    force: bool,
+) -> Store | None:
+    """Where logits are kept while the selection runs: beside the file that it makes."""
+    from hydractl.checkpoint.contents import identity
+    from hydractl.checkpoint.heads import in_candidate_order
+    from hydractl.selection.store import Store
+
+    if selection is None:
+        return None
+    conditions = {
+        "model": identity(material.checkpoint),
+        **material.data_identity(),
+        "OOD data": {name: samples.identity() for name, samples in outside.items()},
+        "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in candidates.dropped],
+        "files": [identity(member) for member in candidates.files],
+        **{name: options[name] for name in ("batch_size", "dtype", "template")},
+    }
+    return Store(selection.with_name(f"{selection.name}.state"), conditions, resume, force)
+
+
+def _answers(
+    material: Material,
+    outside: Mapping[str, Samples],
+    candidates: Pool,
+    batch_size: int,
+    ranks: Ranks,
+    store: Store | None,
+    watch: Watcher,
+) -> Answers:
+    """What all candidates say of all samples."""
+    from hydractl.inference import load_checkpoint
+    from hydractl.scoring.data import prompt_batches
+    from hydractl.selection.answers import Answering, SelectionData, answer
+    from hydractl.selection.forward import Candidates, Members
+    from hydractl.surgery.fuse import fuse
+
+    model = material.model
+    dropped = [candidate.dropped for candidate in candidates.dropped]
+    networks: list[Answering] = [Candidates(model, dropped, prompt_batches(model, batch_size))]
+    if candidates.files:
+        whole = candidates.files[0] if len(candidates.files) == 1 else fuse(candidates.files, ["all"])
+        networks.append(Members(load_checkpoint(whole, material.device, next(model.parameters()).dtype)))
+    sizes = {"": len(material.id), **{name: len(samples) for name, samples in outside.items()}}
+    data = SelectionData(
+        material.batches(material.id, batch_size),
+        {name: material.batches(samples, batch_size) for name, samples in outside.items()},
+        sizes,
+        len(model.labels or ()) or model.spec.classes or 0,
+        ranks,
+    )
+    with watch.progress("select", sum(sizes.values()) / ranks.size) as advance:
+        return answer(networks, data, material.device, model.temperature, store, advance)
+
+
+def _write(selected: Selected, force: bool) -> None:
+    import json
+
+    from hydractl.checkpoint.atomic import write_bytes
+    from hydractl.families.open import write_checkpoint
+
+    if selected.output is not None:
+        write_checkpoint(selected.checkpoint, selected.output, force)
+    if selected.selection is not None:
+        text = json.dumps(selected.to_json(), indent=2, ensure_ascii=False)
+        write_bytes(Path(selected.selection), f"{text}\n".encode(), force)
+
+
+def _selected(
+    material: Material,
+    outside: Mapping[str, Samples],
+    circuits: Mapping[str, Circuit],
+    candidates: Pool,
+    choice: Choice,
+    asked: Asked,
+    options: Mapping[str, Any],
+    selection: Path | None,
+    output: Path | None,
+) -> Selected:
+    """The result: the artifact, and the members fused; both remember every sample that had a say in them."""
+    from hydractl.data.seen import merged, sketch
+    from hydractl.selection.artifact import selection_json
+    from hydractl.surgery.provenance import with_provenance
+
+    network = material.checkpoint
+    used = {"selection": material.id, **{f"selection OOD {name}": samples for name, samples in outside.items()}}
+    own = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
+    earlier = [entry for one in circuits.values() for entry in (one.search_data or {}).items()]
+    seen = merged([*earlier, *own.items()], network.name)
+    origin = {**origin_of(network, options), "search_data": seen}
+    fused = candidates.fused(choice.selection.chosen)
+    inputs = [network, *candidates.files]
+    return Selected(
+        selection_json(choice, candidates, asked, origin),
+        with_provenance(fused, "select", inputs, {**options, "search_data": seen}),
+        selection,
+        output,
+    )

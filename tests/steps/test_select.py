@@ -1,0 +1,123 @@
+"""Selecting members: Python and the command line choose alike, and nothing of it leaks into an evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hydractl
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.errors import HydractlError, OptionError
+from hydractl.families.open import read_checkpoint
+from tests.cli.conftest import Command
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, order in (("a", (0, 2)), ("b", (3, 1))):
+        steps = [{"tower": "vision", "layer": layer, "head": head} for layer in (1, 0) for head in order]
+        circuit = {"format": "hydractl-circuit", "version": 1, "steps": steps}
+        (tmp_path / f"{name}.json").write_text(json.dumps(circuit))
+    return tmp_path
+
+
+OPTIONS = ["--circuit=a.json", "--circuit=b.json", "--budgets=1,2", "--pools=4", "--draws=2", "--members=2"]
+
+
+def test_the_command_and_python_select_the_same(
+    hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
+) -> None:
+    data = ["--id-data", images, "--ood-data", f"far/noise={noise}"]
+    result = hydractl("select", vit, *OPTIONS, *data, "-o", "hydra", "--selection=s.json", "--quiet")
+    assert result.code == 0, result.err
+    assert result.out.splitlines()[-2:] == ["s.json", "hydra"]
+    found = _hydractl().select(
+        vit, circuit=["a.json", "b.json"], budgets="1,2", pools="4", draws=2, members="2", id_data=images,
+        ood_data={"far/noise": noise},
+    )  # fmt: skip
+    written = json.loads(Path("s.json").read_text())
+    assert written == json.loads(json.dumps(found.to_json())) | {"model": written["model"]}
+    assert len(written["members"]) == 2
+    assert written["candidates"][0] == "dense"
+    hydra = read_checkpoint("hydra")
+    for number, member in enumerate(written["members"]):
+        dropped = {Head(**head) for head in member["dropped"]}
+        assert dropped == set(member_heads(read_checkpoint(vit).heads, 0)) - set(member_heads(hydra.heads, number))
+    assert not list(here.glob("*.state"))
+    refused = hydractl("evaluate", "hydra", "--id-data", images)
+    assert refused.code == 1
+    assert "selection" in refused.err
+
+
+def test_an_interrupted_selection_goes_on_to_the_same(
+    hydractl: Command, here: Path, vit: Path, images: Path, noise: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hydractl.selection.store import Store
+
+    arguments = ("select", vit, *OPTIONS, "--id-data", images, "--ood-data", noise, "--batch-size=4", "--selection=s")
+    hydractl(*arguments, "-o", "whole", "--quiet")
+    whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
+    Path("s").unlink()
+    write = Store.write
+    calls: list[int] = []
+
+    def interrupted(self: Store, *rest: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        write(self, *rest)
+
+    monkeypatch.setattr(Store, "write", interrupted)
+    assert hydractl(*arguments, "-o", "hydra").code == 130
+    monkeypatch.setattr(Store, "write", write)
+    assert "go on with --resume" in hydractl(*arguments, "-o", "hydra").err
+    assert "another" in hydractl(*arguments, "-o", "hydra", "--resume", "--budgets=1").err
+    assert hydractl(*arguments, "-o", "hydra", "--resume", "--quiet").code == 0
+    assert (Path("s").read_bytes(), Path("hydra").read_bytes()) == (whole, model)
+
+
+def test_members_share_a_trunk_where_that_is_asked_for(
+    hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
+) -> None:
+    arguments = ("--share-below=1", "--circuit=a.json", "--budgets=3", "--random=3", "--members=2")
+    data = ("--id-data", images, "--ood-data", noise)
+    result = hydractl("select", vit, *arguments, *data, "-o", "hydra", "--selection=s.json", "--without-dense")
+    assert result.code == 0, result.err
+    first = read_checkpoint("hydra").heads["vision"][0]
+    assert first[0] == first[1]
+    assert json.loads(Path("s.json").read_text())["trunk"] == 1
+
+
+def test_files_are_candidates_too(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
+    for seed in (0, 1):
+        hydractl("prune", vit, "--method=random", "--budget=2", f"--seed={seed}", "-o", f"m{seed}")
+    found = _hydractl().select(vit, ["m0", "m1"], members="3", objective="nll", id_data=images)
+    assert {member["candidate"] for member in found.content["members"]} == {"dense", "m0", "m1"}
+    assert _hydractl().load(found).members == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"members": "0"}, "`members` 0"),
+        ({"members": "4-2"}, "`members` 4-2"),
+        ({"budgets": "9,99"}, "`budgets` 9"),
+        ({"budgets": "120%"}, "`budgets` 120%"),
+        ({"objective": "ood"}, "give `ood_data`"),
+        ({"share_below": "1"}, "needs a circuit"),
+        ({"common_circuit": "a.json"}, "`common_circuit` has no effect"),
+        ({"max_cost": 0.2, "members": "1"}, "keep to the cost"),
+    ],
+)
+def test_what_cannot_be_selected(here: Path, vit: Path, images: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(HydractlError, match=message.replace("(", r"\(")) as raised:
+        _hydractl().select(vit, **{"random": 3, "budgets": "1", "objective": "nll", "id_data": images, **options})
+    assert isinstance(raised.value, OptionError)
+
+
+def _hydractl() -> Any:
+    return hydractl
