@@ -21,8 +21,9 @@ from hydractl.families.open import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import Reference, build_reference
+from tests.conftest import build_reference
 from tests.damage import refuse_all
+from tests.references import Reference
 
 VERSION_1 = Path(__file__).parent / "data" / "version-1.safetensors"  # two members, and what they answer beside it
 

@@ -15,7 +15,9 @@ from hydractl.families.open import read_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.scoring.data import ScoringData
 from tests.circuit.naive import Naive
-from tests.conftest import BERT, CLASSES, Reference, build_reference
+from tests.conftest import build_reference
+from tests.families.bert import WORDS
+from tests.references import CLASSES, Reference
 
 ID, OOD = 14, 11
 
@@ -64,7 +66,7 @@ def samples(name: str, count: int) -> dict[str, Tensor]:
     if name != "bert":
         return {"pixel_values": torch.randn(count, 3, 12, 12, dtype=torch.float64)}
     mask = (torch.arange(9) < torch.randint(3, 10, (count, 1))).long()
-    return {"input_ids": torch.randint(1, BERT["vocab_size"], (count, 9)), "attention_mask": mask}
+    return {"input_ids": torch.randint(1, WORDS["vocab_size"], (count, 9)), "attention_mask": mask}
 
 
 def build_case(name: str, folder: Path) -> Case:

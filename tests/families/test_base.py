@@ -15,12 +15,8 @@ from timm.models._hub import save_for_hf
 from torch import nn
 from torch.testing import assert_close
 from transformers import (
-    AutoModel,
     AutoModelForImageClassification,
-    AutoModelForMaskedImageModeling,
-    AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
-    BertForPreTraining,
     CLIPConfig,
     CLIPModel,
     CLIPVisionConfig,
@@ -41,49 +37,34 @@ from hydractl.families import FAMILIES
 from hydractl.families.open import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.training.classifier import with_new_classifier
-from tests.conftest import CLASSES, SIZES, Reference, build_reference, randomised
+from tests.conftest import ARCHITECTURES, build_reference
+from tests.families.bert import masked_words
+from tests.references import CLASSES, SIZES, Reference, randomised
 
 LABELS = tuple("abcde")
 
 
-def images(folder: Path) -> Any:
-    return AutoModelForImageClassification.from_pretrained(folder, num_labels=CLASSES)
-
-
-def texts(folder: Path) -> Any:
-    return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=CLASSES)
-
-
-def inside(model: PreTrainedModel) -> PreTrainedModel:
-    return AutoModel.from_config(model.config)
-
-
-def masked_words(model: PreTrainedModel) -> PreTrainedModel:
-    return AutoModelForMaskedLM.from_config(model.config)
-
-
-def masked_patches(model: PreTrainedModel) -> PreTrainedModel:
-    model.config.encoder_stride = model.config.patch_size
-    return AutoModelForMaskedImageModeling.from_config(model.config)
-
-
-#: Variant and base network to what its own library makes a classifier of it with.
-BASES: list[tuple[str, Callable[[Any], PreTrainedModel], Callable[[Path], Any]]] = [
-    *((name, inside, images) for name in ("vit", "deit", "dinov2", "dinov2-registers", "clip-image", "siglip")),
-    *((name, masked_patches, images) for name in ("vit", "deit")),
-    *((name, inside, texts) for name in ("bert", "roberta", "xlm-roberta", "distilbert")),
-    *((name, masked_words, texts) for name in ("bert", "roberta", "xlm-roberta", "distilbert")),
-    ("bert", lambda model: BertForPreTraining(model.config), texts),
+#: By task, how transformers makes a classifier of a network that has none.
+CLASSIFIERS: dict[str, Any] = {
+    "image-classification": AutoModelForImageClassification,
+    "text-classification": AutoModelForSequenceClassification,
+}
+BASES = [
+    pytest.param(name, base, id=f"{name}-{base.__name__}")
+    for architecture in ARCHITECTURES
+    for name, base in architecture.bases
 ]
 
 
-@pytest.mark.parametrize(("name", "base", "classifier"), BASES, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(("name", "base"), BASES)
 def test_a_new_classifier_goes_where_transformers_puts_one(
-    name: str, base: Callable[[Any], PreTrainedModel], classifier: Callable[[Path], Any], tmp_path: Path
+    name: str, base: Callable[[Any], Any], tmp_path: Path
 ) -> None:
     reference = build_reference(name)
-    randomised(name, base(reference.model), {}).model.save_pretrained(tmp_path / "base")
-    theirs = classifier(tmp_path / "base").double().eval()
+    saved: Any = randomised(name, base(reference.model), {}).model
+    saved.save_pretrained(tmp_path / "base")
+    task = next(family.task for family in FAMILIES if family.name == name)
+    theirs = CLASSIFIERS[task].from_pretrained(tmp_path / "base", num_labels=CLASSES).double().eval()
     theirs.save_pretrained(tmp_path / "theirs")
     check(tmp_path / "base", tmp_path / "theirs", replace(reference, model=theirs))
     if name != "clip-image":  # whose base is a zero-shot model
@@ -159,7 +140,7 @@ def test_timm_by_the_wrapper_of_transformers(tmp_path: Path) -> None:
 
 
 def test_every_family_has_a_base_or_a_reason_not_to(tmp_path: Path) -> None:
-    tested = {name for name, _, _ in BASES} | {"timm"}
+    tested = {name for architecture in ARCHITECTURES for name, _ in architecture.bases} | {"timm"}
     assert tested == {family.name for family in FAMILIES if family.base is not None}
     without = {family.name for family in FAMILIES} - tested
     assert without == {"clip", "open-clip", "deit-distilled"}

@@ -22,8 +22,9 @@ from hydractl.errors import CheckpointError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.families.open_clip import preprocessing
 from hydractl.inference import load
-from tests import conftest
 from tests.conftest import build_reference
+from tests.families.open_clip import open_clip
+from tests.references import randomised
 
 
 def edit(folder: Path, part: str | None, **changes: Any) -> None:
@@ -93,7 +94,7 @@ def test_preprocessing_travels_with_the_file(tmp_path: Path) -> None:
 
 def test_class_prompts_are_read_as_open_clip_reads_them(tmp_path: Path) -> None:
     theirs = SimpleTokenizer(context_length=8)
-    reference = conftest.randomised("open-clip", *conftest._open_clip(text={"vocab_size": 49408}))
+    reference = randomised("open-clip", *open_clip(text={"vocab_size": 49408}))
     folder = reference.save(tmp_path / "model")
     names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
     words = {names.get(word, word): place for word, place in theirs.encoder.items()}

@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+import transformers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
@@ -20,8 +21,10 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests import conftest
-from tests.conftest import Reference
+from tests import references
+from tests.conftest import VARIANTS, build_reference
+from tests.families import bert, roberta, timm_vit, vit
+from tests.references import Reference, randomised
 from tests.surgery.test_prune import zero_heads
 
 ENCODERS = st.fixed_dictionaries(
@@ -44,20 +47,18 @@ IMAGES = st.fixed_dictionaries(
 
 
 def vision(config: Any, model: Any) -> st.SearchStrategy[Any]:
-    return st.builds(lambda sizes, image: conftest._vit(model, config, **sizes, **image), ENCODERS, IMAGES)
+    return st.builds(lambda sizes, image: vit.image_model(model, config, **sizes, **image), ENCODERS, IMAGES)
 
 
 MODELS = {
-    "vit": vision(conftest.ViTConfig, conftest.ViTForImageClassification),
-    "deit": vision(conftest.DeiTConfig, conftest.DeiTForImageClassificationWithTeacher),
+    "vit": vision(transformers.ViTConfig, transformers.ViTForImageClassification),
+    "deit": vision(transformers.DeiTConfig, transformers.DeiTForImageClassificationWithTeacher),
     "bert": st.builds(
-        lambda sizes, types: conftest._bert(types=False, type_vocab_size=types, **sizes), ENCODERS, st.integers(1, 3)
+        lambda sizes, types: bert.text_model(types=False, type_vocab_size=types, **sizes), ENCODERS, st.integers(1, 3)
     ),
-    "roberta": st.builds(
-        lambda sizes, padding: conftest._roberta(padding=padding, **sizes), ENCODERS, st.integers(0, 2)
-    ),
+    "roberta": st.builds(lambda sizes, padding: roberta.roberta(padding=padding, **sizes), ENCODERS, st.integers(0, 2)),
     "timm": st.builds(
-        lambda heads, depth, registers, scale, pool, placed: conftest._timm(
+        lambda heads, depth, registers, scale, pool, placed: timm_vit.timm_model(
             num_heads=heads,
             depth=depth,
             reg_tokens=registers,
@@ -87,7 +88,7 @@ DRAWN = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", conftest.VARIANTS)
+@pytest.mark.parametrize("name", VARIANTS)
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sizes=DRAWN, data=st.data())
 def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int], data: st.DataObject) -> None:
@@ -97,12 +98,12 @@ def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int
         "num_attention_heads": sizes["heads"],
         "intermediate_size": sizes["hidden"],
     }
-    classes = mock.patch.object(conftest, "CLASSES", sizes["classes"])
-    with classes, mock.patch.dict(conftest.SIZES, drawn), tempfile.TemporaryDirectory() as folder:
-        references = [conftest.build_reference(name, seed) for seed in range(2)]
-        references[1] = dataclasses.replace(references[1], inputs=references[0].inputs)
+    classes = mock.patch.object(references, "CLASSES", sizes["classes"])
+    with classes, mock.patch.dict(references.SIZES, drawn), tempfile.TemporaryDirectory() as folder:
+        models = [build_reference(name, seed) for seed in range(2)]
+        models[1] = dataclasses.replace(models[1], inputs=models[0].inputs)
         members, expected = [], []
-        for seed, reference in enumerate(references):
+        for seed, reference in enumerate(models):
             dense = read_checkpoint(reference.save(Path(folder) / str(seed)))
             assert_close(answers(dense, reference)[0], reference.logits(), rtol=0, atol=1e-10)
             heads = member_heads(dense.heads, 0)
@@ -111,7 +112,7 @@ def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int
             zero_heads(reference, sorted(drop), {tower.name: tower.head_width for tower in dense.spec.towers})
             expected.append(reference.logits())
             assert_close(answers(members[-1], reference)[0], expected[-1], rtol=0, atol=1e-10)
-        ensemble = answers(fuse(members, ["all"]), references[0])
+        ensemble = answers(fuse(members, ["all"]), models[0])
         assert_close(ensemble, torch.stack(expected), rtol=0, atol=1e-10)
 
 
@@ -122,7 +123,7 @@ def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int
 def test_dense_pruned_and_fused_equal_theirs(name: str, data: st.DataObject) -> None:
     torch.manual_seed(0)
     model, inputs = data.draw(MODELS[name])
-    reference = conftest.randomised(name, model, inputs)
+    reference = randomised(name, model, inputs)
     with tempfile.TemporaryDirectory() as folder:
         dense = read_checkpoint(reference.save(Path(folder)))
         assert_close(answers(dense, reference)[0], reference.logits(), rtol=0, atol=1e-10)

@@ -19,7 +19,8 @@ from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import load
-from tests.conftest import CLASSES, build_reference
+from tests.conftest import build_reference
+from tests.references import CLASSES
 
 TINY = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": CLASSES}
 VIT = "vit_base_patch16_224"

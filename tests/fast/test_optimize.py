@@ -23,7 +23,8 @@ from hydractl.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+from tests.conftest import FAMILY_VARIANTS, build_reference
+from tests.references import Reference
 
 FAMILIES = st.sampled_from([*FAMILY_VARIANTS, "vit-no-qkv-bias", "deit-distilled", "bert-unpadded", "clip-unpadded"])
 

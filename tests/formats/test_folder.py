@@ -28,8 +28,9 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import CLASSES as COUNT
-from tests.conftest import Reference, build_reference
+from tests.conftest import build_reference
+from tests.references import CLASSES as COUNT
+from tests.references import Reference
 
 LABELS = tuple("abcde")
 PROCESSOR = {

@@ -23,7 +23,8 @@ from hydractl.families.open import read_checkpoint
 from hydractl.formats.stock import write_stock
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import Reference, build_reference
+from tests.conftest import build_reference
+from tests.references import Reference
 from tests.surgery.test_prune import zero_heads
 
 #: What the library fills in itself because no logit depends on it.

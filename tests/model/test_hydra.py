@@ -11,7 +11,8 @@ from torch.testing import assert_close
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.model.hydra import from_checkpoint
-from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+from tests.conftest import FAMILY_VARIANTS, build_reference
+from tests.references import Reference
 
 
 def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) -> None:

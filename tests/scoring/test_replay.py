@@ -19,7 +19,8 @@ from hydractl.scoring import replay as replay_module
 from hydractl.scoring.replay import Replay
 from hydractl.scoring.replay_cost import base_cost, candidate_cost
 from tests.circuit.conftest import build_case
-from tests.conftest import Reference, build_reference
+from tests.conftest import build_reference
+from tests.references import Reference
 from tests.surgery.test_prune import zero_heads
 
 

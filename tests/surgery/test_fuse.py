@@ -19,7 +19,8 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+from tests.conftest import FAMILY_VARIANTS, build_reference
+from tests.references import Reference
 
 
 def through_a_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:

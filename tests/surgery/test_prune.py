@@ -16,7 +16,8 @@ from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import Reference, build_reference
+from tests.conftest import build_reference
+from tests.references import Reference
 
 TOWER_INPUTS = {"pixel_values", "input_ids"}
 OUTPUT_PROJECTIONS = (

@@ -18,7 +18,7 @@ from hydractl.training.data import TrainingData
 from hydractl.training.pairs import open_pairs
 from hydractl.training.recipe import Recipe
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit
-from tests.conftest import SIZES
+from tests.references import SIZES
 
 RECIPE = Recipe(optimizer="sgd", lr=(0.05,), schedule="constant", steps=4, batch=6)
 

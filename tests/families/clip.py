@@ -1,0 +1,64 @@
+"""Variants of CLIP, zero-shot and as a classifier of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import CLIPConfig, CLIPForImageClassification, CLIPModel, CLIPTextConfig, CLIPVisionConfig
+
+from hydractl.families.clip import FAMILY, TEXT_DEFAULTS, VISION_DEFAULTS
+from tests import references
+from tests.families.vit import encoder
+from tests.references import BATCH, SIZES, Architecture, Built
+
+TEXT = {"vocab_size": 60, "max_position_embeddings": 12, "bos_token_id": 1, "pad_token_id": 0}
+
+
+def clip(eos: int = 59, padded: bool = True, **text: Any) -> Built:
+    vision = {**SIZES, "hidden_size": 24, "num_attention_heads": 3, "image_size": 12, "patch_size": 4}
+    config = CLIPConfig(
+        text_config={**TEXT, **SIZES, "eos_token_id": eos, **text}, vision_config=vision, projection_dim=8
+    )
+    return CLIPModel(config), images_and_prompts(padded)
+
+
+def images_and_prompts(padded: bool) -> dict[str, Tensor]:
+    """Images, and a prompt for each class, which end at different places."""
+    ends = [7, 3, 5, 7, 4][: references.CLASSES]
+    prompts = torch.randint(2, 58, (len(ends), 8))
+    mask = torch.ones(len(ends), 8, dtype=torch.long)
+    for row, end in enumerate(ends):
+        prompts[row, end] = 59
+        prompts[row, end + 1 :] = 0
+        mask[row, end + 1 :] = 0
+    inputs = {"pixel_values": torch.randn(BATCH, 3, 12, 12), "input_ids": prompts}
+    return inputs | ({"attention_mask": mask} if padded else {})
+
+
+def image_tower(model: Any = CLIPForImageClassification, config: Any = CLIPConfig, **changes: Any) -> Built:
+    """The image tower of a model of images and texts, with a classifier."""
+    vision = {**SIZES, "image_size": 12, "patch_size": 4, **changes}
+    built = config(vision_config=vision, text_config=SIZES, num_labels=references.CLASSES)
+    return model(built), {"pixel_values": torch.randn(BATCH, 3, 12, 12)}
+
+
+ARCHITECTURE = Architecture(
+    variants={
+        "clip": clip,
+        "clip-unpadded": lambda: clip(padded=False),
+        "clip-legacy-eos": lambda: clip(eos=2),
+        "clip-gelu": lambda: clip(hidden_act="gelu"),
+        "clip-image": image_tower,
+        "clip-image-small-patches": lambda: image_tower(patch_size=3),
+    },
+    typical=("clip", "clip-image"),
+    configs=(
+        (VISION_DEFAULTS | FAMILY.defaults, CLIPVisionConfig),
+        (TEXT_DEFAULTS | FAMILY.defaults, CLIPTextConfig),
+        (FAMILY.defaults, CLIPConfig),
+    ),
+    inert=frozenset({"vision_config", "text_config"}),  # read one by one
+    bases=(("clip-image", encoder),),
+)

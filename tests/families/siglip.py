@@ -1,0 +1,18 @@
+"""Variants of SigLIP."""
+
+from __future__ import annotations
+
+from transformers import SiglipConfig, SiglipForImageClassification, SiglipVisionConfig
+
+from hydractl.families.siglip import FAMILY, VISION_DEFAULTS
+from tests.families.clip import image_tower
+from tests.families.vit import encoder
+from tests.references import Architecture
+
+ARCHITECTURE = Architecture(
+    variants={"siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig)},
+    typical=("siglip",),
+    configs=((VISION_DEFAULTS, SiglipVisionConfig), (FAMILY.defaults, SiglipConfig)),
+    inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; of the zero-shot model
+    bases=(("siglip", encoder),),
+)

@@ -1,0 +1,84 @@
+"""Somebody else's models, tiny and random: what the variants of every architecture are built and run with.
+
+What the tests know of an architecture stands in `tests/families/`, a file for each of those in `hydractl/families/`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from open_clip.model import CLIP as OpenClip
+from open_clip.model import CustomTextCLIP
+from safetensors.torch import save_file
+from timm.models import VisionTransformer
+from timm.models._hub import save_for_hf
+from torch import Tensor, nn
+
+#: Sizes of every variant; tests of other sizes put theirs in for a while.
+CLASSES = 5
+SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24}
+BATCH = 3
+
+Built = tuple[nn.Module, dict[str, Tensor]]  # a model and inputs for it
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the tests need to know of the families in one file.
+
+    Attributes:
+        variants: by name, which starts with its family's; each test with a parameter `reference` runs all of them.
+        typical: those that stand for the others where all would take too long.
+        configs: the fields of a config that are honoured, with their defaults, and the library's config.
+        inert: config fields without an effect on the logits of a trained classifier.
+        bases: variants, each with a network without classifier that its library makes one like it of.
+    """
+
+    variants: Mapping[str, Callable[[], Built]]
+    typical: Sequence[str]
+    configs: Sequence[tuple[Mapping[str, object], Any]] = ()
+    inert: frozenset[str] = frozenset()
+    bases: Sequence[tuple[str, Callable[[Any], nn.Module]]] = ()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Somebody else's model, inputs for it, and the logits `[B,C]` that its own forward gives."""
+
+    name: str
+    model: nn.Module
+    inputs: dict[str, Tensor]
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        if isinstance(self.model, VisionTransformer):
+            return self.model(self.inputs["pixel_values"])
+        if isinstance(self.model, OpenClip | CustomTextCLIP):
+            return self.model.get_logits(self.inputs["pixel_values"], self.inputs["input_ids"])[0]
+        output = self.model(**self.inputs)
+        return output.logits_per_image if "logits_per_image" in output else output.logits
+
+    def save(self, folder: Path) -> Path:
+        if isinstance(self.model, VisionTransformer):
+            save_for_hf(self.model, str(folder), safe_serialization=True)
+        elif isinstance(self.model, OpenClip | CustomTextCLIP):
+            folder.mkdir(parents=True, exist_ok=True)
+            save_file(self.model.state_dict(), folder / "open_clip_model.safetensors")
+            (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": self.model.built_from}))
+        else:
+            self.model.save_pretrained(folder)
+        return folder
+
+
+def randomised(name: str, model: nn.Module, inputs: dict[str, Tensor], dtype: torch.dtype = torch.float64) -> Reference:
+    """The model as a reference, with numbers drawn for all of its parameters."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3 + (0.5 if parameter.ndim == 1 else 0.0))
+    inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in inputs.items()}
+    return Reference(name, model.eval().to(dtype), inputs)
