@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydractl.steps.benchmark import benchmark as benchmark
+    from hydractl.steps.calibrate import calibrate as calibrate
     from hydractl.steps.circuit_overlap import circuit_overlap as circuit_overlap
+    from hydractl.steps.evaluate import evaluate as evaluate
     from hydractl.steps.export import export as export
     from hydractl.steps.extract_circuit import extract_circuit as extract_circuit
     from hydractl.steps.finetune import finetune as finetune
@@ -43,6 +45,8 @@ _PLACES = {
     "circuit_overlap": "hydractl.steps.circuit_overlap",
     "prune": "hydractl.steps.prune",
     "fuse": "hydractl.steps.fuse",
+    "calibrate": "hydractl.steps.calibrate",
+    "evaluate": "hydractl.steps.evaluate",
     "predict": "hydractl.steps.predict",
     "benchmark": "hydractl.steps.benchmark",
     "export": "hydractl.steps.export",
@@ -54,7 +58,9 @@ _PLACES = {
 
 __all__ = [
     "benchmark",
+    "calibrate",
     "circuit_overlap",
+    "evaluate",
     "export",
     "extract_circuit",
     "finetune",

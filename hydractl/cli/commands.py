@@ -8,7 +8,9 @@ from typing import Any
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.steps.benchmark import benchmark
+from hydractl.steps.calibrate import calibrate
 from hydractl.steps.circuit_overlap import circuit_overlap
+from hydractl.steps.evaluate import evaluate
 from hydractl.steps.export import export
 from hydractl.steps.extract_circuit import Extracted, extract_circuit
 from hydractl.steps.families import families
@@ -19,6 +21,7 @@ from hydractl.steps.inspect import inspect
 from hydractl.steps.predict import predict
 from hydractl.steps.prune import prune
 from hydractl.steps.recipes import list_recipes, show_recipe
+from hydractl.steps.report import report
 from hydractl.steps.score_heads import HeadScores, score_heads
 from hydractl.steps.select import select
 
@@ -41,6 +44,9 @@ COMMANDS = (
     Command("select", select, output=None),
     Command("finetune", finetune, writes=True),
     Command("fuse", fuse, writes=True),
+    Command("evaluate", evaluate),
+    Command("calibrate", calibrate, writes=True),
+    Command("report", report),
     Command("inspect", inspect),
     Command("families", families),
     Command("predict", predict),

@@ -7,7 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,16 +96,6 @@ class Terminal:
         with Progress(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda done, said=None: bar.update(task, advance=done, description=said or what)
-
-
-def note(message: str, quiet: bool) -> None:
-    """As `Terminal.note`."""
-    Terminal(quiet).note(message)
-
-
-def progress(what: str, total: float | None, quiet: bool) -> AbstractContextManager[Advance]:
-    """As `Terminal.progress`."""
-    return Terminal(quiet).progress(what, total)
 
 
 def show(result: Result) -> None:

@@ -13,12 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from hydractl.cli import (
-    calibrate,
-    console,
-    evaluate,
-    report,
-)
+from hydractl.cli import console
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import command_class, runner
 from hydractl.errors import HydractlError
@@ -56,12 +51,6 @@ for each in COMMANDS:
     place.command(name, cls=command_class(each), no_args_is_help=False)(runner(each))
 for name, commands in groups.items():
     app.add_typer(commands, name=name)
-for command in (
-    evaluate.evaluate,
-    calibrate.calibrate,
-    report.report,
-):
-    app.command(no_args_is_help=False)(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +11,45 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.systems import Dropout
+from hydractl.evaluation.systems import split_options
 from hydractl.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
+
+if TYPE_CHECKING:
+    from hydractl.evaluation.checkpoints import NetworkSpec
+
+EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout left on at test time: how often each network answers, and with which rate; None is its own."""
+
+    passes: int
+    rate: float | None = None
+
+
+def parse_dropout(text: str) -> NetworkSpec | None:
+    """What `MODEL,mc-dropout=PASSES,p=P` asks for; None for texts without either option.
+
+    Raises:
+        OptionError: other options beside them, or numbers out of range.
+    """
+    from hydractl.evaluation.checkpoints import NetworkSpec, parse_deep_ensemble
+
+    body, options = split_options(text)
+    if not options.keys() & {"mc-dropout", "p"}:
+        return None
+    try:
+        if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
+            raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {EXAMPLE}")
+        passes, rate = int(options["mc-dropout"]), float(options["p"]) if "p" in options else None
+    except (KeyError, ValueError) as error:
+        raise OptionError(f"{text}: write {EXAMPLE}") from error
+    if passes < 1 or (rate is not None and not 0 < rate < 1):
+        raise OptionError(f"{text}: expected at least one pass, and p above 0 and below 1")
+    several = parse_deep_ensemble(body)
+    return NetworkSpec(several.networks if several else (body,), Dropout(passes, rate))
 
 
 def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:

@@ -16,7 +16,7 @@ from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.surgery.provenance import search_data
 
 ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
-CALIBRATION = "--calib-data"
+CALIBRATION = "--calib-data"  # what a report says that calibration data was used as
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Leak:
     def __str__(self) -> str:
         counted = f"{ROLES[self.key.role]} data {self.name}: {self.overlap} of {self.samples} samples"
         if self.used_as == (CALIBRATION,):
-            return f"{counted} are in {CALIBRATION} too"
+            return f"{counted} are in `calib_data` too"
         return f"{counted} were used to make {self.system} (as {', '.join(self.used_as)})"
 
     def to_json(self) -> dict[str, Any]:
@@ -69,13 +69,13 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
 
 
 def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> EvaluationData:
-    """The same data, whose streams refuse samples that the system was made with at the block that holds them."""
+    """The same data, whose streams refuse samples that the system was made with as they come to them."""
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
 
     def watched(key: SetKey, stream: SampleStream) -> SampleStream:
         def check(block: Samples) -> Samples:
             leak = _leak(system, key, block, seen, data.calibration)
-            refuse_leaks([leak] if leak else [], or_else="read them without --streaming and pass --allow-leak")
+            refuse_leaks([leak] if leak else [], or_else="read them without `streaming` and pass `allow_leak`")
             return block
 
         return stream.through(check)
@@ -84,7 +84,7 @@ def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: E
     return replace(data, sets=sets)
 
 
-def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass --allow-leak, which marks the report") -> None:
+def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which marks the report") -> None:
     """Raises DataError when there are any, naming those of the first system."""
     if not leaks:
         return

@@ -1,4 +1,4 @@
-"""Systems made of checkpoints: one network, several in turn (a Deep Ensemble), or passes with dropout."""
+"""Networks in memory that answer the data sets of an evaluation, shared by the processes of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batch, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.preprocessing import Preprocessor
@@ -18,41 +17,20 @@ from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost, cost
-from hydractl.evaluation.dropout import SeededDropout
+from hydractl.evaluation.dropout import Dropout, SeededDropout
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Dropout
 from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.hydra import Hydra
 
 NEXT = "next"  # what the leading rank says to have each rank's next batch
 
 
-def check_together(name: str, checkpoints: Sequence[Checkpoint]) -> None:
-    """Nothing, if these networks can answer as one ensemble.
-
-    Raises:
-        OptionError: other classes, preprocessing or temperatures.
-    """
-    first = checkpoints[0]
-    for other in checkpoints[1:]:
-        for what, one, two in (
-            ("classes", first.labels, other.labels),
-            ("preprocessing", first.preprocessing, other.preprocessing),
-            ("temperatures", first.temperature or 1.0, other.temperature or 1.0),
-        ):
-            if one != two:
-                raise OptionError(
-                    f"{name}: {first.name} and {other.name} have different {what}: networks of one ensemble need the "
-                    "same; evaluate each alone, or fuse them first"
-                )
-
-
 @dataclass(frozen=True, eq=False)
 class Networks:
     """Networks that answer in turn on the same batches; their members together are the ensemble.
 
-    The networks share preprocessing, classes and temperature (`check_together`). With dropout each answers
+    The networks share preprocessing, classes and temperature (`checkpoints.check_together`). With dropout each answers
     `passes` times, with draws that depend on the seed and the batch alone.
 
     Attributes:
@@ -71,6 +49,10 @@ class Networks:
     ranks: Ranks = Ranks()  # noqa: RUF009 (a frozen value)
     in_parallel: InParallel = map
     on_note: Callable[[str], None] | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        return self.models[0].labels
 
     @property
     def temperature(self) -> float:
@@ -163,10 +145,9 @@ class Networks:
             self.on_note(f"{name}: {truncated}{of} texts are too long for the model and lost their end")
 
     def _labelled(self, samples: Samples) -> Samples:
-        labels = self.models[0].labels
-        if labels is None:
+        if self.labels is None:
             raise DataError(f"{samples.name}: the model's classes have no names to match its labels with")
-        return match_labels(samples, labels, self.data.match)
+        return match_labels(samples, self.labels, self.data.match)
 
     def _passes(self, model: Hydra, batch: Batch, key: SetKey, features: bool) -> Iterator[MemberAnswers]:
         if self.dropout is None:

@@ -15,7 +15,7 @@ place `probabilities` of these shapes; and `labels` [samples], whole numbers. Fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,22 +24,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from hydractl.artifacts import read_artifact
-from hydractl.errors import DataError
+from hydractl.data.labels import match_labels
+from hydractl.data.streams import SampleStream
+from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier
-from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.saved_file import ENDINGS, SavedSet, open_set, read_tensors
+from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.systems import Running
 
+PREFIX = "predictions:"
 FORMAT = "hydractl-predictions"
 VERSION = 1
 ABOUT = "predictions.json"
 CLASSIFIER = "classifier"  # the stem of its file
-ENDINGS = (".safetensors", ".npz")
 CHUNK = 2**21  # logits read at a time
-SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +50,57 @@ class SavedPredictions:
     folder: Path
     files: Mapping[SetKey, Path]
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def modality(self) -> None:
+        return None
+
+    @property
+    def sets(self) -> Mapping[SetKey, int]:
+        return {key: self.samples(key) for key in self.files}
+
+    @property
+    def histories(self) -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    @property
+    def leaks(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.about.get("leaks", []))
+
+    @property
+    def draws(self) -> bool:
+        return False
+
+    def describe(self) -> dict[str, Any]:
+        model = {"reference": f"predictions:{self.folder}"}
+        return {"model": model, "networks": list(self.about.get("networks", []))}
+
+    def check_data(self, data: EvaluationData) -> None:
+        for key, samples in data.sets.items():
+            if isinstance(samples, SampleStream):
+                raise OptionError(f"{self.folder}: saved predictions are compared with all data: leave `streaming` out")
+            if (found := self.samples(key)) != len(samples):
+                raise DataError(
+                    f"{self.folder}: has predictions for {found} samples of {key.path}, the data has {len(samples)}: "
+                    "save them again on this data"
+                )
+            if key.has_labels and self.labels is not None:
+                self._check_labels(key, match_labels(samples, self.labels, data.match).labels)
+
+    def _check_labels(self, key: SetKey, labels: NDArray[np.int64] | None) -> None:
+        saved = self.stored_labels(key)
+        if labels is None or saved is None or (saved != labels).any():
+            raise DataError(
+                f"{self.folder}: the labels saved for {key.path} are not those of the data, in order: save the "
+                "predictions again on this data"
+            )
+
+    @contextmanager
+    def answering(self, _data: EvaluationData | None, _running: Running) -> Iterator[SavedPredictions]:
+        yield self
+
+    def serve(self, _data: EvaluationData | None, _running: Running) -> None:
+        """The leading process reads them alone."""
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -70,9 +122,8 @@ class SavedPredictions:
         path = next((path for end in ENDINGS if (path := self.folder / f"{CLASSIFIER}{end}").exists()), None)
         if path is None:
             return None
-        with _readable(path):
-            weight, bias = (_whole(path, name) for name in ("weight", "bias"))
-            return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
+        weight, bias = read_tensors(path, "weight", "bias")
+        return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
 
     def samples(self, key: SetKey) -> int:
         return self._open(key).logits.shape[1]
@@ -108,10 +159,35 @@ class SavedPredictions:
                 return path
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")
 
-    def _open(self, key: SetKey) -> _SavedSet:
-        path = self._file(key)
-        with _readable(path):
-            return _open_npz(path) if path.suffix == ".npz" else _open_safetensors(path)
+    def _open(self, key: SetKey) -> SavedSet:
+        return open_set(self._file(key))
+
+
+@dataclass(frozen=True)
+class PredictionsSpec:
+    """The predictions that are saved in a folder."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    def open(self) -> SavedPredictions:
+        return read_predictions(self.folder)
+
+
+def parse_predictions(text: str) -> PredictionsSpec | None:
+    """What `predictions:FOLDER` asks for; None for other texts.
+
+    Raises:
+        OptionError: no folder is named.
+    """
+    if not text.startswith(PREFIX):
+        return None
+    if text == PREFIX:
+        raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
+    return PredictionsSpec(Path(text.removeprefix(PREFIX)))
 
 
 def read_predictions(folder: Path) -> SavedPredictions:
@@ -156,93 +232,3 @@ def _key(place: Path, id_name: str) -> SetKey | None:
             return SetKey("shift", name, severity=int(severity))
         case _:
             return None
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """An array `[M,N,...]` in a file, of which a range of samples is read at a time."""
-
-    path: Path
-    source: Any  # a safetensors slice or an array, [N,...] or [M,N,...]
-    stored: tuple[int, ...]
-    are_probabilities: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (1, *self.stored) if len(self.stored) == 2 else self.stored
-
-    def __getitem__(self, rows: slice) -> Tensor:
-        part = self.source[rows] if len(self.stored) == 2 else self.source[:, rows]
-        part = torch.as_tensor(part).reshape(self.shape[0], -1, self.shape[-1])
-        if part.dtype not in (torch.float32, torch.float64):
-            raise DataError(
-                f"{self.path}: numbers of type {str(part.dtype).removeprefix('torch.')}: expected float32 or float64, "
-                "half precision blurs every metric"
-            )
-        return part.clamp_min(float(SMALLEST)).log() if self.are_probabilities else part
-
-
-@dataclass(frozen=True, eq=False)
-class _SavedSet:
-    """What a file holds of one data set of N samples."""
-
-    path: Path
-    logits: _Rows
-    labels: Tensor | None
-    features: _Rows | None
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turns what libraries raise of a damaged file into an error of ours."""
-    try:
-        yield
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: cannot be read as predictions: {reason}") from error
-
-
-def _open_safetensors(path: Path) -> _SavedSet:
-    file: Any = safe_open(path, framework="pt")  # stays open: a slice of it is read batch by batch
-    names = set(file.keys())
-    views = {name: file.get_slice(name) for name in names - {"labels"}}
-    shapes = {name: tuple(view.get_shape()) for name, view in views.items()}
-    return _saved_set(path, views, shapes, file.get_tensor("labels") if "labels" in names else None)
-
-
-def _open_npz(path: Path) -> _SavedSet:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in set(file.files) & {"logits", "probabilities", "features"}}
-        labels = torch.from_numpy(file["labels"].astype(np.int64)) if "labels" in file.files else None
-    return _saved_set(path, arrays, {name: array.shape for name, array in arrays.items()}, labels)
-
-
-def _saved_set(
-    path: Path, sources: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], labels: Tensor | None
-) -> _SavedSet:
-    found = sorted(sources.keys() & {"logits", "probabilities"})
-    if len(found) != 1:
-        held = sorted([*sources, *(["labels"] if labels is not None else [])])
-        raise ValueError(f"holds {', '.join(held) or 'nothing'}: expected `logits` or `probabilities`")
-    for name, last in ((found[0], "classes"), ("features", "width")):
-        if name in shapes and len(shapes[name]) not in (2, 3):
-            raise ValueError(
-                f"{name} of shape {list(shapes[name])}: expected [members, samples, {last}] or [samples, {last}]"
-            )
-    logits = _Rows(path, sources[found[0]], shapes[found[0]], found[0] == "probabilities")
-    features = _Rows(path, sources["features"], shapes["features"]) if "features" in sources else None
-    if features is not None and features.shape[:2] != logits.shape[:2]:
-        raise ValueError(
-            f"features of {features.shape[0]} members and {features.shape[1]} samples, {found[0]} of "
-            f"{logits.shape[0]} and {logits.shape[1]}: expected the same"
-        )
-    return _SavedSet(path, logits, labels, features)
-
-
-def _whole(path: Path, name: str) -> Tensor:
-    if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            return torch.from_numpy(file[name])
-    with safe_open(path, framework="pt") as file:
-        tensor: Tensor = file.get_tensor(name)
-        return tensor

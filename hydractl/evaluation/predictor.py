@@ -38,6 +38,10 @@ class Predictor(Protocol):
     """A system, whatever computes its answers or computed them once."""
 
     @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of its classes, in the order of the logits, None where they are not known."""
+
+    @property
     def temperature(self) -> float:
         """Its own: what a calibrated file carries, else 1."""
 

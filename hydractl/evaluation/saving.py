@@ -23,10 +23,16 @@ from hydractl.evaluation.sets import SetKey
 
 
 @dataclass(frozen=True, eq=False)
-class SavingSystem:
-    """A system whose answers are saved on their way through, and not computed again where they are saved already."""
+class SavingPredictor:
+    """A predictor whose answers are saved on their way through, and not computed again where they lie saved already.
 
-    system: Predictor
+    Attributes:
+        about: what the folder says of itself, see `about_json`.
+        features: whether they are saved too.
+        resume: whether what lies there already counts.
+    """
+
+    predictor: Predictor
     folder: Path
     about: Mapping[str, Any]
     features: bool
@@ -34,26 +40,30 @@ class SavingSystem:
     force: bool
 
     @property
+    def labels(self) -> tuple[str, ...] | None:
+        return self.predictor.labels
+
+    @property
     def temperature(self) -> float:
-        return self.system.temperature
+        return self.predictor.temperature
 
     @property
     def cost(self) -> Cost | None:
-        return self.system.cost
+        return self.predictor.cost
 
     @property
     def classifier(self) -> Classifier | None:
-        return self.system.classifier
+        return self.predictor.classifier
 
     def samples(self, key: SetKey) -> int:
-        return self.system.samples(key)
+        return self.predictor.samples(key)
 
     def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
         path = self.folder / f"{key.path}.safetensors"
         if self.resume and path.exists():
             yield from self._saved(key, path, features)
             return
-        with saving(path, self.samples(key), self.system.answers(key, features), self.force) as batches:
+        with saving(path, self.samples(key), self.predictor.answers(key, features), self.force) as batches:
             yield from batches
 
     def start(self) -> None:
@@ -82,9 +92,7 @@ class SavingSystem:
         yield from saved.answers(key, features)
 
 
-def about_json(
-    id_name: str, labels: Sequence[str] | None, temperature: float, cost: Cost | None, networks: Sequence[Any]
-) -> dict[str, Any]:
+def about_json(id_name: str, predictor: Predictor, networks: Sequence[Any]) -> dict[str, Any]:
     """What a folder of predictions says of itself.
 
     Args:
@@ -95,9 +103,9 @@ def about_json(
         "format": FORMAT,
         "version": VERSION,
         "id_name": id_name,
-        "labels": None if labels is None else list(labels),
-        "temperature": temperature,
-        "cost": None if cost is None else asdict(cost),
+        "labels": None if predictor.labels is None else list(predictor.labels),
+        "temperature": predictor.temperature,
+        "cost": None if predictor.cost is None else asdict(predictor.cost),
         "networks": list(networks),
     }
 

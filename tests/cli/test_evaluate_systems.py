@@ -108,7 +108,7 @@ def test_predictions_of_other_data_are_refused(
     assert "has predictions for 12 samples of id, the data has 18" in result.err
     result = hydractl("evaluate", f"p=predictions:{tmp_path / 'vit'}", "--id-data", images)
     assert (result.code, "bring their sets along" in result.err) == (2, True)
-    assert "--id-data SOURCE is missing" in hydractl("evaluate", vit).err
+    assert "--id-data is missing" in hydractl("evaluate", vit).err
 
 
 def test_a_temperature_leaves_the_argmax_of_one_network_and_sets_t(hydractl: Command, vit: Path, images: Path) -> None:
@@ -228,7 +228,7 @@ def test_any_number_of_workers_and_batch_size(hydractl: Command, vit: Path, imag
 def test_unreadable_images_fail_or_are_named_and_left_out(hydractl: Command, vit: Path, tmp_path: Path) -> None:
     folder = save_images(tmp_path / "pets")
     (folder / "dog" / "1.png").write_bytes(b"\x89PNG broken")
-    assert "1.png': repair or remove it" in hydractl("evaluate", vit, "--id-data", folder).err
+    assert "1.png): unreadable image" in hydractl("evaluate", vit, "--id-data", folder).err
     result = hydractl("evaluate", vit, "--id-data", folder, "--skip-bad", "--json", "-")
     assert json.loads(result.out)["models"]["vit"]["id"]["samples"] == 11
     assert "1 samples left out" in result.err

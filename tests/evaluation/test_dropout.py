@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
 from hydractl.data.batches import Batch
-from hydractl.evaluation.dropout import SeededDropout, with_dropout
-from hydractl.evaluation.systems import Dropout
+from hydractl.evaluation.dropout import Dropout, SeededDropout, with_dropout
 from hydractl.inference import load, member_logits
 from tests.cli.conftest import save_bert, save_vit
 

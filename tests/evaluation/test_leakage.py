@@ -50,7 +50,7 @@ def test_a_sample_used_twice_counts_once_and_every_set_is_named() -> None:
 
 
 def test_calibration_on_what_is_evaluated_is_a_leak_of_every_system() -> None:
-    with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples are in --calib-data too: .*: calibrate on oth"):
+    with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples are in `calib_data` too: .*: calibrate on oth"):
         refuse_leaks(find_leaks("m", [], data(samples(1, 2), calibration=samples(2, 3, name="held"))))
 
 

@@ -7,24 +7,39 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.systems import Dropout, SystemSpec, parse_system
+from hydractl.evaluation.checkpoints import NetworkSpec
+from hydractl.evaluation.dropout import Dropout
+from hydractl.evaluation.predictions import PredictionsSpec
+from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind, SystemSpec, parse_system
+
+#: A text of each kind, its name unless it is given one, and what it asks for.
+SPELT = {
+    "model": ("models/vit", "vit", NetworkSpec(("models/vit",))),
+    "deep-ensemble": ("a.safetensors+m/b", "a+b", NetworkSpec(("a.safetensors", "m/b"))),
+    "mc-dropout": ("vit,mc-dropout=10,p=0.1", "vit mc-dropout", NetworkSpec(("vit",), Dropout(10, 0.1))),
+    "predictions": ("predictions:out/p", "p", PredictionsSpec(Path("out/p"))),
+}
+
+
+@pytest.mark.parametrize("kind", SYSTEM_KINDS, ids=lambda kind: kind.name)
+def test_each_kind_is_spelt_in_its_own_way(kind: SystemKind) -> None:
+    text, name, spec = SPELT[kind.name]
+    assert parse_system(text) == (name, spec)
+    assert parse_system(f"mine={text}") == ("mine", spec)
+    first = next(other for other in SYSTEM_KINDS if other.parse(text) is not None)
+    assert first == kind
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("models/vit", SystemSpec("vit", ("models/vit",))),
-        ("hydra.safetensors", SystemSpec("hydra", ("hydra.safetensors",))),
-        ("mine=m/vit", SystemSpec("mine", ("m/vit",))),
-        ("DE=a.safetensors+b+c", SystemSpec("DE", ("a.safetensors", "b", "c"))),
-        ("a.safetensors+m/b", SystemSpec("a+b", ("a.safetensors", "m/b"))),
-        ("mc=vit,mc-dropout=10,p=0.1", SystemSpec("mc", ("vit",), dropout=Dropout(10, 0.1))),
-        ("vit,mc-dropout=10", SystemSpec("vit mc-dropout", ("vit",), dropout=Dropout(10))),
-        ("packed=predictions:out/p", SystemSpec("packed", predictions=Path("out/p"))),
-        ("predictions:out/p", SystemSpec("p", predictions=Path("out/p"))),
+        ("hydra.safetensors", ("hydra", NetworkSpec(("hydra.safetensors",)))),
+        ("DE=a.safetensors+b+c", ("DE", NetworkSpec(("a.safetensors", "b", "c")))),
+        ("vit,mc-dropout=10", ("vit mc-dropout", NetworkSpec(("vit",), Dropout(10)))),
+        ("a+b,mc-dropout=2", ("a+b mc-dropout", NetworkSpec(("a", "b"), Dropout(2)))),
     ],
 )
-def test_spellings(text: str, expected: SystemSpec) -> None:
+def test_spellings(text: str, expected: tuple[str, SystemSpec]) -> None:
     assert parse_system(text) == expected
 
 
@@ -32,8 +47,8 @@ def test_a_path_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     for name in ("lr=1+wd=0,p=0.5", "x+y"):
         Path(name).mkdir()
-        assert parse_system(name).references == (name,)
-    assert parse_system("mc=x+y,mc-dropout=2,p=0.5") == SystemSpec("mc", ("x+y",), dropout=Dropout(2, 0.5))
+        assert parse_system(name)[1] == NetworkSpec((name,))
+    assert parse_system("mc=x+y,mc-dropout=2,p=0.5") == ("mc", NetworkSpec(("x+y",), Dropout(2, 0.5)))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +57,7 @@ def test_a_path_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("a++b", "a model that is empty"),
         ("x=predictions:", "names no folder"),
         ("vit,passes=3", "'passes' is no option"),
+        ("vit,mc-dropout=3,passes=3", "'passes' is no option"),
         ("vit,p=0.1", "mc-dropout=10,p=0.1"),
         ("vit,mc-dropout=some", "mc-dropout=10,p=0.1"),
         ("vit,mc-dropout=0,p=0.1", "at least one pass"),

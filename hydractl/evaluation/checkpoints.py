@@ -1,0 +1,195 @@
+"""Systems made of checkpoints: one network, or several that answer in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hydractl import inference
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.data.classes import set_classes
+from hydractl.data.like import Modality
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.errors import OptionError
+from hydractl.evaluation.dropout import Dropout, with_dropout
+from hydractl.evaluation.networks import Networks
+from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.systems import SPELLINGS, Running, split_options
+from hydractl.families.open import read_checkpoint
+from hydractl.fast import optimize
+from hydractl.model.hydra import Hydra, to_checkpoint
+
+#: A path, a hub id, or a model that a program holds.
+NetworkLike = str | Path | Checkpoint | Hydra
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """Networks that answer in turn, each several times where dropout stays on."""
+
+    networks: tuple[NetworkLike, ...]
+    dropout: Dropout | None = None
+
+    @property
+    def name(self) -> str:
+        return "+".join(map(_stem, self.networks)) + (" mc-dropout" if self.dropout else "")
+
+    def open(self) -> NetworkSystem:
+        checkpoints = tuple(map(_opened, self.networks))
+        check_together(checkpoints)
+        return NetworkSystem(checkpoints, self.networks, self.dropout)
+
+
+def parse_deep_ensemble(text: str) -> NetworkSpec | None:
+    """What `MODEL+MODEL` asks for; None for other texts, a path with a plus sign among them."""
+    networks = () if Path(text).exists() else tuple(text.split("+"))
+    if len(networks) < 2:
+        return None
+    if not all(networks):
+        raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
+    return NetworkSpec(networks)
+
+
+def parse_model(text: str) -> NetworkSpec:
+    """What a text asks for that is no other kind of system.
+
+    Raises:
+        OptionError: it ends in options that no kind of system has.
+    """
+    _, options = split_options(text)
+    if options:
+        raise OptionError(f"{text}: {min(options)!r} is no option of a system: write {SPELLINGS}")
+    return NetworkSpec((text,))
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkSystem:
+    """Checkpoints that are open, and what they were given as."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    networks: tuple[NetworkLike, ...]
+    dropout: Dropout | None
+
+    @property
+    def modality(self) -> Modality:
+        return "text" if self.checkpoints[0].spec.task == "text-classification" else "image"
+
+    @property
+    def sets(self) -> Mapping[SetKey, int]:
+        return {}
+
+    @property
+    def histories(self) -> Sequence[Mapping[str, Any]]:
+        return [checkpoint.provenance for checkpoint in self.checkpoints]
+
+    @property
+    def leaks(self) -> Sequence[Mapping[str, Any]]:
+        return ()
+
+    @property
+    def draws(self) -> bool:
+        return self.dropout is not None
+
+    def describe(self) -> dict[str, Any]:
+        networks = [
+            {
+                "reference": checkpoint.name,
+                "sha256": identity(checkpoint),
+                "heads": {
+                    tower.name: {
+                        "of": tower.heads,
+                        "kept": [[list(kept) for kept in members] for members in checkpoint.heads[tower.name]],
+                    }
+                    for tower in checkpoint.spec.towers
+                },
+            }
+            for checkpoint in self.checkpoints
+        ]
+        identities = [str(network["sha256"]) for network in networks]
+        model = {
+            "reference": "+".join(checkpoint.name for checkpoint in self.checkpoints),
+            "sha256": identities[0] if len(networks) == 1 else sha256("".join(identities).encode()).hexdigest(),
+        }
+        return {"model": model, "networks": networks, **({"dropout": asdict(self.dropout)} if self.dropout else {})}
+
+    def check_data(self, data: EvaluationData) -> None:
+        """Any will do: labels are matched when they are read."""
+
+    @contextmanager
+    def answering(self, data: EvaluationData | None, running: Running) -> Iterator[Networks]:
+        networks = self.load(data, running)
+        yield networks
+        networks.dismiss()
+
+    def serve(self, data: EvaluationData | None, running: Running) -> None:
+        self.load(data, running).serve()
+
+    def load(self, data: EvaluationData | None, running: Running) -> Networks:
+        """The networks with their weights in memory."""
+        assert data is not None
+        models = [self._model(place, data, running) for place in range(len(self.checkpoints))]
+        if running.compiled and self.dropout is None:
+            # What is compiled would draw dropout's masks in a way of its own.
+            for model in models:
+                optimize.compile_model(model)
+        first = self.checkpoints[0]
+        return Networks(
+            models,
+            preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config),
+            data,
+            running.batch_size,
+            self.dropout,
+            running.seed,
+            running.workers,
+            running.ranks,
+            running.in_parallel,
+            running.on_note,
+        )
+
+    def _model(self, place: int, data: EvaluationData, running: Running) -> Hydra:
+        checkpoint, given = self.checkpoints[place], self.networks[place]
+        model = inference.load_checkpoint(checkpoint, running.device, running.dtype)
+        if isinstance(given, Hydra) and given.class_embeddings is not None and running.classes is None:
+            # A zero-shot model that a program has told its classes keeps them.
+            model.labels, model.class_prompts = given.labels, given.class_prompts
+            model.class_embeddings = given.class_embeddings.to(model.logit_scale)
+        else:
+            set_classes(model, running.classes, running.template, data.id)
+        if self.dropout is None:
+            return model.optimize_for_inference()
+        return with_dropout(model, self.dropout, checkpoint.name)
+
+
+def check_together(checkpoints: Sequence[Checkpoint]) -> None:
+    """Nothing, if these networks can answer as one ensemble.
+
+    Raises:
+        OptionError: other classes, preprocessing or temperatures.
+    """
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        for what, one, two in (
+            ("classes", first.labels, other.labels),
+            ("preprocessing", first.preprocessing, other.preprocessing),
+            ("temperatures", first.temperature or 1.0, other.temperature or 1.0),
+        ):
+            if one != two:
+                raise OptionError(
+                    f"{first.name} and {other.name} have different {what}: networks of one ensemble need the same; "
+                    "evaluate each alone, or fuse them first"
+                )
+
+
+def _opened(network: NetworkLike) -> Checkpoint:
+    if isinstance(network, str | Path):
+        return read_checkpoint(network)
+    return to_checkpoint(network) if isinstance(network, Hydra) else network
+
+
+def _stem(network: NetworkLike) -> str:
+    reference = network if isinstance(network, str | Path) else _opened(network).name
+    return Path(reference).resolve().name.removesuffix(".safetensors")

@@ -1,0 +1,229 @@
+"""Systems evaluated one after the other on the same data; under torchrun one process leads, the others serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hydractl.data.like import Modality
+from hydractl.data.streams import SampleStream
+from hydractl.errors import OptionError
+from hydractl.evaluation.certainty import Measured, resample
+from hydractl.evaluation.curves import curves_json
+from hydractl.evaluation.leakage import Leak, find_leaks, refuse_leaks, watch_streams
+from hydractl.evaluation.predictor import Predictor
+from hydractl.evaluation.results import measure
+from hydractl.evaluation.run import MOST_FEATURES, predict_sets
+from hydractl.evaluation.saving import SavingPredictor, about_json
+from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.settings import Settings
+from hydractl.evaluation.systems import Running, System, SystemSpec, check_names, modality_of
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured of each system, and what of it is kept.
+
+    Attributes:
+        bootstrap: times to resample, 0 for no intervals.
+        curves: whether a report will draw them.
+        allow_leak: whether a system is measured on samples it was made with, which its entry then says.
+        save_logits: the folder in which each system has one of its own.
+        resume: whether logits saved before count.
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    bootstrap: int = 0
+    seed: int = 0
+    curves: bool = False
+    allow_leak: bool = False
+    save_logits: Path | None = None
+    resume: bool = False
+    force: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Systems by name, a name of seeds several times, and what they are evaluated on.
+
+    Attributes:
+        data: None where all systems bring their answers along.
+    """
+
+    systems: Sequence[tuple[str, System]]
+    data: EvaluationData | None
+
+    @property
+    def draws(self) -> bool:
+        """Whether an answer depends on a seed."""
+        return any(system.draws for _, system in self.systems)
+
+    def sets(self, system: System) -> Sequence[SetKey]:
+        """The data sets that a system is evaluated on."""
+        return list(system.sets if self.data is None else self.data.sets)
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told how an evaluation gets on: of what a person must see, and of every set's samples as they pass."""
+
+    on_warning: Callable[[str], None]
+    on_set: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+
+
+def open_comparison(
+    specs: Sequence[tuple[str, SystemSpec]],
+    open_data: Callable[[Modality], EvaluationData] | None,
+    seeds: bool = False,
+) -> Comparison:
+    """The systems and the data, opened.
+
+    Args:
+        specs: systems by name.
+        open_data: given what the systems take; None where no data is named.
+        seeds: whether systems of one name are seeds of one system.
+
+    Raises:
+        OptionError: systems and data that do not go together.
+        CheckpointError: a checkpoint cannot be read.
+        DataError: a source cannot be read, or saved predictions are of other data.
+    """
+    check_names([name for name, _ in specs], seeds)
+    systems = [(name, spec.open()) for name, spec in specs]
+    modality = modality_of(systems)
+    if open_data is None or modality is None:
+        if modality is not None:
+            raise OptionError("`id_data` is missing: only saved predictions need no data")
+        if open_data is not None:
+            raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
+        return Comparison(systems, None)
+    data = open_data(modality)
+    for _, system in systems:
+        system.check_data(data)
+    return Comparison(systems, data)
+
+
+def serve(comparison: Comparison, running: Running) -> None:
+    """Answers what the leading process asks, system after system."""
+    for name, system in comparison.systems:
+        system.serve(comparison.data, _named(running, name))
+
+
+def measure_systems(
+    comparison: Comparison, running: Running, measurement: Measurement, listeners: Listeners
+) -> Iterator[Measured]:
+    """The numbers of each system; its weights are let go before the next.
+
+    Raises:
+        DataError: a set cannot be read, or holds samples that made a system and that is not allowed.
+        OptionError: something is to be fitted and there is no calibration data.
+        OutputError: logits cannot be saved.
+    """
+    leaks = _leaks(comparison, measurement.allow_leak, listeners.on_warning)
+    folders = _folders([name for name, _ in comparison.systems], measurement.save_logits)
+    _note_spread(comparison, measurement.settings, running.on_note)
+    for (name, system), folder in zip(comparison.systems, folders, strict=True):
+        about = {**system.describe(), **leaks[name]}
+        data = comparison.data and watch_streams(name, system.histories, comparison.data)
+        with system.answering(data, _named(running, name)) as predictor:
+            if folder is not None and data is not None and not system.sets:
+                predictor = _saving(predictor, folder, about, data, measurement)
+            measured = _measure(name, predictor, comparison.sets(system), about, measurement, listeners)
+        del predictor
+        yield measured
+
+
+def _named(running: Running, name: str) -> Running:
+    return replace(running, on_note=lambda text: running.on_note(f"{name}: {text}"))
+
+
+def _saving(
+    predictor: Predictor, folder: Path, about: Mapping[str, Any], data: EvaluationData, measurement: Measurement
+) -> SavingPredictor:
+    """The same predictor, which saves what it answers."""
+    leaks = {"leaks": about["leaks"]} if "leaks" in about else {}
+    said = {**about_json(data.id.name, predictor, about["networks"]), **leaks}
+    features = measurement.settings.score.needs_features
+    saving = SavingPredictor(predictor, folder, said, features, measurement.resume, measurement.force)
+    saving.start()
+    return saving
+
+
+def describe_data(comparison: Comparison) -> dict[str, Any]:
+    """Names, sizes and columns of the sets, by what they are for, as a report says them."""
+    described = _saved_sets(comparison) if comparison.data is None else _opened_sets(comparison.data)
+    single = {str(key.role): entry for key, entry in described.items() if key.role in ("id", "calibration")}
+    ood = {key.name: entry for key, entry in described.items() if key.role == "ood"}
+    shift = {f"{key.name}/{key.severity}": entry for key, entry in described.items() if key.role == "shift"}
+    return {**single, "ood": ood, "shift": shift}
+
+
+def _saved_sets(comparison: Comparison) -> dict[SetKey, dict[str, Any]]:
+    _, first = comparison.systems[0]
+    return {key: {"name": key.name, "samples": samples} for key, samples in first.sets.items()}
+
+
+def _opened_sets(data: EvaluationData) -> dict[SetKey, dict[str, Any]]:
+    described: dict[SetKey, dict[str, Any]] = {}
+    for key, samples in data.sets.items():
+        columns = samples.chosen_columns
+        listed = {"columns": list(columns.inputs)} if columns else {}
+        size = samples.length if isinstance(samples, SampleStream) else len(samples)
+        counted = {} if size is None else {"samples": size}  # the numbers of each system count a stream's
+        described[key] = {"name": samples.name, **counted, **listed}
+    return described
+
+
+def _leaks(comparison: Comparison, allowed: bool, on_warning: Callable[[str], None]) -> dict[str, Mapping[str, Any]]:
+    """By name what a system's entry says of leaks; nothing where there are none."""
+    marks: dict[str, Mapping[str, Any]] = {}
+    for name in dict.fromkeys(name for name, _ in comparison.systems):
+        own = [system for other, system in comparison.systems if other == name]
+        histories = [history for system in own for history in system.histories]
+        # Saved predictions say themselves what leaked when they were made.
+        found: list[Leak] = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
+        if not allowed:
+            refuse_leaks(found)
+        for leak in found:
+            on_warning(f"{leak}: the numbers flatter it")
+        listed = [leak for system in own for leak in system.leaks] + [leak.to_json() for leak in found]
+        marks[name] = {"leaks": listed} if listed else {}
+    return marks
+
+
+def _folders(names: Sequence[str], below: Path | None) -> list[Path | None]:
+    """Where each system's logits are saved; seeds of one name are numbered from the second on."""
+    if below is None:
+        return [None] * len(names)
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [below / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
+
+
+def _note_spread(comparison: Comparison, settings: Settings, on_note: Callable[[str], None]) -> None:
+    held = None if comparison.data is None else comparison.data.calibration
+    if settings.score.needs_features and held is not None and len(held) > MOST_FEATURES:
+        on_note(f"{settings.ood_score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
+
+
+def _measure(
+    name: str,
+    predictor: Predictor,
+    keys: Sequence[SetKey],
+    about: Mapping[str, Any],
+    measurement: Measurement,
+    listeners: Listeners,
+) -> Measured:
+    settings = measurement.settings
+
+    def on_set(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
+        return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
+
+    predictions = predict_sets(predictor, keys, settings, on_set)
+    entry = {**about, **measure(predictions, predictor.cost, settings).to_json()}
+    if measurement.curves:
+        entry["curves"] = curves_json(predictions)
+    draws = measurement.bootstrap
+    return Measured(name, entry, resample(predictions, settings, draws, measurement.seed) if draws else None)

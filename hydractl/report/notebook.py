@@ -1,0 +1,36 @@
+"""The table of results as a piece of HTML, as notebooks show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+from hydractl.report.columns import ColumnGroup, Entry, column_groups
+from hydractl.report.definitions import caption, marked
+
+
+def html_table(report: Mapping[str, Any], full: bool = False) -> str:
+    """The table, the best of each column in bold, and what it means below.
+
+    Args:
+        full: every metric, rather than the few that most look for.
+    """
+    models: Mapping[str, Entry] = report["models"]
+    if not models:
+        return "<p>no systems</p>"
+    groups = column_groups(list(models.values()), full)
+    titles = "".join(f'<th colspan="{len(group.columns)}">{escape(group.title)}</th>' for group in groups)
+    names = "".join(f"<th>{escape(column.name)}</th>" for group in groups for column in group.columns)
+    body = "".join(f"<tr>{''.join(_row(name, models, groups))}</tr>" for name in models)
+    lines = "<br>".join(map(escape, caption(report, full)))
+    head = f"<tr><th></th>{titles}</tr><tr><th>system</th>{names}</tr>"
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{lines}</p>"
+
+
+def _row(name: str, models: Mapping[str, Entry], groups: list[ColumnGroup]) -> Iterator[str]:
+    rows, entry = list(models.values()), models[name]
+    yield f"<th>{escape(marked(name, entry))}</th>"
+    for column in (column for group in groups for column in group.columns):
+        text = escape(column.text(entry))
+        yield f"<td><b>{text}</b></td>" if column.is_best(entry, column.best(rows)) else f"<td>{text}</td>"

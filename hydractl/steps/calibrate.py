@@ -1,0 +1,161 @@
+"""Calibrating a model: one temperature, fitted on held-out data and kept in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hydractl.data.like import DataLike, Modality
+from hydractl.steps.inputs import (
+    DEFAULT_BATCH_SIZE,
+    DEFAULT_TEMPLATE,
+    BatchSize,
+    Classes,
+    Device,
+    Dtype,
+    Force,
+    ImageColumn,
+    LabelColumn,
+    Limit,
+    MatchLabels,
+    Model,
+    Output,
+    SkipBad,
+    Template,
+    TextColumn,
+    Workers,
+)
+from hydractl.steps.options import Option, step
+from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.uncertainty.temperature import FittedTemperature
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibrated(Result):
+    """A model with a temperature, and what that changed on the data it was fitted on.
+
+    Attributes:
+        fitted: the temperature, and the negative log-likelihood before and after.
+        samples: how many it was fitted on.
+    """
+
+    checkpoint: Checkpoint
+    fitted: FittedTemperature
+    samples: int
+    output: Path | None = None
+
+    @property
+    def temperature(self) -> float:
+        """What the logits of every member are divided by."""
+        return self.fitted.temperature
+
+    def __str__(self) -> str:
+        found = self.fitted
+        return (
+            f"T = {found.temperature:.4f}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
+            f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"output": None if self.output is None else str(self.output), **asdict(self.fitted)}
+
+    def lines(self) -> Iterator[str]:
+        yield str(self) if self.output is None else str(self.output)
+
+    def facts(self) -> Mapping[str, object]:
+        found = self.fitted
+        return {
+            "temperature": f"{found.temperature:.4f}",
+            "NLL": f"{found.nll_before:.4f} before, {found.nll_after:.4f} after",
+            "predictions changed": f"{100 * found.argmax_changed:.2f} %",
+            "samples": self.samples,
+        } | ({"file": self.output} if self.output else {})
+
+
+@step
+def calibrate(
+    model: Model,
+    *,
+    data: Annotated[
+        DataLike,
+        Option("Labelled ID data that nothing was or will be measured on.", heading="Data", metavar="SOURCE[:SPLIT]"),
+    ],
+    limit: Limit = None,
+    classes: Classes = None,
+    template: Template = DEFAULT_TEMPLATE,
+    image_column: ImageColumn = None,
+    text_column: TextColumn = None,
+    label_column: LabelColumn = None,
+    match_labels: MatchLabels = "name",
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
+    workers: Workers = 0,
+    output: Output = None,
+    force: Force = False,
+    watch: Watcher = LOG,
+) -> Calibrated:
+    """Fit the temperature of a model and keep it in the file.
+
+    Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
+
+    One number divides the logits of every member; it is the one with the least negative log-likelihood of the members'
+    mean probability. Predictions of the written file use it. Evaluations refuse the data it was fitted on.
+
+    >>> calibrated = hydractl.calibrate("hydra", data="data/pets")
+    >>> hydractl.load(calibrated).temperature == calibrated.temperature
+    True
+
+    Raises:
+        CheckpointError: the model cannot be read.
+        DataError: a sample cannot be read, or labels do not match.
+        OptionError: a zero-shot model without classes.
+        OutputError: the output exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.data.columns import Columns
+    from hydractl.data.open import open_samples
+    from hydractl.data.ranks import Ranks, batch_workers
+    from hydractl.evaluation.calibrate import fit_network, with_temperature
+    from hydractl.evaluation.opening import notes_of
+    from hydractl.evaluation.systems import Running
+    from hydractl.families.open import write_checkpoint
+    from hydractl.model.hydra import Hydra
+    from hydractl.steps.compute import choose_device, choose_dtype, dtype_name
+    from hydractl.steps.inputs import as_checkpoint
+
+    if output is not None:
+        refuse_existing(Path(output), force)
+    checkpoint = as_checkpoint(model)
+    modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
+    columns = Columns(image_column, text_column, label_column)
+    samples = open_samples(data, modality, columns=columns, limit=limit, skip_bad=skip_bad, name="calibration data")
+
+    def note(text: str) -> None:
+        watch.note(f"note: {text}")
+
+    for text in notes_of(samples):
+        note(text)
+    place = choose_device(device)
+    with batch_workers(place, ahead=1) as in_parallel, watch.progress("calibrate", len(samples)) as advance:
+        running = Running(place, choose_dtype(dtype), False, batch_size, workers, 0, classes, template, Ranks(),
+                          in_parallel, note)  # fmt: skip
+        network = model if isinstance(model, Hydra) else checkpoint
+        fitted = fit_network(network, samples, match_labels, running, advance)
+    if fitted.at_bound:
+        note("the loss still falls at the end of the range: the data is too easy, or too little")
+    options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype)}
+    warm = with_temperature(checkpoint, fitted.temperature, samples, options)
+    if output is None:
+        return Calibrated(warm, fitted, len(samples))
+    write_checkpoint(warm, output, force)
+    found = Calibrated(warm, fitted, len(samples), Path(output))
+    watch.note(str(found))
+    return found
