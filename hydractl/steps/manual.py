@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.markdown import Markdown
 
-#: A line that becomes a table of rows; what stands before the comment is for readers of the file itself.
+#: A line that becomes a table of rows; whoever reads the file itself does not see it.
 #: `<!-- table: hydractl.uncertainty.ood_scores.OOD_SCORES: score = name, what it is = help -->`
-TABLE = re.compile(r"^.*<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
+TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
 WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
 

@@ -102,7 +102,7 @@ def _nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -
     return nearest_recall_ood_metrics(id_scores, ood_scores)
 
 
-OURS = Style("hydractl", "the definitions below")
+OURS = Style("hydractl", "the definitions of this project")
 TORCH_UNCERTAINTY = Style(
     "torch-uncertainty",
     "as torch-uncertainty 0.13: entropy is the members' mean, calibration bins are closed on the left, equal-mass bins "

@@ -39,7 +39,7 @@ def test_without_a_topic_the_pages_are_listed() -> None:
 
 
 def test_a_table_is_made_of_the_rows_it_names() -> None:
-    line = "See the help. <!-- table: tests.steps.test_guide.ROWS: row = name, what = help, sizes = sizes -->"
+    line = "<!-- table: tests.steps.test_guide.ROWS: row = name, what = help, sizes = sizes -->"
     assert filled(f"before\n\n{line}\n\nafter").splitlines()[2:-2] == [
         "| row | what | sizes |",
         "| --- | --- | --- |",
