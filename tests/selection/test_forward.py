@@ -16,7 +16,8 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
 from hydractl.selection.forward import Candidates, Node, trie
-from tests.conftest import FAMILY_VARIANTS, Reference, build_reference
+from tests.conftest import FAMILY_VARIANTS, build_reference
+from tests.references import Reference
 from tests.surgery.test_prune import zero_heads
 
 
