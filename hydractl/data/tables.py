@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -77,8 +78,9 @@ def folders_of(asked: DataSpec | DataValues) -> tuple[Path, ...] | None:
     if isinstance(asked, DataValues):
         return None
     downloads = (datasets.config.HF_DATASETS_CACHE, huggingface_hub.constants.HF_HUB_CACHE)
-    caches = tuple(Path(folder).absolute() for folder in downloads)
-    place = Path(asked.source).absolute()
+    # Without `..`, as the names are compared with them.
+    caches = tuple(Path(os.path.abspath(folder)) for folder in downloads)
+    place = Path(os.path.abspath(asked.source))
     if not place.exists():
         return caches
     return place if place.is_dir() else place.parent, *caches
