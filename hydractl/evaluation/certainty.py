@@ -20,7 +20,7 @@ from hydractl.uncertainty.bootstrap import (
 )
 from hydractl.uncertainty.styles import OURS
 
-#: Arrays `[R]` of resampled values where a system's entry has the numbers.
+#: Arrays `[draws]` of resampled values where a system's entry has the numbers.
 Replicates = Mapping[str, Any]
 MEASURED = ("id", "selective", "ood", "ood_means", "shift", "conformal", "temperature", "cost")
 
@@ -38,7 +38,7 @@ def resample(predictions: Predictions, settings: Settings, replicates: int, seed
     """Resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
 
     Args:
-        replicates: R.
+        replicates: how many draws.
         seed: of the draws.
 
     Raises:

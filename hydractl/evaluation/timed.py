@@ -44,7 +44,7 @@ class TimedSystem:
         return run
 
 
-def open_systems(
+def open_timed(
     checkpoints: Mapping[str, Sequence[Checkpoint]],
     device: torch.device,
     dtype: torch.dtype,

@@ -114,7 +114,7 @@ def benchmark(
         OptionError: two models of one name, or options that cannot be.
     """
     from hydractl.evaluation.benchmark import compare, environment, time_systems
-    from hydractl.evaluation.timed import open_systems
+    from hydractl.evaluation.timed import open_timed
 
     sizes, precisions = _sizes(batch_sizes), _precisions(dtypes)
     place = choose_device(device)
@@ -124,7 +124,7 @@ def benchmark(
     rows: list[Row] = []
     with _one_thread(processor_time):
         for precision in precisions:
-            systems = open_systems(checkpoints, place, _dtype(precision), compiled, transformers)
+            systems = open_timed(checkpoints, place, _dtype(precision), compiled, transformers)
             weights = {name: system.weight for name, system in systems.items()}
             for size in sizes:
                 watch.note(f"{precision}, batch {size}: {', '.join(systems)}")

@@ -29,14 +29,14 @@ class Interval:
 def bootstrap(
     statistic: Callable[..., Sequence[float]], sizes: Sequence[int], replicates: int = 1000, seed: int = 0
 ) -> FloatArray:
-    """The values of a statistic on resampled data, [R,K]; one resample is held at a time.
+    """The values of a statistic on resampled data, [draws,numbers]; one resample is held at a time.
 
     Equal sizes and seed draw equal samples, so replicates of two systems on the same data are paired.
 
     Args:
-        statistic: from one array of sample positions per data set to K numbers.
+        statistic: from one array of sample positions per data set to a few numbers.
         sizes: the number of samples of each data set, drawn with replacement.
-        replicates: R.
+        replicates: how many draws.
         seed: of the draws.
 
     Raises:
@@ -58,7 +58,7 @@ def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
     """The percentile interval of resampled values.
 
     Args:
-        values: [R].
+        values: [draws].
         level: share of the values inside, in (0,1).
 
     Raises:
@@ -73,11 +73,11 @@ def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
 def classification_replicates(
     table: PredictionTable, replicates: int = 1000, seed: int = 0, bins: int = 15
 ) -> dict[str, FloatArray]:
-    """Resampled values [R] of every field of ClassificationMetrics.
+    """Resampled values [draws] of every field of ClassificationMetrics.
 
     Args:
         table: predictions of N samples with labels.
-        replicates: R.
+        replicates: how many draws.
         seed: of the draws.
         bins: of confidence, for both calibration errors.
 
@@ -113,12 +113,12 @@ def ood_replicates(
     replicates: int = 1000,
     seed: int = 0,
 ) -> dict[str, FloatArray]:
-    """Resampled values [R] of every field of OodMetrics; ID and OOD are resampled apart.
+    """Resampled values [draws] of every field of OodMetrics; ID and OOD are resampled apart.
 
     Args:
         id_scores: [N] higher = more OOD.
         ood_scores: [N'] likewise.
-        replicates: R.
+        replicates: how many draws.
         seed: of the draws.
 
     Raises:
@@ -149,7 +149,7 @@ def sets_replicates(
     Args:
         id_scores: [N] higher = more OOD.
         ood_scores: [N'] of each set likewise, at least one set.
-        replicates: R.
+        replicates: how many draws.
         seed: of the draws.
 
     Raises:

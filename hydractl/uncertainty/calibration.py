@@ -136,12 +136,12 @@ def equal_width_bins(confidence: FloatArray, bins: int) -> IntArray:
 
 
 def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
-    """The bin of each distinct confidence, [K] in 0..bins-1, so that bins hold equally many samples.
+    """The bin of each distinct confidence, [levels] in 0..bins-1, so that bins hold equally many samples.
 
     Without ties the bins are those of `numpy.array_split`; a tie across an edge falls whole to the left.
 
     Args:
-        counts: [K] samples at each distinct confidence, ascending; may hold zeros.
+        counts: [levels] samples at each distinct confidence, ascending; may hold zeros.
         bins: how many.
     """
     if bins < 1:
@@ -156,8 +156,8 @@ def binned_gap(which: IntArray, gaps: FloatArray, samples: int) -> float:
     """The sum over bins of |summed gap between correctness and confidence| over the number of samples.
 
     Args:
-        which: [K] the bin of each entry.
-        gaps: [K] correct - confidence of one sample, or summed over several.
+        which: [entries] the bin of each.
+        gaps: [entries] correct - confidence of one sample, or summed over several.
         samples: N.
     """
     return float(np.abs(np.bincount(which, weights=gaps)).sum() / samples)

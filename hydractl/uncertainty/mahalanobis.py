@@ -41,7 +41,7 @@ def fit_mahalanobis(samples: MemberSamples) -> Detector:
 
 
 def _whitening(centred: FloatArray) -> FloatArray:
-    """`[D',K]` with V V^T the pseudo-inverse of the covariance; K is its rank."""
+    """`[D',rank]`: V, where V V^T is the pseudo-inverse of the covariance."""
     variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
     known = variances > variances[-1] * len(variances) * np.finfo(np.float64).eps
     return np.asarray(directions[:, known] / np.sqrt(variances[known]))

@@ -62,7 +62,7 @@ def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating])
 def count_scores(
     id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """The distinct scores, ascending [K], and how many ID and OOD samples have each, [K] and [K].
+    """The distinct scores, ascending, and how many ID and OOD samples have each, all [levels].
 
     Args:
         id_scores: [N].
@@ -83,8 +83,8 @@ def metrics_from_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics
     """The metrics of samples counted by score: all of them depend on the order of scores and their ties only.
 
     Args:
-        id_counts: [K] ID samples at each distinct score, ascending; may hold zeros.
-        ood_counts: [K] OOD samples likewise.
+        id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
+        ood_counts: [levels] OOD samples likewise.
     """
     id_total, ood_total = int(id_counts.sum()), int(ood_counts.sum())
     return OodMetrics(
@@ -101,8 +101,8 @@ def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
     """Twice the pairs of an ID and an OOD sample of which the OOD sample scores higher, a tie counting one.
 
     Args:
-        id_counts: [K] ID samples at each distinct score, ascending; may hold zeros.
-        ood_counts: [K] OOD samples likewise.
+        id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
+        ood_counts: [levels] OOD samples likewise.
     """
     id_below = np.cumsum(id_counts) - id_counts
     return int((ood_counts * (2 * id_below + id_counts)).sum())
