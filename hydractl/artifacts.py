@@ -1,23 +1,87 @@
-"""JSON artifacts: what scores, circuits and reports have in common, and reading one with an error a user can act on."""
+"""JSON artifacts: what scores, circuits and reports have in common, and where they say that their model lies."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import ConfigDict, Field
 
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.errors import ArtifactError
+from hydractl.schema import STDIN, Document, Origin, Schema, read_json, shown
 
-STDIN = "-"
+PREDICTIONS = "predictions:"  # what stands before a folder of saved predictions in the place of a model
+REMEDY = "correct it or write the file again"
+
+#: A number of a layer or a head, bounded as those of a spec are.
+Index = Annotated[int, Field(ge=0, lt=1000)]
+TowerName = Annotated[str, Field(pattern="^(vision|text)$")]
+Size = Annotated[int, Field(ge=1, le=1000)]
 
 
-def json_text(value: Mapping[str, Any]) -> str:
-    """A JSON object as people read it."""
-    return json.dumps(value, indent=2, ensure_ascii=False)
+@dataclass(frozen=True)
+class ModelReference:
+    """Which model an artifact speaks of: where it lies, its identity, layers and heads of its towers."""
+
+    reference: Annotated[str, Field(min_length=1, max_length=4096)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    towers: Mapping[TowerName, tuple[Size, Size]] = field(default_factory=dict)
+
+
+class ArtifactFile(Schema):
+    """The form of an artifact. One written by hand names no model; what it says besides is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    format: str
+    version: int
+    model: ModelReference | None = None
+
+
+A = TypeVar("A", bound=ArtifactFile)
+
+
+def read_artifact(source: str, kind: type[A], format_name: str, version: int) -> A:
+    """The artifact in the file `source`, or on standard input where that is `-`.
+
+    The model's reference comes back as somebody in the current folder would give it.
+
+    Raises:
+        ArtifactError: see `open_artifact`, or a field is missing or of the wrong kind.
+    """
+    artifact = open_artifact(source, format_name, version).read(kind)
+    if artifact.model is None:
+        return artifact
+    model = replace(artifact.model, reference=found_reference(artifact.model.reference, source))
+    return artifact.model_copy(update={"model": model})
+
+
+def open_artifact(source: str, format_name: str, version: int) -> Document:
+    """The artifact as it is, its form unchecked.
+
+    Raises:
+        ArtifactError: missing, not JSON, or of another format or version.
+    """
+    origin = Origin(artifact_name(source), ArtifactError, REMEDY)
+    document = read_json(source, origin)
+    said = {key: shown(document.fields[key]) if key in document.fields else "missing" for key in ("format", "version")}
+    if document.fields.get("format") != format_name:
+        raise origin.refusal(f"format is {said['format']}, should be {format_name!r}", "name another file")
+    if said["version"] != str(version):
+        remedy = "write the file again, or update hydractl"
+        raise origin.refusal(f"version is {said['version']}, this hydractl reads {version}", remedy)
+    return document
+
+
+def artifact_name(source: str) -> str:
+    """What messages call an artifact."""
+    return "standard input" if source == STDIN else source
 
 
 def write_json(path: Path, value: Mapping[str, Any], force: bool = False) -> None:
@@ -26,100 +90,83 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool = False) -> Non
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
-    write_bytes(path, f"{json_text(value)}\n".encode(), force)
+    write_bytes(path, f"{json_text(value, path.parent)}\n".encode(), force)
 
 
-@dataclass(frozen=True)
-class ModelReference:
-    """Which model an artifact speaks of: where it was found, its identity, layers and heads of its towers."""
+def json_text(value: Mapping[str, Any], folder: Path | None = None) -> str:
+    """A JSON object as people read it, the models that it names as seen from where it lies.
 
-    reference: str
-    sha256: str
-    towers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Artifact:
-    """A JSON artifact that says what it is; `name` is what messages call it."""
-
-    name: str
-    content: Mapping[str, Any]
-    model: ModelReference | None
-
-    def get(self, key: str, kind: type, wanted: str) -> Any:
-        """The entry under `key`.
-
-        Raises:
-            ArtifactError: it is missing or not of `kind`, which the message calls `wanted`.
-        """
-        value = self.content.get(key)
-        if not isinstance(value, kind):
-            raise ArtifactError(f"{self.name}: {key!r} is {_show(value)}, expected {wanted}: write the file again")
-        return value
-
-    def optional(self, key: str, kind: type, wanted: str) -> Any:
-        """The entry under `key`, or None where the artifact, perhaps written by hand, has none."""
-        return None if self.content.get(key) is None else self.get(key, kind, wanted)
-
-
-def read_artifact(source: str, format_name: str, version: int) -> Artifact:
-    """The artifact in the file `source`, or on standard input where that is `-`.
-
-    Raises:
-        ArtifactError: missing, not JSON, another format, a newer version, or half a model reference.
+    Args:
+        folder: where that is; the current one where left out.
     """
-    name = "standard input" if source == STDIN else source
-    content = _parse(name, _read(source))
-    if content.get("format") != format_name:
-        raise ArtifactError(f"{name}: format is {_show(content.get('format'))}, expected {format_name!r}")
-    if content.get("version") != version:
-        raise ArtifactError(
-            f"{name}: version is {_show(content.get('version'))}, this hydractl reads {version}: "
-            "write the file again, or update hydractl"
-        )
-    return Artifact(name, content, _model_reference(name, content))
+    return json.dumps(seen_from(folder or Path(), value), indent=2, ensure_ascii=False)
 
 
-def _read(source: str) -> bytes:
-    if source == STDIN:
-        return sys.stdin.buffer.read()
-    try:
-        return Path(source).read_bytes()
-    except OSError as error:
-        raise ArtifactError(f"{source}: cannot read: {error.strerror}: name the artifact's file") from error
+def seen_from(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """What an artifact in a folder holds: models are named as seen from there."""
+    return with_references(content, partial(_seen_from, folder))
 
 
-def _parse(name: str, data: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{name}: is not JSON ({error}): write the file again") from error
-    if not isinstance(content, dict):
-        raise ArtifactError(f"{name}: is {_show(content)}, expected a JSON object: write the file again")
-    return content
+def found_references(content: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What an artifact holds, the models it names as somebody in the current folder would name them."""
+    return with_references(content, partial(_found, source))
 
 
-def _model_reference(name: str, content: Mapping[str, Any]) -> ModelReference | None:
-    """The model that an artifact names, or None for one written by hand that names none."""
-    model = content.get("model")
-    if model is None:
-        return None
-    if not isinstance(model, dict) or not all(isinstance(model.get(key), str) for key in ("reference", "sha256")):
-        raise ArtifactError(
-            f"{name}: 'model' is {_show(model)}, expected an object with 'reference' and 'sha256': "
-            "correct it, or leave 'model' out and name the model on the command line"
-        )
-    return ModelReference(model["reference"], model["sha256"], _towers(name, model.get("towers", {})))
+def found_reference(reference: str, source: str) -> str:
+    """A reference that an artifact holds as somebody in the current folder would give it.
+
+    Args:
+        reference: to one model, to several with `+` between, or to predictions in a folder.
+        source: the artifact's file, or `-`.
+    """
+    return _each(reference, partial(_found, source))
 
 
-def _towers(name: str, towers: object) -> dict[str, tuple[int, int]]:
-    sizes = towers.values() if isinstance(towers, dict) else [None]
-    if not all(isinstance(size, list) and len(size) == 2 and all(type(n) is int for n in size) for size in sizes):
-        raise ArtifactError(f"{name}: the model's 'towers' is {_show(towers)}, expected layers and heads of each")
-    assert isinstance(towers, dict)
-    return {tower: (layers, heads) for tower, (layers, heads) in towers.items()}
+def with_references(content: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """The content with each reference to a model changed: its own, and those of its systems and their networks.
+
+    Args:
+        content: with an object under `model`, a list of them under `networks`, and under `models` by name objects
+            that hold these in turn, or lists of references; as far as it has them.
+    """
+    result = dict(content)
+    if isinstance(model := content.get("model"), Mapping):
+        result["model"] = {**model, "reference": _each(model["reference"], change)}
+    if isinstance(networks := content.get("networks"), Sequence):
+        result["networks"] = [{**each, "reference": _each(each["reference"], change)} for each in networks]
+    if isinstance(models := content.get("models"), Mapping):
+        result["models"] = {
+            name: with_references(entry, change)
+            if isinstance(entry, Mapping)
+            else [_each(one, change) for one in entry]
+            for name, entry in models.items()
+        }
+    return result
 
 
-def _show(value: object) -> str:
-    text = json.dumps(value)
-    return "missing" if value is None else text if len(text) <= 60 else text[:57] + "..."
+def _of_system(entry: Any, change: Callable[[str], str]) -> Any:
+    return with_references(entry, change) if isinstance(entry, Mapping) else [_each(one, change) for one in entry]
+
+
+def _each(reference: str, change: Callable[[str], str]) -> str:
+    """A reference changed: to one model, to several with `+` between, or to predictions in a folder."""
+    if reference.startswith(PREDICTIONS):
+        return PREDICTIONS + change(reference.removeprefix(PREDICTIONS))
+    whole = change(reference)
+    return whole if whole != reference else "+".join(map(change, reference.split("+")))
+
+
+def _seen_from(folder: Path, reference: str) -> str:
+    """A path as seen from a folder, so that it holds on other machines too; a name of the hub as it is."""
+    path = Path(reference)
+    if not os.path.exists(path):  # which also answers for names that no path can have
+        return reference
+    # The last part stays as it is named: in the hub's cache it is a link, and means nothing where it leads.
+    place = path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
+    return os.path.relpath(place, folder.resolve())
+
+
+def _found(source: str, reference: str) -> str:
+    """What lies there as seen from the artifact's folder; else the reference as it is, from the current folder."""
+    beside = Path(source).parent / reference
+    return str(beside) if source != STDIN and os.path.exists(beside) else reference

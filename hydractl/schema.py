@@ -23,6 +23,7 @@ from hydractl.errors import HydractlError
 
 STDIN = "-"
 LARGEST = 2**26  # bytes; the largest tokenizers take half of that
+MOST_DIGITS = 300  # of a whole number; with more it is none of floating point
 DEEPEST = 200  # objects and lists inside one another
 LONGEST = 200  # characters of what was found, so that an error of any damage stays one line
 
@@ -79,11 +80,11 @@ class Document:
             raise self.origin.refusal(f"is {shown(self.value)}, should be an object")
         return self.value
 
-    def read(self, kind: type[T], extra: Literal["forbid", "ignore"] = "forbid") -> T:
+    def read(self, kind: type[T], extra: Literal["forbid", "ignore"] | None = None) -> T:
         """The document as a value of a kind: a `Schema`, or a dataclass, whose fields' types are kept strictly.
 
         Args:
-            extra: what becomes of keys that the kind does not name.
+            extra: what becomes of keys that the kind does not name, where it is not what the kind says itself.
 
         Raises:
             HydractlError: of the origin's kind: it has another form.
@@ -136,7 +137,13 @@ def parse_json(text: str, origin: Origin) -> Document:
             reason, or nesting beyond DEEPEST.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_refuse_constant,
+        )
     except RecursionError as error:
         raise origin.refusal("is nested too deeply") from error
     except ValueError as error:
@@ -192,6 +199,12 @@ def _finite(text: str) -> float:
     return number
 
 
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"{text[:20]}... is beyond what a number can be")
+    return int(text)
+
+
 def _not_too_deep(value: Any, origin: Origin) -> Any:
     level = [value]
     for _ in range(DEEPEST):
@@ -222,8 +235,9 @@ def _problem(error: ValidationError) -> str:
         return f"is not readable JSON ({first['msg']})"
     if first["type"] == "value_error":
         return f"{key}: {first['ctx']['error']}" if key else str(first["ctx"]["error"])
-    wanted = first["msg"].replace("Input should", "should").replace("a valid dictionary", "an object")
-    return f"{place} {shown(first['input'])}, {wanted[0].lower()}{wanted[1:]}"
+    _, should, wanted = first["msg"].partition("should")
+    wanted = wanted.replace("a valid dictionary", "an object").replace(" after validation", "")
+    return f"{place} {shown(first['input'])}, {should}{wanted}" if should else f"{key}: {first['msg']}"
 
 
 def shown(value: Any) -> str:

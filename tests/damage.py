@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,8 +13,7 @@ import pytest
 from hydractl.errors import HydractlError
 
 OTHERS: list[Any] = [
-    None, True, False, 0, -1, 10**6, 10**30, 0.5, -2.5, 1e308, "", "x", "0", "../../evil", "\x1b[2J\n",
-    "y" * 10_000, [], [[]], [[[[]]]], [1, 1], ["x", "x"], [None], {}, {"a": {}}, {"vision": []}, {"\n\x1b": 1},
+    None, True, 0, -1, 10**30, 0.5, 1e308, "", "\x1b[2J\n", "y" * 10_000, [], [[[]]], ["x", "x"], {}, {"\n\x1b": {}},
 ]  # fmt: skip
 #: What JSON's grammar has no place for, or what is beyond reason.
 RAW = [
@@ -35,9 +35,9 @@ def damages(content: dict[str, Any]) -> Iterator[str]:
         yield json.dumps(_changed(content, path, lambda holder, key: holder.__delitem__(key)))
         for value in OTHERS:
             yield json.dumps(_changed(content, path, lambda holder, key, v=value: holder.__setitem__(key, v)))
-        marked = json.dumps(_changed(content, path, lambda holder, key: holder.__setitem__(key, MARK)))
-        yield from (marked.replace(f'"{MARK}"', raw) for raw in RAW)
     text = json.dumps(content)
+    deep = json.dumps(_changed(content, list(_paths(content))[-1], lambda holder, key: holder.__setitem__(key, MARK)))
+    yield from (deep.replace(f'"{MARK}"', raw) for raw in RAW)
     for key, value in content.items():
         yield f"{text[:-1]}, {json.dumps(key)}: {json.dumps(value)}}}"
     yield from (json.dumps(value) for value in OTHERS)
@@ -78,12 +78,18 @@ def refused(read: Callable[[str], object], name: str, error: type[HydractlError]
         assert len(message) <= 300 + len(name), message
         return True
     except Exception as problem:
-        pytest.fail(f"{type(problem).__name__}: {problem} on {text[:400]}")
+        pytest.fail(f"{type(problem).__name__}: {str(problem)[:200]} on {text[:300]}", pytrace=False)
     return False
 
 
-def refuse_all(read: Callable[[str], object], name: str, error: type[HydractlError], content: dict[str, Any]) -> float:
-    """The share of damages that are refused; those that are not leave the content valid."""
+def refuse_all(
+    read: Callable[[str], object], name: str, error: type[HydractlError], content: dict[str, Any], every: int = 1
+) -> float:
+    """The share of damages that are refused; those that are not leave the content valid.
+
+    Args:
+        every: tries one damage of so many.
+    """
     read(json.dumps(content))
-    outcomes = [refused(read, name, error, text) for text in damages(content)]
+    outcomes = [refused(read, name, error, text) for text in islice(damages(content), 0, None, every)]
     return sum(outcomes) / len(outcomes)

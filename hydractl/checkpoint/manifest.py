@@ -127,7 +127,7 @@ def _read(name: str, document: Document, spec_of: SpecOf | None) -> tuple[_Manif
             f"format_version is {shown(version)}, this hydractl reads up to {FORMAT_VERSION}", "update hydractl"
         )
     if type(version) is not int or version != 1:
-        manifest = document.read(_Version2)
+        manifest = document.read(_Version2, extra="forbid")
         return manifest, manifest.spec
     old = document.read(_Version1)
     if spec_of is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -39,6 +39,8 @@ DTYPES = {
 
 
 class _Index(Schema):
+    model_config = ConfigDict(extra="ignore")
+
     weight_map: Annotated[dict[str, str], Field(min_length=1)]
 
 
@@ -177,7 +179,7 @@ def read_weight_map(folder: Path) -> dict[str, str]:
     Raises:
         CheckpointError: the folder's index is missing, or names no files.
     """
-    return read_json_file(folder / INDEX_NAME, _origin(folder / INDEX_NAME)).read(_Index, extra="ignore").weight_map
+    return read_json_file(folder / INDEX_NAME, _origin(folder / INDEX_NAME)).read(_Index).weight_map
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from hydractl.artifacts import Artifact, ModelReference, read_artifact
-from hydractl.checkpoint.heads import TOWERS, Head
+from pydantic import AfterValidator, ConfigDict, Field
+
+from hydractl.artifacts import ArtifactFile, Index, ModelReference, TowerName, artifact_name, read_artifact
+from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut
 from hydractl.circuit.restriction import Restriction
-from hydractl.errors import ArtifactError, OptionError
-from hydractl.scoring.objective import OBJECTIVES, Measure
+from hydractl.errors import OptionError
+from hydractl.schema import Items, Schema
+from hydractl.scoring.objective import Measure, Objective
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
@@ -76,52 +79,61 @@ def _numbers(measure: Measure) -> dict[str, float]:
     return {"accuracy": measure.accuracy, "auroc": measure.auroc, "nll": measure.nll}
 
 
+class _Step(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    tower: TowerName
+    layer: Index
+    head: Index
+
+
+def _each_once(steps: tuple[_Step, ...]) -> tuple[_Step, ...]:
+    seen: set[_Step] = set()
+    for number, step in enumerate(steps):
+        if step in seen:
+            raise ValueError(f"step {number} drops {_head(step)} a second time")
+        seen.add(step)
+    return steps
+
+
+class _Restriction(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    towers: Annotated[str, Field(max_length=100)] | None = None
+    layers: Annotated[str, Field(max_length=20)] | None = None
+
+
+def _is_range(options: _Restriction) -> _Restriction:
+    try:
+        Restriction(options.towers, options.layers).among(())
+    except OptionError as error:
+        raise ValueError(str(error)) from error
+    return options
+
+
+class _CircuitFile(ArtifactFile):
+    objective: Objective | None = None
+    steps: Annotated[Items[_Step], AfterValidator(_each_once)]
+    search_data: dict[str, Any] | None = None
+    options: Annotated[_Restriction, AfterValidator(_is_range)] = _Restriction()
+
+
 def read_circuit(source: str) -> Circuit:
     """The circuit in the file `source`, or on standard input where that is `-`.
 
     Raises:
         ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.
     """
-    artifact = read_artifact(source, FORMAT, VERSION)
-    steps = artifact.get("steps", list, "a list of steps")
-    ranking = tuple(_head(artifact.name, number, step) for number, step in enumerate(steps))
-    seen: set[Head] = set()
-    for number, head in enumerate(ranking):
-        if head in seen:
-            raise ArtifactError(f"{artifact.name}: step {number} drops {head} a second time: write the file again")
-        seen.add(head)
+    found = read_artifact(source, _CircuitFile, FORMAT, VERSION)
     return Circuit(
-        artifact.name,
-        ranking,
-        _objective(artifact),
-        artifact.model,
-        artifact.optional("search_data", dict, "an object"),
-        _restriction(artifact),
+        artifact_name(source),
+        tuple(map(_head, found.steps)),
+        found.objective,
+        found.model,
+        found.search_data,
+        Restriction(found.options.towers, found.options.layers),
     )
 
 
-def _restriction(artifact: Artifact) -> Restriction:
-    options = Artifact(f"{artifact.name}: options", artifact.optional("options", dict, "an object") or {}, None)
-    towers, layers = options.optional("towers", str, "names"), options.optional("layers", str, "a range such as 0-5")
-    try:
-        Restriction(towers, layers).among(())
-    except OptionError as error:
-        raise ArtifactError(f"{options.name}: {error}") from error
-    return Restriction(towers, layers)
-
-
-def _objective(artifact: Artifact) -> str | None:
-    objective: str | None = artifact.optional("objective", str, f"one of {', '.join(OBJECTIVES)}")
-    if objective is not None and objective not in OBJECTIVES:
-        raise ArtifactError(f"{artifact.name}: objective is {objective!r}, expected one of {', '.join(OBJECTIVES)}")
-    return objective
-
-
-def _head(name: str, number: int, step: object) -> Head:
-    if not isinstance(step, dict) or step.get("tower") not in TOWERS:
-        raise ArtifactError(f"{name}: step {number} names no tower: it needs 'tower' (vision or text)")
-    for key in ("layer", "head"):
-        # A bool is an int to Python, and `true` is no layer.
-        if type(step.get(key)) is not int or step[key] < 0:
-            raise ArtifactError(f"{name}: step {number}: {key!r} is {step.get(key)!r}, expected a number from 0 on")
-    return Head(step["tower"], step["layer"], step["head"])
+def _head(step: _Step) -> Head:
+    return Head(step.tower, step.layer, step.head)

@@ -6,17 +6,49 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from hydractl.artifacts import read_artifact
+from pydantic import AfterValidator
+
+from hydractl.artifacts import ArtifactFile, Index, TowerName, read_artifact
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
 from hydractl.errors import ArtifactError, OutputError
+from hydractl.schema import Items, Origin, Schema, shortened
 from hydractl.scoring.objective import Measure, Objective
 
 FORMAT = "hydractl-search-state"
 VERSION = 1
+
+
+def _possible(measure: Measure) -> Measure:
+    if not 0 <= measure.correct <= measure.id_samples or measure.id_samples < 1 or measure.ood_samples < 1:
+        raise ValueError(f"{measure.correct} correct of {measure.id_samples} samples cannot be")
+    return measure
+
+
+_Measure = Annotated[Measure, AfterValidator(_possible)]
+
+
+class _Ranking(Schema):
+    """A ranking as JSON: heads, measures and the shortcut as lists of their fields."""
+
+    objective: Objective
+    baseline: _Measure | None
+    steps: Items[tuple[tuple[TowerName, Index, Index], _Measure]]
+    shortcut: tuple[str, int, Items[int]] | None = None
+
+    @property
+    def value(self) -> Ranking:
+        """The ranking."""
+        steps = tuple(Step(Head(*head), measure) for head, measure in self.steps)
+        return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
+
+
+class _State(ArtifactFile):
+    conditions: dict[str, Any]
+    rankings: Items[_Ranking]
 
 
 @dataclass(frozen=True)
@@ -42,19 +74,18 @@ class Journal:
         Raises:
             ArtifactError: no such state, damaged, or of a search under other conditions; the first difference is named.
         """
-        artifact = read_artifact(str(self.path), FORMAT, VERSION)
-        wanted = json.loads(json.dumps(self.conditions))
-        found = artifact.get("conditions", dict, "an object")
+        state = read_artifact(str(self.path), _State, FORMAT, VERSION)
+        wanted, found = json.loads(json.dumps(self.conditions)), state.conditions
         for key in [*wanted, *found]:
             if wanted.get(key) != found.get(key):
-                raise ArtifactError(
-                    f"{self.path}: is of a search with another {key} ({_short(found.get(key))}, now "
-                    f"{_short(wanted.get(key))}): give what it was started with, or start over with `force`"
+                origin = Origin(
+                    str(self.path), ArtifactError, "give what it was started with, or start over with `force`"
                 )
-        try:
-            return [_from_json(entry) for entry in artifact.get("rankings", list, "a list")]
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{self.path}: is damaged: remove it and start over") from error
+                raise origin.refusal(
+                    f"is of a search with another {shortened(key, 40)} ({_short(found.get(key))}, now "
+                    f"{_short(wanted.get(key))})"
+                )
+        return [ranking.value for ranking in state.rankings]
 
     def begin(self, objectives: Sequence[Objective], resume: bool, force: bool) -> list[Ranking]:
         """The rankings to grow: those of an interrupted search, or empty ones where there is none.
@@ -85,14 +116,5 @@ def _to_json(ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def _from_json(entry: Mapping[str, Any]) -> Ranking:
-    baseline = Measure(*entry["baseline"]) if entry["baseline"] else None
-    steps = tuple(Step(Head(*head), Measure(*measure)) for head, measure in entry["steps"])
-    kind, slack, checked = entry.get("shortcut") or (None, 0, ())
-    shortcut = Shortcut(kind, slack, tuple(checked)) if kind else None
-    return Ranking(entry["objective"], baseline, steps, shortcut)
-
-
 def _short(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 24 else text[:21] + "..."
+    return shortened(value if isinstance(value, str) else json.dumps(value), 24)

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydractl import artifacts
-from hydractl.artifacts import json_text
 from hydractl.steps.result import Result
 from hydractl.steps.watch import Advance
 
@@ -42,6 +40,8 @@ def silence_libraries() -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on stdout."""
+    from hydractl.artifacts import json_text
+
     print(json_text(value))
 
 
@@ -58,6 +58,8 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
+    from hydractl import artifacts
+
     if str(path) == STDOUT:
         print_json(value)
     else:

@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from hydractl.data.hashes import Hashes
 from hydractl.errors import ArtifactError
+from hydractl.schema import Origin, Schema, document
 
 EXACT = 20_000
 DROPPED_BITS = np.uint64(16)
+
+
+class _Written(Schema):
+    samples: Annotated[int, Field(ge=0)]
+    complete: bool
+    hashes: str
 
 
 @dataclass(frozen=True)
@@ -97,14 +105,14 @@ def _written(seen: _Seen) -> dict[str, Any]:
 
 
 def _read(entry: object, where: str) -> _Seen:
+    origin = Origin(f"{where}: its record of samples used", ArtifactError, "make the file again")
+    written = document(entry, origin).read(_Written)
     try:
-        if not isinstance(entry, Mapping):
-            raise TypeError("not an object")
-        packed = base64.b64decode(entry["hashes"], validate=True)
+        packed = base64.b64decode(written.hashes, validate=True)
         planes = np.frombuffer(zlib.decompressobj().decompress(packed, 8 * EXACT), dtype=np.uint8).reshape(8, -1)
-        keys = np.cumsum(np.ascontiguousarray(planes.T).view("<u8").ravel(), dtype=np.uint64)
-        if len(keys) < min(1, int(entry["samples"])):
-            raise ValueError("no keys of some samples")
-        return _Seen(int(entry["samples"]), bool(entry["complete"]), keys)
-    except (KeyError, TypeError, ValueError, zlib.error) as error:
-        raise ArtifactError(f"{where}: its record of samples used is damaged: make the file again") from error
+    except (ValueError, zlib.error) as error:
+        raise origin.refusal(f"is damaged ({error})") from error
+    keys = np.cumsum(np.ascontiguousarray(planes.T).view("<u8").ravel(), dtype=np.uint64)
+    if len(keys) < min(1, written.samples):
+        raise origin.refusal("is damaged (no keys of some samples)")
+    return _Seen(written.samples, written.complete, keys)

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydractl.artifacts import read_artifact
 from hydractl.data.labels import match_labels
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
+from hydractl.evaluation.about import About, read_about
 from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier
 from hydractl.evaluation.saved_file import ENDINGS, SavedSet, open_set, read_tensors
@@ -36,8 +36,6 @@ from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
 
 PREFIX = "predictions:"
-FORMAT = "hydractl-predictions"
-VERSION = 1
 ABOUT = "predictions.json"
 CLASSIFIER = "classifier"  # the stem of its file
 CHUNK = 2**21  # logits read at a time
@@ -49,7 +47,7 @@ class SavedPredictions:
 
     folder: Path
     files: Mapping[SetKey, Path]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: About = field(default_factory=About)
 
     @property
     def modality(self) -> None:
@@ -65,7 +63,7 @@ class SavedPredictions:
 
     @property
     def leaks(self) -> Sequence[Mapping[str, Any]]:
-        return list(self.about.get("leaks", []))
+        return self.about.plain("leaks")
 
     @property
     def draws(self) -> bool:
@@ -73,7 +71,7 @@ class SavedPredictions:
 
     def describe(self) -> dict[str, Any]:
         model = {"reference": f"predictions:{self.folder}"}
-        return {"model": model, "networks": list(self.about.get("networks", []))}
+        return {"model": model, "networks": self.about.plain("networks")}
 
     def check_data(self, data: EvaluationData) -> None:
         for key, samples in data.sets.items():
@@ -105,17 +103,15 @@ class SavedPredictions:
     @property
     def labels(self) -> tuple[str, ...] | None:
         """The names of the classes, where they were saved."""
-        names = self.about.get("labels")
-        return tuple(names) if names is not None else None
+        return self.about.labels
 
     @property
     def temperature(self) -> float:
-        return float(self.about.get("temperature") or 1.0)
+        return self.about.temperature or 1.0
 
     @property
     def cost(self) -> Cost | None:
-        counted = self.about.get("cost")
-        return Cost(**counted) if counted is not None else None
+        return self.about.cost
 
     @property
     def classifier(self) -> Classifier | None:
@@ -199,14 +195,12 @@ def read_predictions(folder: Path) -> SavedPredictions:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: is no folder of predictions: it should hold id.safetensors or id.npz")
-    about: Mapping[str, Any] = {}
-    if (folder / ABOUT).exists():
-        about = read_artifact(str(folder / ABOUT), FORMAT, VERSION).content
+    about = read_about(str(folder / ABOUT)) if (folder / ABOUT).exists() else About()
     files: dict[SetKey, Path] = {}
     for path in sorted(path for path in folder.rglob("*") if path.suffix in ENDINGS):
         if path.parent == folder and path.stem == CLASSIFIER:
             continue
-        key = _key(path.relative_to(folder).with_suffix(""), str(about.get("id_name", "id")))
+        key = _key(path.relative_to(folder).with_suffix(""), about.id_name)
         if key is None:
             raise DataError(f"{path}: is in no place for predictions: id, calibration, ood/NAME, shift/NAME/SEVERITY")
         if key in files:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,11 +12,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from hydractl.artifacts import json_text
 from hydractl.checkpoint.atomic import write_atomically, write_bytes
 from hydractl.checkpoint.writer import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
+from hydractl.evaluation.about import FORMAT, VERSION
 from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
+from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, SavedPredictions
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.sets import SetKey
 
@@ -72,7 +73,7 @@ class SavingPredictor:
         Raises:
             OutputError: the folder holds predictions already and they are not to be replaced, or not of this system.
         """
-        self._write(ABOUT, f"{json.dumps(self.about, indent=2, ensure_ascii=False)}\n".encode())
+        self._write(ABOUT, f"{json_text(self.about, self.folder)}\n".encode())
         classifier = self.classifier if self.features else None
         if classifier is not None:
             self._write(f"{CLASSIFIER}.safetensors", save(classifier._asdict(), {"format": "pt"}))

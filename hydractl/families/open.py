@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
             tensors are not exactly those its config calls for.
     """
     path = Path(reference)
-    if not path.exists():
+    if not os.path.exists(path):  # which also answers for names that no path can have
         path = _fetched(str(reference))
     if path.is_dir():
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)

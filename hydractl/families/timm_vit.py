@@ -197,7 +197,9 @@ def _norm_name(model: Any) -> str:
 def read_spec(config: Mapping[str, Any]) -> ModelSpec:
     """The network that `describe` found, with the classes it has by now."""
     origin = Origin("config.json: structure", CheckpointError, "open the model that timm wrote")
-    return replace(document(config.get("structure"), origin).read(ModelSpec), classes=len(read.labels(config)))
+    return replace(
+        document(config.get("structure"), origin).read(ModelSpec, extra="forbid"), classes=len(read.labels(config))
+    )
 
 
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:

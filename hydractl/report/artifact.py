@@ -7,8 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hydractl.artifacts import read_artifact
+from hydractl.artifacts import found_references, open_artifact
 from hydractl.errors import ArtifactError
+from hydractl.report.form import ReportFile
 
 FORMAT = "hydractl-report"
 VERSION = 1
@@ -43,14 +44,10 @@ def read_report(source: str) -> dict[str, Any]:
     Raises:
         ArtifactError: not a report, or one without the numbers of a system.
     """
-    content = dict(read_artifact(source, FORMAT, VERSION).content)
-    models = content.get("models")
-    if not isinstance(models, dict) or not models:
-        raise ArtifactError(f"{source}: holds no models: write the report again")
-    for name, entry in models.items():
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), dict) for key in ("id", "ood")):
-            raise ArtifactError(f"{source}: {name} has no numbers under 'id' and 'ood': write the report again")
-    return content
+    document = open_artifact(source, FORMAT, VERSION)
+    document.read(ReportFile)
+    content = {"data": {}, "options": {}, "complete": True, "hydractl": "unknown", **document.fields}
+    return found_references({**content, "data": {"ood": {}, **content["data"]}}, source)
 
 
 def join_reports(reports: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:

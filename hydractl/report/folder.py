@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hydractl.artifacts import seen_from
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.errors import OutputError
 from hydractl.report.figures import figures, png, svg
@@ -40,6 +41,7 @@ def write_report(folder: Path, report: Mapping[str, Any], force: bool = False) -
         pictures[name] = svg(figure)
         write_bytes(folder / "figures" / f"{name}.svg", pictures[name].encode(), force=True)
         write_bytes(folder / "figures" / f"{name}.png", png(figure), force=True)
+    report = seen_from(folder, report)
     texts = {
         "report.json": json.dumps(report, indent=2, ensure_ascii=False) + "\n",
         "table.md": markdown(report),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from hydractl.artifacts import ModelReference, read_artifact
-from hydractl.checkpoint.heads import TOWERS, Head, KeptHeads, member_heads
+from pydantic import Field
+
+from hydractl.artifacts import ArtifactFile, ModelReference, TowerName, artifact_name, read_artifact
+from hydractl.checkpoint.heads import Head, KeptHeads, member_heads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import ArtifactError
+from hydractl.schema import Items
 
 FORMAT = "hydractl-scores"
 VERSION = 1
@@ -85,30 +87,17 @@ def scores_of(artifact: Mapping[str, Any]) -> Scores:
     )
 
 
+class _ScoresFile(ArtifactFile):
+    method: str | None = None
+    towers: Annotated[dict[TowerName, Items[Items[float]]], Field(min_length=1)]
+    search_data: dict[str, Any] | None = None
+
+
 def read_scores(source: str) -> Scores:
     """The scores in the file `source`, or on standard input where that is `-`.
 
     Raises:
         ArtifactError: not scores, an unknown tower, or an entry that is no finite number.
     """
-    artifact = read_artifact(source, FORMAT, VERSION)
-    towers = artifact.get("towers", dict, "an object of towers")
-    if not towers or not towers.keys() <= set(TOWERS):
-        raise ArtifactError(f"{artifact.name}: scores towers {sorted(towers)}, possible are {', '.join(TOWERS)}")
-    return Scores(
-        artifact.name,
-        {tower: _tower(f"{artifact.name}: {tower}", rows) for tower, rows in towers.items()},
-        artifact.optional("method", str, "a name"),
-        artifact.model,
-        artifact.optional("search_data", dict, "an object"),
-    )
-
-
-def _tower(place: str, rows: object) -> tuple[tuple[float, ...], ...]:
-    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ArtifactError(f"{place} is no list of layers with a list of head scores each: write the file again")
-    for layer, row in enumerate(rows):
-        for head, score in enumerate(row):
-            if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-                raise ArtifactError(f"{place} layer {layer} head {head}: score is {score!r}, expected a finite number")
-    return tuple(tuple(float(score) for score in row) for row in rows)
+    found = read_artifact(source, _ScoresFile, FORMAT, VERSION)
+    return Scores(artifact_name(source), found.towers, found.method, found.model, found.search_data)

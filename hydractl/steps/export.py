@@ -111,6 +111,6 @@ def _refuse_others(name: str, values: Mapping[str, object]) -> None:
 
 
 def _read(report: ReportLike | None) -> Mapping[str, Any] | None:
-    from hydractl.checkpoint.tensors import read_json
+    from hydractl.report.artifact import read_report
 
-    return read_json(Path(report)) if isinstance(report, str | Path) else report
+    return read_report(str(report)) if isinstance(report, str | Path) else report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import onnxruntime
@@ -10,6 +11,7 @@ import torch
 from transformers import AutoModelForImageClassification, pipeline
 
 import hydractl.auto  # noqa: F401  (importing it is what makes pipelines find the folders)
+from hydractl.report.artifact import report_json
 from tests.cli.conftest import Command
 
 
@@ -79,7 +81,8 @@ def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp
     for seed in (1, 2):
         hydractl("prune", bert, "--method=random", "--budget=3", f"--seed={seed}", "-o", tmp_path / f"m{seed}")
     hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
-    (tmp_path / "report.json").write_text('{"models": {"it": {"id": {"accuracy": 0.5}}}}')
+    report = report_json({"it": {"id": {"accuracy": 0.5, "ece": 0.1}, "ood": {}}}, {}, {})
+    (tmp_path / "report.json").write_text(json.dumps(report))
     options = ["--format", "hf", "-o", tmp_path / "folder", "--report", tmp_path / "report.json"]
     result = hydractl("export", tmp_path / "hydra", *options)
     assert (result.code, result.err) == (0, "")

@@ -134,26 +134,29 @@ def test_provenance_says_how_but_not_where_or_when(hydractl: Command, here: Path
 
 
 BAD_CIRCUITS: dict[str, tuple[Any, str]] = {
-    "no JSON": ("{", "is not JSON"),
-    "no object": ([1], "is [1], expected a JSON object"),
-    "other format": (scores(), "format is \"hydractl-scores\", expected 'hydractl-circuit'"),
+    "no JSON": ("{", "is not readable JSON"),
+    "no object": ([1], "is a list of 1, should be an object"),
+    "other format": (scores(), "format is \"hydractl-scores\", should be 'hydractl-circuit'"),
     "newer version": (circuit(version=2), "version is 2, this hydractl reads 1"),
-    "no steps": ({"format": "hydractl-circuit", "version": 1}, "'steps' is missing, expected a list of steps"),
-    "steps no list": (circuit(steps={}), "'steps' is {}, expected a list of steps"),
-    "step no object": (circuit(steps=[3]), "step 0 names no tower"),
-    "unknown tower": (circuit(steps=[{"tower": "audio", "layer": 0, "head": 0}]), "step 0 names no tower"),
-    "negative layer": (circuit(steps=[{"tower": "vision", "layer": -1, "head": 0}]), "step 0: 'layer' is -1"),
-    "head true": (circuit(steps=[{"tower": "vision", "layer": 0, "head": True}]), "step 0: 'head' is True"),
+    "no steps": ({"format": "hydractl-circuit", "version": 1}, "circuit.json: steps is missing"),
+    "steps no list": (circuit(steps={}), "steps is an object, should be a valid array"),
+    "step no object": (circuit(steps=[3]), "steps.0 is 3, should be an object"),
+    "unknown tower": (circuit(steps=[{"tower": "audio", "layer": 0, "head": 0}]), 'steps.0.tower is "audio"'),
+    "negative layer": (circuit(steps=[{"tower": "vision", "layer": -1, "head": 0}]), "steps.0.layer is -1, should be"),
+    "head true": (
+        circuit(steps=[{"tower": "vision", "layer": 0, "head": True}]),
+        "steps.0.head is true, should be a valid integer",
+    ),
     "twice": (circuit(steps=circuit()["steps"][:1] * 2), "step 1 drops vision layer 1 head 3 a second time"),
-    "objective": (circuit(objective="best"), "objective is 'best', expected one of acc, ood, avg"),
-    "half a model": (circuit(model={"reference": "vit"}), "expected an object with 'reference' and 'sha256'"),
+    "objective": (circuit(objective="best"), "objective is \"best\", should be 'acc', 'ood' or 'avg'"),
+    "half a model": (circuit(model={"reference": "vit"}), "model.sha256 is missing"),
     "too short": (circuit(steps=circuit()["steps"][:1]), "the circuit ranks 1 heads, 2 are asked for"),
     "not this size": (
         circuit(steps=[{"tower": "vision", "layer": 9, "head": i} for i in (0, 1)]),
         "has no vision layer 9",
     ),
     "of another model": (circuit(model={"reference": "v", "sha256": "0" * 64}), "was made from another model"),
-    "damaged record": (circuit(search_data=3), "'search_data' is 3, expected an object"),
+    "damaged record": (circuit(search_data=3), "search_data is 3, should be an object"),
 }
 
 
@@ -170,13 +173,13 @@ def test_bad_circuits(hydractl: Command, here: Path, vit: Path, case: str) -> No
 
 
 BAD_SCORES: dict[str, tuple[Any, str]] = {
-    "no towers": (scores(towers={}), "scores towers [], possible are vision, text"),
-    "unknown tower": (scores(towers={"audio": [[1]]}), "scores towers ['audio']"),
+    "no towers": (scores(towers={}), "towers is an object, should have at least 1 item"),
+    "unknown tower": (scores(towers={"audio": [[1]]}), 'towers.audio is "audio", should match'),
     "absent tower": (scores(towers={"text": [[1]]}), "scores a text tower, the model has none"),
-    "no rows": (scores(towers={"vision": 3}), "vision is no list of layers"),
+    "no rows": (scores(towers={"vision": 3}), "towers.vision is 3, should be a valid array"),
     "too few": (scores(towers={"vision": [[1, 2, 3, 4]]}), "scores 1 vision layers of [4] heads, the model has 2 of 4"),
-    "a word": (scores(towers={"vision": [[1, 2, 3, "x"]]}), "vision layer 0 head 3: score is 'x'"),
-    "NaN": (scores(towers={"vision": [[1, 2, 3, float("nan")]]}), "vision layer 0 head 3: score is nan"),
+    "a word": (scores(towers={"vision": [[1, 2, 3, "x"]]}), 'towers.vision.0.3 is "x", should be a valid number'),
+    "NaN": (scores(towers={"vision": [[1, 2, 3, float("nan")]]}), "is not readable JSON (NaN is no number of JSON)"),
 }
 
 
@@ -218,7 +221,7 @@ def test_without_a_model_an_artifact_must_name_one(hydractl: Command, here: Path
     assert "circuit.json: names no model: name MODEL" in hydractl("prune", "--method=circuit", "--budget=1").err
     assert "MODEL is missing" in hydractl("prune", "--method=random", "--budget=1").err
     (here / "circuit.json").unlink()
-    assert "circuit.json: cannot read: No such file" in hydractl("prune", "--method=circuit", "--budget=1").err
+    assert "circuit.json: is missing" in hydractl("prune", "--method=circuit", "--budget=1").err
 
 
 def test_members_are_pruned_before_they_are_fused(hydractl: Command, here: Path, vit: Path) -> None:

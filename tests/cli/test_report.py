@@ -92,11 +92,11 @@ def test_reports_of_other_data_are_joined_with_a_word_and_of_other_definitions_n
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "is not JSON"),
-        ('{"format": "hydractl-circuit", "version": 1}', "expected 'hydractl-report'"),
+        ("{", "is not readable JSON"),
+        ('{"format": "hydractl-circuit", "version": 1}', "should be 'hydractl-report'"),
         ('{"format": "hydractl-report", "version": 9}', "version is 9"),
-        ('{"format": "hydractl-report", "version": 1}', "holds no models"),
-        ('{"format": "hydractl-report", "version": 1, "models": {"m": {}}}', "m has no numbers"),
+        ('{"format": "hydractl-report", "version": 1}', "models is missing"),
+        ('{"format": "hydractl-report", "version": 1, "models": {"m": {}}}', "models.m.id is missing"),
     ],
 )
 def test_bad_reports(hydractl: Command, tmp_path: Path, content: str, message: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
 from hydractl.formats.choices import FORMATS
+from hydractl.report.artifact import report_json
 from tests.cli.conftest import Command
 
 
@@ -27,7 +28,7 @@ def test_python_and_the_command_write_the_same(hydractl: Command, vit: Path, tmp
 
 
 def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
-    report = {"models": {"it": {"id": {"accuracy": 0.5}}}}
+    report = report_json({"it": {"id": {"accuracy": 0.5, "ece": 0.1}, "ood": {}}}, {}, {})
     (tmp_path / "report.json").write_text(json.dumps(report))
     hydra = library.fuse([vit, vit])
     for name, given in (("a", report), ("b", tmp_path / "report.json")):
