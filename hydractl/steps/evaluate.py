@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.certainty import Measured
     from hydractl.evaluation.comparison import Comparison, Measurement
     from hydractl.evaluation.sets import EvaluationData
-    from hydractl.evaluation.systems import SystemSpec
+    from hydractl.evaluation.systems import Running, SystemSpec
 
     #: A system as a text, a model, or models that make a Deep Ensemble.
     SystemLike = ModelLike | Sequence[ModelLike] | SystemSpec
@@ -166,7 +166,7 @@ def evaluate(
     from hydractl.data.columns import Columns
     from hydractl.data.corrupt import parse_corruptions
     from hydractl.data.ranks import batch_workers, join_ranks, local_device
-    from hydractl.evaluation.comparison import Listeners, Measurement, measure_systems, open_comparison, serve
+    from hydractl.evaluation.comparison import Measurement, open_comparison, serve
     from hydractl.evaluation.opening import AskedSets, open_sets
     from hydractl.evaluation.settings import Conformal, Settings
     from hydractl.evaluation.systems import Running
@@ -192,6 +192,11 @@ def evaluate(
     def opened() -> Comparison:
         return open_comparison(named_systems(systems), None if id_data is None else open_data, seeds)
 
+    def finish(comparison: Comparison, measured: Sequence[Measured]) -> Reported:
+        found = Reported(_content(comparison, measured, options, measurement), full)
+        write_outputs(found, json, report, force, watch)
+        return found
+
     place = local_device(choose_device(device))
     with join_ranks(place) as ranks, batch_workers(place, ahead=1) as in_parallel:
         if streaming and ranks.size > 1:
@@ -203,23 +208,28 @@ def evaluate(
                 serve(opened(), running)
             return Reported({"models": {}})
         with ranks.leading():
-            comparison = opened()
-            measured: list[Measured] = []
+            return _measured(opened(), running, measurement, watch, finish)
 
-            def finished() -> Reported:
-                found = Reported(_content(comparison, measured, options, measurement), full)
-                write_outputs(found, json, report, force, watch)
-                return found
 
-            try:
-                for system in measure_systems(comparison, running, measurement, Listeners(watch.warn, watch.progress)):
-                    measured.append(system)
-            except BaseException as error:
-                # An interruption keeps what was finished before it.
-                if measured:
-                    error.partial = finished()  # type: ignore[attr-defined]
-                raise
-            return finished()
+def _measured(
+    comparison: Comparison,
+    running: Running,
+    measurement: Measurement,
+    watch: Watcher,
+    finish: Callable[[Comparison, Sequence[Measured]], Reported],
+) -> Reported:
+    """What `finish` makes of the systems' numbers; where that is interrupted, the error holds what was finished."""
+    from hydractl.evaluation.comparison import Listeners, measure_systems
+
+    measured: list[Measured] = []
+    try:
+        for system in measure_systems(comparison, running, measurement, Listeners(watch.warn, watch.progress)):
+            measured.append(system)
+    except BaseException as error:
+        if measured:
+            error.partial = finish(comparison, measured)  # type: ignore[attr-defined]
+        raise
+    return finish(comparison, measured)
 
 
 def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
