@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydractl.steps.benchmark import benchmark as benchmark
+    from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
     from hydractl.steps.circuit_overlap import circuit_overlap as circuit_overlap
     from hydractl.steps.evaluate import evaluate as evaluate
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "load": "hydractl.steps.models",
     "save": "hydractl.steps.models",
+    "build": "hydractl.steps.build",
     "select": "hydractl.steps.select",
     "finetune": "hydractl.steps.finetune",
     "score_heads": "hydractl.steps.score_heads",
@@ -58,6 +60,7 @@ _PLACES = {
 
 __all__ = [
     "benchmark",
+    "build",
     "calibrate",
     "circuit_overlap",
     "evaluate",

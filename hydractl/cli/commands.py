@@ -8,6 +8,7 @@ from typing import Any
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.steps.benchmark import benchmark
+from hydractl.steps.build import build
 from hydractl.steps.calibrate import calibrate
 from hydractl.steps.circuit_overlap import circuit_overlap
 from hydractl.steps.evaluate import evaluate
@@ -37,6 +38,7 @@ def _one_objective(values: Mapping[str, Any]) -> None:
 
 
 COMMANDS = (
+    Command("build", build, writes=True),
     Command("score-heads", score_heads, output="scores.json", artifact=HeadScores.to_json),
     Command("extract-circuit", extract_circuit, "circuit.json", artifact=_the_circuit, may_stream=_one_objective),
     Command("circuit overlap", circuit_overlap),

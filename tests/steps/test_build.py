@@ -1,0 +1,118 @@
+"""The whole pipeline in one command, its Makefile, and what it says at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import LABELS, Command, save_vit
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A network, enough labelled images for every part to hold some of each class, and two OOD sets."""
+    monkeypatch.chdir(tmp_path)
+    save_vit(tmp_path / "vit")
+    generator = np.random.default_rng(0)
+    for number, label in enumerate(LABELS):
+        (tmp_path / "pets" / label).mkdir(parents=True)
+        for i in range(24):
+            pixels = generator.integers(0, 120, (8, 8, 3), dtype=np.uint8) + np.uint8(60 * number)
+            Image.fromarray(pixels).save(tmp_path / "pets" / label / f"{i}.png")
+    for name in ("noise", "grey"):
+        (tmp_path / name).mkdir()
+        for i in range(18):
+            pixels = generator.integers(0, 256, (8, 8, 1 if name == "grey" else 3), dtype=np.uint8)
+            Image.fromarray(np.broadcast_to(pixels, (8, 8, 3)).copy()).save(tmp_path / name / f"{i}.png")
+    return tmp_path
+
+
+ARGUMENTS = ["build", "vit", "--id-data", "pets", "--ood-data", "near/noise=noise", "--ood-data", "far/grey=grey",
+             "--budgets", "1,2", "--draws", "1", "--members", "2", "--device", "cpu", "-o", "built"]  # fmt: skip
+
+
+def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
+    hydractl: Command, here: Path, tmp_path: Path
+) -> None:
+    result = hydractl(*ARGUMENTS, "--quiet")
+    assert result.code == 0, result.err
+    verdict, *_, last = result.out.splitlines()
+    assert verdict.startswith("hydra against network: ")
+    assert last == "built/hydra.safetensors"
+    built = here / "built"
+    assert {"hydra.safetensors", "network.safetensors", "report", "report.json", "build.json", "Makefile"} <= set(
+        os.listdir(built)
+    )
+    assert json.loads((built / "build.json").read_text())["verdict"] == verdict
+    other = here / "elsewhere"
+    other.mkdir()
+    bin_folder = Path(sys.executable).parent
+    environment = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
+    subprocess.run(
+        ["make", "-f", built / "Makefile", "hydra.safetensors"], cwd=other, env=environment, check=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert (other / "hydra.safetensors").read_bytes() == (built / "hydra.safetensors").read_bytes()
+
+
+def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
+    hydractl: Command, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hydractl.steps import pipeline
+
+    hydractl(*ARGUMENTS, "--quiet")
+    whole = (here / "built" / "hydra.safetensors").read_bytes()
+    shutil.rmtree(here / "built")
+    run = pipeline.Task.run
+    done: list[str] = []
+
+    def interrupted(self: pipeline.Task, *rest: object) -> object:
+        if self.command == "calibrate":
+            raise KeyboardInterrupt
+        done.append(self.command)
+        return run(self, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pipeline.Task, "run", interrupted)
+    assert hydractl(*ARGUMENTS, "--quiet").code == 130
+    assert done == ["extract-circuit", "select"]
+    monkeypatch.setattr(pipeline.Task, "run", run)
+    refused = hydractl(*ARGUMENTS, "--quiet", "--seed", "1")
+    assert (refused.code, "was begun with other options" in refused.err) == (1, True)
+    assert hydractl(*ARGUMENTS, "--quiet").code == 0
+    assert (here / "built" / "hydra.safetensors").read_bytes() == whole
+
+
+def test_a_dry_run_prints_the_commands_and_makes_nothing(hydractl: Command, here: Path) -> None:
+    result = hydractl(*ARGUMENTS, "--dry-run")
+    assert result.code == 0, result.err
+    assert [line.split()[1] for line in result.out.splitlines()] == [
+        "extract-circuit",
+        "select",
+        "calibrate",
+        "calibrate",
+        "evaluate",
+    ]
+    assert not (here / "built").exists()
+
+
+def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path) -> None:
+    arguments = ["build", "vit", "--id-data", "pets", "--budgets", "1", "--draws", "3", "--members", "2", "-o", "built"]
+    result = hydractl(*arguments, "--device", "cpu")
+    assert result.code == 0, result.err
+    assert "without OOD data heads are drawn at random" in result.err
+
+
+def test_a_folder_of_the_user_is_not_touched(hydractl: Command, here: Path) -> None:
+    (here / "built").mkdir()
+    (here / "built" / "thesis.txt").write_text("mine")
+    result = hydractl(*ARGUMENTS)
+    assert (result.code, "holds thesis.txt" in result.err) == (1, True)
+    assert os.listdir(here / "built") == ["thesis.txt"]
