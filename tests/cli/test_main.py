@@ -101,14 +101,16 @@ def test_out_of_memory_says_what_to_do(hydractl: Command, monkeypatch: pytest.Mo
 def test_a_signal_ends_it_with_the_shell_s_code_and_no_traceback(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    fifo = tmp_path / "circuit.json"
-    os.mkfifo(fifo)
-    process = subprocess.Popen(
-        [*HYDRACTL, "prune", "--method", "circuit", "--budget", "1"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    with fifo.open("w"):  # opens once the command waits for the circuit
-        process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+    command = [*HYDRACTL, "prune", "--method", "circuit", "--budget", "1", "--circuit", "-"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stderr is not None
+    # More than a pipe holds: once it is written, the command is reading and waits for the end.
+    process.stdin.write(b" " * 2**18)
+    process.stdin.flush()
+    process.send_signal(number)
+    process.wait(timeout=60)
+    err = process.stderr.read().decode()
     assert process.returncode == code
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 1
