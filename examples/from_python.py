@@ -31,7 +31,8 @@ circuits = hydractl.extract_circuit(
 
 # %%
 members = [
-    hydractl.prune(vit, method="circuit", circuit=circuits[objective], budget=4) for objective in ("acc", "ood", "avg")
+    hydractl.prune(vit, method="circuit", circuit=circuits.circuits[objective], budget=4)
+    for objective in ("acc", "ood", "avg")
 ]
 hydra = hydractl.fuse(members)
 print(hydra)

@@ -40,7 +40,7 @@ def require_checkable(model: Hydra) -> None:
         OptionError: the model is in bfloat16.
     """
     if next(model.parameters()).dtype == torch.bfloat16:
-        raise OptionError("--check: onnxruntime computes no bfloat16 on a CPU: leave it out, or add --dtype float32")
+        raise OptionError("`check`: onnxruntime computes no bfloat16 on a CPU: leave it out, or add `dtype` float32")
 
 
 def check_onnx(path: Path, model: Hydra) -> float:
@@ -53,7 +53,7 @@ def check_onnx(path: Path, model: Hydra) -> float:
     try:
         import onnxruntime
     except ImportError as error:
-        raise OptionError("--check needs onnxruntime: pip install 'hydractl[onnx]'") from error
+        raise OptionError("`check` needs onnxruntime: pip install 'hydractl[onnx]'") from error
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(inputs: Inputs) -> Tensor:
@@ -67,7 +67,7 @@ def _convert(traced: Traced) -> Any:
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise OptionError("--format onnx needs more packages: pip install 'hydractl[onnx]'") from error
+        raise OptionError("`format` onnx needs more packages: pip install 'hydractl[onnx]'") from error
     return torch.onnx.export(
         traced.program, input_names=list(traced.names), output_names=list(OUTPUTS), dynamo=True, verbose=False
     )

@@ -28,11 +28,11 @@ def check_picture(path: Path, force: bool) -> None:
         OutputError: the file exists and `force` is not set.
     """
     if path.suffix not in METADATA:
-        raise OptionError(f"--plot {path}: draws {', '.join(METADATA)}: end the name in one of them")
+        raise OptionError(f"`plot` {path}: draws {', '.join(METADATA)}: end the name in one of them")
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise OptionError("--plot needs matplotlib: pip install 'hydractl[plots]'") from error
+        raise OptionError("`plot` needs matplotlib: pip install 'hydractl[plots]'") from error
     refuse_existing(path, force)
 
 

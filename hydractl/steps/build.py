@@ -150,6 +150,10 @@ def build(
     Writes hydra.safetensors, report/ and a Makefile with the exact commands, which makes the same bytes. Interrupted,
     the same command goes on where it stopped. Prints the verdict: what is gained, what is lost, at what cost.
 
+    >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
+    >>> [task.command for task in planned.tasks]
+    ['extract-circuit', 'select', 'calibrate', 'calibrate', 'evaluate']
+
     Raises:
         CheckpointError: the network cannot be read.
         DataError: data cannot be read, or a part of it is empty.

@@ -22,6 +22,7 @@ Topic = Literal[
     "data",
     "models",
     "search",
+    "select-and-build",
     "fine-tuning",
     "evaluation",
     "systems",

@@ -30,7 +30,7 @@ def test_systems_of_one_run(hydractl: Command, vit: Path, members: list[Path], t
     assert "bfloat16, batch 3" in result.out
     report = json.loads((tmp_path / "b.json").read_text())
     assert report["format"] == "hydractl-benchmark"
-    assert report["models"]["members"] == [str(path) for path in members]
+    assert report["models"]["members"] == [path.name for path in members]  # as seen from the file
     rows = report["rows"]
     names = ["dense", "members", "hydra", "dense (transformers)"]
     assert [row["name"] for row in rows] == names * 4

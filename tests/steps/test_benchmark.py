@@ -27,7 +27,9 @@ def test_python_and_the_command_count_the_same(hydractl: Command, vit: Path) -> 
     arguments = (f"one={vit}", f"two={vit}+{vit}", "--batch-sizes", "1,2", "--dtypes", "bf16,fp32", "--seconds", 0)
     printed = json.loads(hydractl("benchmark", *arguments, "--json").out)
     assert counted(timed.to_json()) == counted(printed)
-    assert printed["models"] == timed.to_json()["models"] == {"one": [str(vit)], "two": [str(vit)] * 2}
+    for report in (printed, timed.to_json()):
+        named = {name: [Path(one).resolve() for one in several] for name, several in report["models"].items()}
+        assert named == {"one": [vit], "two": [vit] * 2}
     assert "float32, batch 2" in repr(timed)
     assert "bfloat16, batch 1" in timed._repr_html_()
 

@@ -199,5 +199,5 @@ def test_members_must_agree(tmp_path: Path) -> None:
         fuse([vit, single])
     with pytest.raises(OptionError, match="two members"):
         fuse([vit])
-    with pytest.raises(OptionError, match="--separate mlps"):
+    with pytest.raises(OptionError, match="`separate` mlps"):
         fuse([vit, vit], ["mlps"])
