@@ -142,7 +142,7 @@ class Hydra(nn.Module):
     @staticmethod
     def _known(classes: Tensor | None) -> Tensor:
         if classes is None:
-            raise OptionError("a zero-shot model needs classes: set_classes(labels), or --classes FILE")
+            raise OptionError("a zero-shot model needs classes: pass `classes`, or call set_classes(labels)")
         return classes
 
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
