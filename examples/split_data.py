@@ -10,15 +10,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from datasets import load_dataset
+from datasets import Dataset, load_dataset
+from datasets.table import embed_table_storage
 
 
 def split(source: str, name: str, search_samples: int, out: Path) -> None:
     """Writes the two parts, the same on every machine."""
     shuffled = load_dataset(source, split=name).shuffle(seed=0)
     out.mkdir(parents=True, exist_ok=True)
-    shuffled.select(range(search_samples)).to_parquet(out / "search.parquet")
-    shuffled.select(range(search_samples, len(shuffled))).to_parquet(out / "evaluate.parquet")
+    write(shuffled.select(range(search_samples)), out / "search.parquet")
+    write(shuffled.select(range(search_samples, len(shuffled))), out / "evaluate.parquet")
+
+
+def write(part: Dataset, path: Path) -> None:
+    """Writes a part with its images inside: a table that names files elsewhere is not read."""
+    part.with_format("arrow").map(embed_table_storage, batched=True).with_format(None).to_parquet(path)
 
 
 if __name__ == "__main__":
