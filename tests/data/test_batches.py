@@ -82,9 +82,9 @@ def test_workers_make_the_same_batches(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_unreadable_image_is_one_line_from_a_worker_too(
-    workers: int, images: Samples, preprocessor: Preprocessor
+    workers: int, images: Samples, preprocessor: Preprocessor, tmp_path: Path
 ) -> None:
-    Path(images.inputs.encoded(slice(4, 5))[0][0]["path"]).write_bytes(b"damaged")
+    (tmp_path / "images" / "dog" / "4.png").write_bytes(b"damaged")
     with pytest.raises(DataError, match=r"sample 4 \(.*4.png\): unreadable image") as caught:
         list(make_batches(images, preprocessor, 2, workers=workers))
     assert "\n" not in str(caught.value)
