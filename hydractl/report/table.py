@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hydractl.report.columns import Column, Entry, column_groups
 from hydractl.report.definitions import caption, marked
+from hydractl.report.verdict import verdicts
 
 GAP = 3  # blanks between groups of columns
 
@@ -39,6 +40,8 @@ def print_results(report: Mapping[str, Any], console: Console, full: bool = Fals
         line.add_row(names, *run)
         console.print(line)
     console.print()
+    for verdict in verdicts(models).values():
+        console.print(verdict.sentence(), highlight=False, markup=False, soft_wrap=True)
     for text in caption(report, full):
         console.print(text, style="dim", highlight=False, markup=False)
 

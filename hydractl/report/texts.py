@@ -7,6 +7,7 @@ from typing import Any
 
 from hydractl.report.columns import Column, Entry, column_groups
 from hydractl.report.definitions import caption, marked
+from hydractl.report.verdict import verdicts
 
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -42,7 +43,8 @@ def markdown(report: Mapping[str, Any]) -> str:
             for (_, column), best in zip(columns, bests, strict=True)
         ]
         lines.append("| " + " | ".join([_cell(marked(name, entry)), *cells]) + " |")
-    return "\n".join([*lines, "", *caption(report, full=True), ""])
+    said = [_cell(verdict.sentence()) for verdict in verdicts(models).values()]
+    return "\n".join([*lines, "", *said, *caption(report, full=True), ""])
 
 
 def latex(report: Mapping[str, Any]) -> str:

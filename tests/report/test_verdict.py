@@ -64,3 +64,18 @@ def test_without_intervals_there_is_no_verdict() -> None:
 def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expected: str) -> None:
     column, _ = JUDGED[0]
     assert outcome(column, entry({ACCURACY: (0.05, low, high)})) == expected
+
+
+def test_the_table_says_it_below(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from hydractl.report.table import print_results
+    from hydractl.report.texts import markdown
+
+    plain = {"id": {"accuracy": 0.9}, "ood": {}, "cost": {"multiply_adds": 100, "parameters": 100}}
+    models = {"a": plain, "b": {**plain, **entry({ACCURACY: (0.02, 0.01, 0.03)})}}
+    report = {"models": models, "data": {"id": {"name": "x"}, "ood": {}}, "options": {}, "complete": True}
+    sentence = verdicts(models)["b"].sentence()
+    print_results(report, Console(width=200))
+    assert sentence in capsys.readouterr().out
+    assert sentence in markdown(report)
