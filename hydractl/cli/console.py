@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,19 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
         artifacts.write_json(path, value, force)
 
 
+SECRETS = ("--token",)
+
+
+def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
+    """The arguments of a command as a report may show them: without what nobody else may know."""
+    secret = False
+    for argument in arguments:
+        flag, equals, _ = argument.partition("=")
+        if not secret and not (equals and flag in SECRETS) and argument not in SECRETS:
+            yield argument
+        secret = not secret and argument in SECRETS
+
+
 class Terminal:
     """Watches a step for a person: notes and bars on stderr, bars only where somebody looks."""
 
@@ -75,7 +88,7 @@ class Terminal:
             respell: what messages call options, from Python's names to the command line's.
         """
         self.quiet, self._respell = quiet, respell
-        self.command = shlex.join(["hydractl", *sys.argv[1:]])
+        self.command = shlex.join(["hydractl", *_without_secrets(sys.argv[1:])])
 
     def note(self, message: str) -> None:
         """A line on stderr, unless quiet."""
