@@ -131,17 +131,17 @@ def with_references(content: Mapping[str, Any], change: Callable[[str], str]) ->
     """
     result = dict(content)
     if isinstance(model := content.get("model"), Mapping):
-        result["model"] = {**model, "reference": _each(model["reference"], change)}
+        result["model"] = _of_model(model, change)
     if isinstance(networks := content.get("networks"), Sequence):
-        result["networks"] = [{**each, "reference": _each(each["reference"], change)} for each in networks]
+        result["networks"] = [_of_model(network, change) for network in networks]
     if isinstance(models := content.get("models"), Mapping):
-        result["models"] = {
-            name: with_references(entry, change)
-            if isinstance(entry, Mapping)
-            else [_each(one, change) for one in entry]
-            for name, entry in models.items()
-        }
+        result["models"] = {name: _of_system(entry, change) for name, entry in models.items()}
     return result
+
+
+def _of_model(model: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    # What a command made in memory names no file, so nothing has to change.
+    return {**model, "reference": _each(model["reference"], change)} if "reference" in model else dict(model)
 
 
 def _of_system(entry: Any, change: Callable[[str], str]) -> Any:

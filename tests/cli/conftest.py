@@ -43,8 +43,10 @@ Command = Callable[..., Result]
 
 
 @pytest.fixture
-def hydractl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    """Runs `hydractl` with these arguments, and bytes for its standard input."""
+def hydractl(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Command]:
+    """Runs `hydractl` with these arguments, and bytes for its standard input; a test that fails shows what it said."""
     before = signal.getsignal(signal.SIGTERM)
 
     def command(*arguments: object, stdin: bytes = b"") -> Result:
@@ -54,7 +56,10 @@ def hydractl(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         with pytest.raises(SystemExit) as exit_:
             run()
         streams = capsys.readouterr()
-        return Result(int(exit_.value.code or 0), streams.out, streams.err)
+        result = Result(int(exit_.value.code or 0), streams.out, streams.err)
+        said = f"$ hydractl {' '.join(map(str, arguments))}\n[exit {result.code}]\n{result.err}"
+        request.node.add_report_section("call", "hydractl", said)
+        return result
 
     yield command
     signal.signal(signal.SIGTERM, before)
