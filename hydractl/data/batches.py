@@ -93,7 +93,7 @@ def make_batches(
         OptionError: a batch size below 1.
     """
     if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}: give 1 or more")
+        raise OptionError(f"`batch_size` {batch_size}: expected 1 or more")
     order = np.arange(len(samples))
     truncated = 0
     if samples.modality == "text" and preprocessor.text is not None:

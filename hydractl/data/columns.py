@@ -58,7 +58,7 @@ def choose_columns(table: datasets.Dataset, modality: Modality, columns: Columns
     """
     features = table.features
     label, problem = _label(features, columns, where)
-    option = "--image-column" if modality == "image" else "--text-column"
+    option = "`image_column`" if modality == "image" else "`text_column`"
     named = _named_inputs(features, columns, modality, where)
     if named:
         return ChosenColumns(named, label, problem)
@@ -93,7 +93,7 @@ def _named_inputs(
     if missing and columns.strict:
         raise DataError(f"{where}: has no column {missing[0]!r}, only {describe(features)}")
     if len(inputs) > 2:
-        raise DataError(f"{where}: --text-column {named} names {len(inputs)} columns: one, or two for pairs of texts")
+        raise DataError(f"{where}: `text_column` {named} names {len(inputs)} columns: one, or two for pairs of texts")
     return None if missing else inputs
 
 
@@ -110,8 +110,8 @@ def _label(features: datasets.Features, columns: Columns, where: str) -> tuple[s
     if len(found) == 1:
         return found[0], None
     if found:
-        return None, f"the label column could be {' or '.join(found)}; name it with --label-column"
-    return None, f"has no label column among {describe(features)}; name it with --label-column"
+        return None, f"the label column could be {' or '.join(found)}; name it with `label_column`"
+    return None, f"has no label column among {describe(features)}; name it with `label_column`"
 
 
 def _preferred(found: list[str], names: tuple[str, ...]) -> list[str]:

@@ -80,7 +80,7 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     if names is None and all(label.isdecimal() for label in model_labels):
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
-    remedy = "pass --match-labels index if both count alike"
+    remedy = "pass `match_labels` index if both count alike"
     if names is None:
         raise DataError(f"{samples.name}: labels are bare numbers, the model's are {_listed(model_labels)}: {remedy}")
     if all(re.fullmatch(r"LABEL_\d+", label) for label in model_labels):
@@ -99,7 +99,7 @@ def _places(where: str, names: Sequence[str], model_labels: Sequence[str]) -> La
     if problem:
         raise DataError(
             f"{where}: labels are {_listed(names)}, the model's are {_listed(model_labels)}: "
-            f"no one match for {_listed(problem)}; pass --match-labels index if both count alike"
+            f"no one match for {_listed(problem)}; pass `match_labels` index if both count alike"
         )
     return np.array([known.index(key) for key in wanted], dtype=np.int64)
 

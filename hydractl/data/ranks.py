@@ -1,4 +1,7 @@
-"""Several processes on one job, as torchrun starts them, and several threads in each: results do not show them."""
+"""Several processes on one job, as torchrun starts them, and several threads in each: results do not show them.
+
+What processes tell each other goes through accelerate, but for sums that must round as on one rank.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,10 @@ class Ranks:
         """The sum over ranks, on each of them; exact where all ranks but one hold zeros."""
         if self.size == 1:
             return tensor
-        held = tensor.to(self.device)
-        dist.all_reduce(held)
-        return held.to(tensor.device)
+        from accelerate.utils import reduce
+
+        summed: Tensor = reduce(tensor.to(self.device), "sum")
+        return summed.to(tensor.device)
 
     def in_turn(self, parts: Iterator[Tensor], total: Tensor, count: int) -> Tensor:
         """The sum of `count` parts in their order, whichever rank has them, so that it rounds as on one rank.
@@ -76,8 +80,9 @@ class Ranks:
         """What `rank` holds, on every rank."""
         if self.size == 1:
             return tensor
-        held = tensor.to(self.device)
-        dist.broadcast(held, rank)
+        from accelerate.utils import broadcast
+
+        held: Tensor = broadcast(tensor.to(self.device), rank)
         return held.to(tensor.device)
 
     def ask(self, what: object, own: Any = None) -> list[Any]:
@@ -92,10 +97,11 @@ class Ranks:
         """
         if self.size == 1:
             return [own]
-        answers: list[Any] = [None] * self.size
+        from accelerate.utils import broadcast_object_list, gather_object
+
         try:
-            dist.broadcast_object_list([what], 0, device=torch.device(self.device))
-            dist.gather_object(own, answers, 0)
+            broadcast_object_list([what])
+            answers: list[Any] = gather_object([own])
         except RuntimeError as error:
             raise HydractlError("a process of this job ended before its time: see what it said") from error
         for answer in answers:
@@ -105,20 +111,23 @@ class Ranks:
 
     def hear(self) -> Any:
         """What the leading rank asks; this process ends, silently, where that one has failed and said why."""
-        heard: list[Any] = [None]
+        from accelerate.utils import broadcast_object_list
+
         try:
-            dist.broadcast_object_list(heard, 0, device=torch.device(self.device))
+            [heard] = broadcast_object_list([None])
         except RuntimeError as error:
             raise SystemExit(1) from error
-        if heard[0] == END:
+        if heard == END:
             self.reply(None)
             raise SystemExit(1)
-        return heard[0]
+        return heard
 
     def reply(self, answer: object) -> None:
         """Answers what was heard; an error is raised by the leading rank, which says it once for all."""
+        from accelerate.utils import gather_object
+
         try:
-            dist.gather_object(answer, None, 0)
+            gather_object([answer])
         except RuntimeError as error:
             raise SystemExit(1) from error
 
@@ -153,20 +162,24 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     # What this module's functions take for their default group is the one there is at its import. Imported later, by
     # torch._dynamo for one, it keeps the group, whose threads then outlive the interpreter and abort the process.
     importlib.import_module("torch.distributed.nn.functional")
+    from accelerate import PartialState
+
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(local_device(device))
     store, rank, size = next(rendezvous("env://"))
     dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    state = PartialState(cpu=not gpu)  # finds the group that there is
     try:
         yield Ranks(rank, size, "cuda" if gpu else "cpu")
         # Ranks leave together: gloo aborts one whose peer closes the connection while its threads still read. Past the
         # barrier a peer may still be reading of it; what they tell the launcher's store needs no connection of theirs.
-        dist.barrier()
+        state.wait_for_everyone()
         store.set(f"left/{rank}", "yes")
         store.wait([f"left/{number}" for number in range(size)], PATIENCE)
     finally:
-        dist.destroy_process_group()
+        state.destroy_process_group()
+        PartialState._reset_state()  # it would take the group for one that still is
 
 
 def local_device(device: torch.device) -> torch.device:

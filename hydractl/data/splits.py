@@ -64,7 +64,7 @@ def names_in(request: str) -> list[str]:
     return list(dict.fromkeys(part.partition("[")[0] for part in request.split("+")))
 
 
-def take(parts: Mapping[str, datasets.Dataset], request: str, where: str) -> datasets.Dataset:
+def chosen_rows(parts: Mapping[str, datasets.Dataset], request: str, where: str) -> datasets.Dataset:
     """The samples that a complete request asks for, in its order.
 
     Raises:
@@ -77,7 +77,7 @@ def take(parts: Mapping[str, datasets.Dataset], request: str, where: str) -> dat
     return chosen[0] if len(chosen) == 1 else datasets.concatenate_datasets(chosen)
 
 
-def stream(
+def chosen_stream(
     parts: Mapping[str, datasets.Dataset | datasets.IterableDataset], request: str, sizes: Mapping[str, int], where: str
 ) -> tuple[datasets.IterableDataset, int | None]:
     """The samples that a complete request asks for as a stream in its order, and how many, None where not known.

@@ -33,7 +33,7 @@ from hydractl.data.spec import DataSpec, DataValues
 from hydractl.data.tables import one_line_errors
 from hydractl.errors import DataError
 
-Step = Callable[[Samples], Samples]
+Change = Callable[[Samples], Samples]
 
 PEEK = 1000  # rows by which the columns of a file without types, as CSV is, are understood
 SHUFFLE_BUFFER = 10_000
@@ -55,7 +55,7 @@ class SampleStream:
     length: int | None
     skip_bad: bool = False
     notes: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def name(self) -> str:
@@ -68,9 +68,9 @@ class SampleStream:
         feature = self.features.get(self.chosen_columns.label)
         return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
-    def through(self, step: Step) -> SampleStream:
-        """The same stream, every block of which passes through `step`: to match labels, to check, to remember."""
-        return replace(self, steps=(*self.steps, step))
+    def through(self, change: Change) -> SampleStream:
+        """The same stream, every block of which passes through `change`: to match labels, to check, to remember."""
+        return replace(self, changes=(*self.changes, change))
 
     def shuffled(self, seed: int, epoch: int = 0, buffer: int = SHUFFLE_BUFFER) -> SampleStream:
         """The same samples in another order, the same one for the same seed and epoch.
@@ -89,14 +89,14 @@ class SampleStream:
             start: how many samples to pass over.
 
         Raises:
-            DataError: there are no samples, one cannot be read, or a step refuses them.
+            DataError: there are no samples, one cannot be read, or a change refuses them.
         """
         read, kept = start, 0
         for table in self._tables(size, start):
             samples = read_samples(table, self.asked, self.modality, self.chosen_columns, self.skip_bad, read)
             read += len(table)
-            for step in self.steps:
-                samples = step(samples)
+            for change in self.changes:
+                samples = change(samples)
             kept += len(samples)
             if len(samples):
                 yield samples

@@ -36,7 +36,7 @@ class _Found:
     """What a source turned out to be: which splits are asked for, how to read them, and their sizes where known."""
 
     request: str
-    read: Callable[[bool], Mapping[str, Rows]]  # told whether to stream
+    read: Callable[[bool], Mapping[str, Rows]]  # told whether as a stream
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ def open_table(spec: DataSpec) -> datasets.Dataset:
     """
     with one_line_errors(spec.source):
         found = _find(spec)
-        return splits.take(found.read(False), found.request, spec.source)
+        return splits.chosen_rows(found.read(False), found.request, spec.source)
 
 
 def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
@@ -59,7 +59,7 @@ def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
     """
     with one_line_errors(spec.source):
         found = _find(spec)
-        return splits.stream(found.read(True), found.request, found.sizes, spec.source)
+        return splits.chosen_stream(found.read(True), found.request, found.sizes, spec.source)
 
 
 def _find(spec: DataSpec) -> _Found:
@@ -135,8 +135,8 @@ def _load(
     request = splits.complete_request(spec.split, list(files), spec.source)
     wanted = {name: [_literal(file) for file in files[name]] for name in splits.names_in(request)}
 
-    def read(streaming: bool) -> Mapping[str, Rows]:
-        return datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
+    def read(streamed: bool) -> Mapping[str, Rows]:
+        return datasets.load_dataset(loader, data_files=wanted, streaming=streamed, **options)
 
     return _Found(request, read, sizes or {})
 
@@ -186,7 +186,7 @@ def _from_saved(spec: DataSpec, folder: Path) -> _Found:
     saved = datasets.load_from_disk(str(folder))
     parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
     request = splits.complete_request(spec.split, list(parts), spec.source)
-    return _Found(request, lambda streaming: parts)
+    return _Found(request, lambda streamed: parts)
 
 
 def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> _Found:
@@ -194,7 +194,7 @@ def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> _Found:
     below = 0 if parts.get("train") is files else 1
     request = splits.complete_request(spec.split, list(parts), spec.source)
     names = splits.names_in(request)
-    return _Found(request, lambda streaming: {name: read_image_folder(folder, parts[name], below) for name in names})
+    return _Found(request, lambda streamed: {name: read_image_folder(folder, parts[name], below) for name in names})
 
 
 def _from_builder(spec: DataSpec, builder: Any) -> _Found:

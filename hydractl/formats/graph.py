@@ -70,7 +70,7 @@ def trace(model: Hydra) -> Traced:
         OptionError: a zero-shot model has no classes yet; they become part of the graph.
     """
     if model.spec.task == "zero-shot" and model.class_embeddings is None:
-        raise OptionError("a zero-shot model needs its classes before it is exported: pass --classes FILE")
+        raise OptionError("a zero-shot model needs its classes before it is exported: name them with `classes`")
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():

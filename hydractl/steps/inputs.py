@@ -81,7 +81,12 @@ Plot = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    Option("Use only N samples of each data set, spread evenly over it.", heading="Data", metavar="N", minimum=1),
+    Option(
+        "Use only N samples of each data set, spread evenly over it; of a stream the first N.",
+        heading="Data",
+        metavar="N",
+        minimum=1,
+    ),
 ]
 ImageColumn = Annotated[str | None, Option("Column that holds the images, where it cannot be guessed.", heading="Data")]
 TextColumn = Annotated[

@@ -207,7 +207,7 @@ def _is_data(text: str) -> bool:
     path = Path(text)
     if path.exists():
         return path.is_dir() or path.suffix.lower() in FILE_FORMATS
-    return ":" in text or "=" in text
+    return any(mark in text for mark in ":=%")  # a split, a name or a part
 
 
 def _in_data(data: DataLike, modality: Modality, columns: Columns) -> Iterator[_Asked]:

@@ -111,7 +111,7 @@ def test_more_ranks_than_batches(images: Samples, preprocessor: Preprocessor) ->
 
 
 def test_a_batch_size_below_one() -> None:
-    with pytest.raises(OptionError, match="batch size 0"):
+    with pytest.raises(OptionError, match="`batch_size` 0"):
         make_batches(Samples("x", "image", [picture(0)]), lambda images: {}, 0)
 
 

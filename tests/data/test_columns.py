@@ -62,16 +62,16 @@ def test_why_there_is_no_label() -> None:
     assert "has no label column among text (string)" in str(choose({"text": TEXT}, "text").label_problem)
     two = choose({"img": Image(), "fine_label": NAMED, "coarse_label": NAMED}, "image")
     assert two.label is None
-    assert "fine_label or coarse_label; name it with --label-column" in str(two.label_problem)
+    assert "fine_label or coarse_label; name it with `label_column`" in str(two.label_problem)
 
 
 @pytest.mark.parametrize(
     ("features", "modality", "columns", "message"),
     [
-        ({"text": TEXT}, "image", Columns(), r"no image column among text \(string\); name it with --image-column"),
-        ({"n": NUMBER}, "text", Columns(), r"no text column among n \(int64\); name it with --text-column"),
+        ({"text": TEXT}, "image", Columns(), r"no image column among text \(string\); name it with `image_column`"),
+        ({"n": NUMBER}, "text", Columns(), r"no text column among n \(int64\); name it with `text_column`"),
         ({"left": Image(), "right": Image()}, "image", Columns(), "could be left or right; name it with --image-col"),
-        ({"a": TEXT, "b": TEXT}, "text", Columns(), "could be a or b; name it with --text-column"),
+        ({"a": TEXT, "b": TEXT}, "text", Columns(), "could be a or b; name it with `text_column`"),
         ({"a": TEXT}, "text", Columns(text="b"), r"has no column 'b', only a \(string\)"),
         ({"a": TEXT}, "text", Columns(text="a,b"), "has no column 'b'"),
         ({"a": TEXT, "b": TEXT, "c": TEXT}, "text", Columns(text="a,b,c"), "names 3 columns"),

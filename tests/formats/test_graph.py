@@ -77,5 +77,5 @@ def test_a_wrong_graph_is_not_passed(tmp_path: Path) -> None:
 
 def test_zero_shot_needs_classes(tmp_path: Path) -> None:
     model = from_checkpoint(read_checkpoint(build_reference("clip").save(tmp_path)))
-    with pytest.raises(OptionError, match="--classes"):
+    with pytest.raises(OptionError, match="`classes`"):
         trace(model)

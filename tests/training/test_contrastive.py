@@ -10,6 +10,8 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
+import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
@@ -23,7 +25,7 @@ from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData
 from hydractl.training.log import read_log
 from hydractl.training.order import sample_at
-from hydractl.training.pairs import open_pairs
+from hydractl.training.pairs import open_pairs, stream_pairs
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.run import fine_tune_checkpoint
@@ -118,3 +120,16 @@ def test_pairs_from_webdataset_shards(clip: Checkpoint, pair_folder: Path, tmp_p
     from_folder = open_pairs(str(pair_folder))
     assert set(from_shards.content_hashes()) == set(from_folder.content_hashes())
     assert [text for _, text in from_shards.inputs[:2]] == [captions["0.png"], captions["1.png"]]
+
+
+def test_pairs_as_values(pair_folder: Path) -> None:
+    from_folder = open_pairs(str(pair_folder))
+    values = [(image, text) for image, text in from_folder.inputs]
+    rows = {"image": [image for image, _ in values], "caption": [text for _, text in values]}
+    for data in (values, datasets.Dataset.from_dict(rows)):
+        pairs = open_pairs(data)
+        assert np.array_equal(pairs.content_hashes(), from_folder.content_hashes())
+        assert pairs.inputs[3][1] == from_folder.inputs[3][1]
+    assert len(stream_pairs(values, limit=4)) == 4
+    blocks = stream_pairs(datasets.Dataset.from_dict(rows)).blocks(4)
+    assert [text for block in blocks for _, text in block.inputs] == rows["caption"]
