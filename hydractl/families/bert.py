@@ -50,7 +50,7 @@ def tower(config: Mapping[str, Any], padding: int | None = None) -> TowerSpec:
 
 
 def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
-    """What transformers calls the tensors of the model inside; `ends` says so of what follows its last layer."""
+    """What transformers calls the tensors of the encoder `model`; `ends` adds what follows its last layer."""
     ours, theirs = "text.layers.{i}.", f"{model}.encoder.layer.{{i}}."
     return {
         "text.embeddings.word": f"{model}.embeddings.word_embeddings.weight",

@@ -12,7 +12,7 @@ ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
 
 
 def demand(config: Mapping[str, Any], demanded: Mapping[str, Any], where: str) -> None:
-    """Raises CheckpointError for a field set to something other than the one value that is built here."""
+    """Raises CheckpointError where a field has another value than the one that is built here."""
     for key, value in demanded.items():
         if key in config and config[key] != value:
             raise CheckpointError(f"{where}: {key} is {config[key]!r}, which is not supported (only {value!r})")

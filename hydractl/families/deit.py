@@ -19,7 +19,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
 
 
 def read_distilled_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The same with a classifier on either token."""
+    """The same network with a classifier on each of its two tokens."""
     spec = read_spec(config)
     return replace(spec, towers=(replace(spec.towers[0], pool="first+second"),), distilled=True)
 

@@ -42,7 +42,7 @@ def read_spec(config: Mapping[str, Any]) -> ModelSpec:
 
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What save_pretrained calls the tensors of the model inside, and what they are called in memory."""
+    """What the tensors of the encoder `model` are called as saved, and what they are called in memory."""
     ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
     common = {
         "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",

@@ -48,7 +48,7 @@ class Family:
     refused: Mapping[str, str] = field(default_factory=dict)  # architectures not read, and why
     task: Task = "image-classification"
     library: str = "transformers"  # whose own forward pass the tests compare with
-    #: For the way back: which of the spellings its own library writes, and the config as that library wants it.
+    #: For export: which of the spellings its own library writes, and the config as that library wants it.
     saved_as: Callable[[Mapping[str, Any]], int] = lambda config: 0
     to_source: Callable[[Mapping[str, Any], Sequence[str] | None], dict[str, Any]] | None = None
     config_file: str = "config.json"

@@ -73,7 +73,7 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
 
 
 def _claims_model_type(folder: Path) -> bool:
-    # Many repositories hold one model in both forms; transformers' is the one with more company.
+    # Many repositories hold one model in both forms; that of transformers is read by more tools.
     return (folder / "config.json").is_file() and "model_type" in read_json(folder / "config.json")
 
 

@@ -60,7 +60,7 @@ def describe(folder: Path, config: Mapping[str, Any], without_classifier: bool =
     try:
         with torch.device("meta"):
             module: Any = timm.create_model(f"local-dir:{folder}", pretrained=False)
-    except Exception as error:  # whatever timm makes of a config
+    except Exception as error:  # timm raises whatever it likes on a config that it cannot build
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(
             f"{folder}: timm cannot build {config.get('architecture')!r} from config.json ({reason})"
@@ -80,7 +80,7 @@ def describe(folder: Path, config: Mapping[str, Any], without_classifier: bool =
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What timm's own transforms are built from, by the image processor that transformers has for it."""
+    """The settings of timm's own transforms, for the image processor by which transformers applies them."""
     # The oldest configs have all settings in one place.
     return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": config.get("pretrained_cfg", config)}
 

@@ -38,7 +38,7 @@ def tower(config: Mapping[str, Any], distillation_token: bool = False) -> TowerS
 
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What save_pretrained calls the tensors of the model inside, and what they are called in memory."""
+    """What the tensors of the encoder `model` are called as saved, and what they are called in memory."""
     outside = {
         "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
         "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",

@@ -82,7 +82,7 @@ def contrastive_backward(
             found = model(**one)
             surrogate = sum((own * full[start:end]).sum() for own, full in zip(found, gradients[:2], strict=True))
             surrogate = surrogate + (network.logit_scale * gradients[2]).sum() / shares
-            # Processes and passes are averaged by those who add them up; shares are a sum already.
+            # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(surrogate * shares)
         start = end
     return loss.detach()

@@ -22,8 +22,8 @@ from hydractl.training.classifier import with_new_classifier
 from hydractl.training.pairs import PairStream, open_pairs, stream_pairs
 from hydractl.training.recipe import Recipe
 
-REMEMBERED = 20_000  # samples whose hashes a file carries at most
-SPLIT_SEED = 0  # not the run's: members of one ensemble are validated on the same samples
+REMEMBERED = 20_000  # of how many samples a file says the hashes, at most
+SPLIT_SEED = 0  # not the run's, so that members of one ensemble are validated on the same samples
 
 
 Kind = Literal["image", "text", "pair"]
@@ -140,9 +140,9 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
 
 
 def remembered(data: Samples | Streamed) -> dict[str, Any]:
-    """What a file tells of its training data: hashes, of a large set as many as can be made without reading it all.
+    """What a trained file says of its training data: a sketch of the samples' hashes, of a large set of some of them.
 
-    A stream would have to be read once more for them; of it only name and size are told.
+    Of a stream it says name and size alone, since hashes would take reading it once more.
     """
     if isinstance(data, Streamed):
         return {"stream": data.name, "samples": data.length}
@@ -165,7 +165,7 @@ def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
 
 
 def digest(data: Samples | Streamed) -> str:
-    """Tells one training set from another by its labels, without decoding an image; a stream by its source."""
+    """A fingerprint of a training set: of its labels, so that no image is decoded; of a stream its source."""
     if isinstance(data, Streamed):
         source = data.images if isinstance(data, PairStream) else data
         return f"stream of {source.asked}"

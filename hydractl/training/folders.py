@@ -1,4 +1,4 @@
-"""Where a run keeps itself while it lasts: beside the file that it makes."""
+"""The folder of a run, beside the file that it makes: its log, its learning curve, and its states while it lasts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydractl.training.state import saved_states
 
 
 def run_folder(output: Path) -> Path:
-    """Where the run that makes `output` keeps its log, its curve and its states."""
+    """The folder of the run that makes `output`."""
     return output.with_name(f"{output.name}.training")
 
 

@@ -50,7 +50,7 @@ def tensor_name(parameter: str) -> str:
 
 
 def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint the network was built from, with the numbers that it holds now, in the dtypes of then.
+    """The checkpoint a network was built from with the numbers it holds now, in the checkpoint's own dtypes.
 
     Where a tensor is made of factors while it trains, their product is what the file gets.
     """

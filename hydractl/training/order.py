@@ -90,7 +90,7 @@ class Preparation:
         for place, image in zip(places, inputs, strict=True):
             # Seeded by its place, an image looks the same whoever loads it.
             draw = derived_seed(self.seed, AUGMENTATION, place)
-            # The CPU's generator alone: torch.manual_seed is many times slower, as it notes for every GPU who called.
+            # The CPU's generator alone: torch.manual_seed takes many times longer, to note for every GPU who called it.
             torch.default_generator.manual_seed(draw)
             random.seed(draw)
             changed.append(self.augmentation(image))
@@ -155,7 +155,7 @@ class Blocks(Protocol):
         """The same samples in another order."""
 
     def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """So many samples after the other, from sample `start` on."""
+        """Blocks of `size` samples in order, from sample `start` on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +207,9 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
         return self.preparation.batch(places, inputs, np.concatenate(labels) if labels else None)
 
     def _blocks(self, place: int) -> Iterator[tuple[int, Samples]]:
-        """Blocks without end, each with the place of its first sample, from `place` on or from before it."""
+        """Blocks without end, each with the place of its first sample; the first holds `place` or comes before it."""
         length = self.source.length
-        # Where nobody knows how long an epoch is, it takes reading to find out which one a place lies in.
+        # Where nobody knows how long an epoch is, only reading tells which one a place lies in.
         epoch, start = divmod(place, length) if length else (0, 0)
         place = place if length else 0
         while True:

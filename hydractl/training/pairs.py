@@ -90,7 +90,7 @@ class PairStream:
         return PairStream(self.images.shuffled(seed, epoch), self.texts.shuffled(seed, epoch))
 
     def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """So many pairs after the other, from pair `start` on.
+        """Blocks of `size` pairs in order, from pair `start` on.
 
         Raises:
             DataError: see `SampleStream.blocks`.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from accelerate import Accelerator
 
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.data.batches import Batches
 from hydractl.errors import OptionError, TrainingError
+from hydractl.model.hydra import Hydra
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.training.batches import Machine, training_batches, training_preprocessor, validation_batches
 from hydractl.training.data import Match, TrainingData, digest, fit_labels, remembered
@@ -57,96 +59,97 @@ def fine_tune_checkpoint(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
             "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
         )
-    outcomes: list[Outcome] = []
+    work = _Work(fitted, data, recipe, seed, machine, accelerator, ensemble)
+    best: Outcome | None = None
     failed: TrainingError | None = None
     for lr in recipe.lr:
-        trial = _plan(fitted, data, recipe, lr, seed, machine, ensemble)
         try:
-            outcomes.append(_train(fitted, data, trial, machine, accelerator, ensemble, on_step))
+            outcome = work.run(work.trial(lr), on_step)
         except TrainingError as error:
             failed = error
-    if failed is not None and not outcomes:
-        raise failed
-    best = outcomes[0]
-    for outcome in outcomes[1:]:
-        if outcome.validation and outcome.validation.better_than(best.validation):
+            continue
+        if best is None or (outcome.validation and outcome.validation.better_than(best.validation)):
             best = outcome
-    told = with_provenance(best.checkpoint, "finetune", [checkpoint], _options(best, data, recipe, seed, ensemble))
+    if best is None:
+        assert failed is not None
+        raise failed
+    told = with_provenance(best.checkpoint, "finetune", [checkpoint], work.provenance(best))
     return best._replace(checkpoint=told)
 
 
-def _plan(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    recipe: Recipe,
-    lr: float,
-    seed: int,
-    machine: Machine,
-    ensemble: Ensemble | None,
-) -> Trial:
-    """What the run with one of the recipe's rates does; each rate has a folder of its own where there are several."""
-    steps = step_count(recipe, data.size)
-    every = validation_interval(recipe, data.size, steps)
-    folder = machine.folder / f"lr-{lr:g}" if len(recipe.lr) > 1 else machine.folder
-    return Trial(
-        recipe=recipe,
-        lr=lr,
-        seed=seed,
-        steps=steps,
-        validate_every=every,
-        save_every=machine.save_every or every,
-        folder=folder,
-        keep=machine.keep,
-        resume=machine.resume,
-        run={
-            "model": identity(checkpoint),
-            "train": digest(data.train),
-            "method": asdict(ensemble) if ensemble else None,
-        },
-        weighs_samples=ensemble is not None and ensemble.method.weighs_samples,
-    )
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A network and data that fit each other, and what else the trials of several rates have in common."""
 
+    checkpoint: Checkpoint
+    data: TrainingData
+    recipe: Recipe
+    seed: int
+    machine: Machine
+    accelerator: Accelerator
+    ensemble: Ensemble | None
 
-def _train(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    trial: Trial,
-    machine: Machine,
-    accelerator: Accelerator,
-    ensemble: Ensemble | None,
-    on_step: OnStep | None,
-) -> Outcome:
-    """Carries one trial out."""
-    trial.folder.mkdir(parents=True, exist_ok=True)
-    recipe, seed = trial.recipe, trial.seed
-    batches = training_batches(data.train, checkpoint, recipe, seed, machine, accelerator)
-    validation = None
-    if data.validation is not None:
-        preprocessor = training_preprocessor(checkpoint, recipe)
-        validation = validation_batches(data.validation, preprocessor, machine, accelerator)
-    accelerator.gradient_accumulation_steps = batches.division.passes
-    told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
-    try:
-        if ensemble is None:
-            network = build_network(checkpoint, recipe)
-        else:
-            network = ensemble.method.build(checkpoint, recipe, ensemble, seed)
-        return fine_tune(network, checkpoint, batches, validation, trial, accelerator, told)
-    finally:
-        accelerator.free_memory()
-        if accelerator.is_main_process:
-            plot_curve(read_log(trial.folder / LOG_NAME), trial.folder / "curve.png")
+    def trial(self, lr: float) -> Trial:
+        """The trial of one rate; where there are several, each has a folder of its own."""
+        steps = step_count(self.recipe, self.data.size)
+        every = validation_interval(self.recipe, self.data.size, steps)
+        folder = self.machine.folder / f"lr-{lr:g}" if len(self.recipe.lr) > 1 else self.machine.folder
+        return Trial(
+            recipe=self.recipe,
+            lr=lr,
+            seed=self.seed,
+            steps=steps,
+            validate_every=every,
+            save_every=self.machine.save_every or every,
+            folder=folder,
+            keep=self.machine.keep,
+            resume=self.machine.resume,
+            run={"model": identity(self.checkpoint), "train": digest(self.data.train), "method": self._method()},
+            weighs_samples=self.ensemble is not None and self.ensemble.method.weighs_samples,
+        )
 
+    def run(self, trial: Trial, on_step: OnStep | None) -> Outcome:
+        """What a trial ends with; its log and its curve are in its folder."""
+        trial.folder.mkdir(parents=True, exist_ok=True)
+        batches = training_batches(
+            self.data.train, self.checkpoint, self.recipe, self.seed, self.machine, self.accelerator
+        )
+        self.accelerator.gradient_accumulation_steps = batches.division.passes
+        told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
+        try:
+            return fine_tune(
+                self._network(), self.checkpoint, batches, self._validation(), trial, self.accelerator, told
+            )
+        finally:
+            self.accelerator.free_memory()
+            if self.accelerator.is_main_process:
+                plot_curve(read_log(trial.folder / LOG_NAME), trial.folder / "curve.png")
 
-def _options(best: Outcome, data: TrainingData, recipe: Recipe, seed: int, ensemble: Ensemble | None) -> dict[str, Any]:
-    # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
-    chosen_by = {} if data.validation is None else {"validation data": remembered(data.validation)}
-    return {
-        "recipe": {**to_json(recipe), "lr": best.lr},
-        "seed": seed,
-        "method": asdict(ensemble) if ensemble else None,
-        "best_step": best.step,
-        "steps": best.steps,
-        "training_data": remembered(data.train),
-        SEEN: chosen_by or None,
-    }
+    def provenance(self, best: Outcome) -> dict[str, Any]:
+        """What the result was determined by."""
+        validation = self.data.validation
+        # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
+        chosen_by = {} if validation is None else {"validation data": remembered(validation)}
+        return {
+            "recipe": {**to_json(self.recipe), "lr": best.lr},
+            "seed": self.seed,
+            "method": self._method(),
+            "best_step": best.step,
+            "steps": best.steps,
+            "training_data": remembered(self.data.train),
+            SEEN: chosen_by or None,
+        }
+
+    def _network(self) -> Hydra:
+        if self.ensemble is None:
+            return build_network(self.checkpoint, self.recipe)
+        return self.ensemble.method.build(self.checkpoint, self.recipe, self.ensemble, self.seed)
+
+    def _validation(self) -> Batches | None:
+        if self.data.validation is None:
+            return None
+        preprocessor = training_preprocessor(self.checkpoint, self.recipe)
+        return validation_batches(self.data.validation, preprocessor, self.machine, self.accelerator)
+
+    def _method(self) -> dict[str, Any] | None:
+        return None if self.ensemble is None else asdict(self.ensemble)

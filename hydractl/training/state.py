@@ -1,4 +1,4 @@
-"""Where a run stands, on disk: enough to go on as if it had never stopped, written whole or not at all."""
+"""The state of a run on disk: enough to go on as if it had never stopped, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _backward(
             seed(forward)
             loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing, weights)
             loss = loss / trial.recipe.batch
-            # Processes and passes are averaged by those who add them up; the loss is a sum over samples already.
+            # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(loss * len(batches) * accelerator.num_processes)
         total += loss.detach()
     return accelerator.reduce(total, "sum")

@@ -30,7 +30,7 @@ class Validation:
         return other is None or (self.accuracy, -self.nll) > (other.accuracy, -other.nll)
 
     def to_json(self) -> dict[str, float]:
-        """As a line of the log has it."""
+        """The numbers as a line of the log has them."""
         return asdict(self)
 
 
