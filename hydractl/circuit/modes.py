@@ -89,23 +89,23 @@ def _shortlisted_round(search: Search, done: int) -> Round:
 
 
 MODES = (
-    Mode("exact", "the paper's search", greedy_round, _exact),
+    Mode("exact", "the paper's search, which measures every candidate in every round", greedy_round, _exact),
     Mode(
         "screened",
-        "half precision, and what comes near the best again in float32",
+        "candidates run in half precision, and those near the best again in float32",
         _screened_round,
         _screened,
         shortfall=", of heads within {slack} of the best, a margin that the first step suggests",
     ),
     Mode(
         "shortlist",
-        "only candidates with a low gradient",
+        "only the candidates with the smallest gradients are measured",
         _shortlisted_round,
         _shortlisted,
         frozenset({"heads_per_step", "shortlist"}),
         "; the best of the first shortlist was {slack} below the best of all",
     ),
-    Mode("headmap", "layer by layer, each giving up its share at once", layer_round, _exact, frozenset()),
+    Mode("headmap", "layer by layer, each giving up its share of the budget at once", layer_round, _exact, frozenset()),
 )
 EXACT, SCREENED, SHORTLISTED, HEADMAP = MODES
 

@@ -14,10 +14,11 @@ from hydractl.artifacts import ArtifactFile, Index, TowerName, read_artifact
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
-from hydractl.errors import ArtifactError, OutputError
+from hydractl.errors import ArtifactError, OptionError, OutputError
 from hydractl.schema import Items, Origin, Schema, shortened
 from hydractl.scoring.objective import Measure, Objective
 
+PLACEHOLDER = "{objective}"
 FORMAT = "hydractl-search-state"
 VERSION = 1
 
@@ -49,6 +50,23 @@ class _Ranking(Schema):
 class _State(ArtifactFile):
     conditions: dict[str, Any]
     rankings: Items[_Ranking]
+
+
+def circuit_files(output: Path, objectives: Sequence[Objective]) -> dict[Objective, Path]:
+    """Where the circuit of each objective goes: `{objective}` in the name stands for it.
+
+    Raises:
+        OptionError: several circuits would go to one file.
+    """
+    if len(objectives) > 1 and PLACEHOLDER not in output.name:
+        names = ",".join(objectives)
+        raise OptionError(f"`objective` {names} makes {len(objectives)} files: put {PLACEHOLDER} into `output`")
+    return {name: output.with_name(output.name.replace(PLACEHOLDER, name)) for name in objectives}
+
+
+def state_file(output: Path, objectives: Sequence[Objective]) -> Path:
+    """Where a search keeps its state: beside its circuits."""
+    return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
 
 
 @dataclass(frozen=True)

@@ -127,28 +127,28 @@ def _ablation(asked: Scoring) -> Scored:
 SCORE_METHODS = (
     ScoreMethod(
         "taylor",
-        "how much the loss feels a head's query, key and value weights",
+        "mean size of weight times gradient over the head's query, key and value weights",
         _taylor,
         # [HE] Prop. 1: such scores keep what lowers the loss on clean data, and lose more on noisy data than a circuit.
         caution="pruned by Taylor scores and not fine-tuned, a model loses accuracy and OOD detection: fine-tune it",
     ),
     ScoreMethod(
         "gate",
-        "how much each sample's loss feels a gate on a head's output",
+        "mean size of the gradient of a gate on the head's output",
         _gate,
         options=frozenset({"normalize"}),
     ),
-    ScoreMethod("magnitude", "how large a head's weights are", _magnitude, id_data=False),
+    ScoreMethod("magnitude", "L2 norm of the head's weights; needs no data", _magnitude, id_data=False),
     ScoreMethod(
         "separation",
-        "how far apart ID and OOD samples lie in a head's output",
+        "distance between the head's mean outputs over ID and over OOD samples",
         _separation,
         ood_data=True,
         pictured=True,
     ),
     ScoreMethod(
         "ablation",
-        "what the whole network achieves more than without the head",
+        "how much the objective falls if that head alone is turned off",
         _ablation,
         ood_data=True,
         options=frozenset({"objective"}),

@@ -46,8 +46,6 @@ else:
     Budget = Any
     ModeName = Literal[tuple(mode.name for mode in MODES)]
 
-PLACEHOLDER = "{objective}"
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Extracted(Result):
@@ -181,7 +179,7 @@ def extract_circuit(
         OutputError: an output exists, or an interrupted search that is neither gone on with nor given up.
     """
     from hydractl.circuit.restriction import Restriction, heads_to_rank
-    from hydractl.circuit.state import Journal
+    from hydractl.circuit.state import Journal, state_file
     from hydractl.data.ranks import join_ranks
     from hydractl.scoring.objective import parse_objectives
     from hydractl.steps.compute import dtype_name
@@ -210,7 +208,7 @@ def extract_circuit(
     }
     origin = origin_of(material.checkpoint, options, material)
     conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **options}
-    journal = None if output is None else Journal(_state_file(Path(output), objectives), conditions)
+    journal = None if output is None else Journal(state_file(Path(output), objectives), conditions)
     with join_ranks(material.device) as ranks:
         data = material.scoring_data(batch_size, ranks)
         begun = _begun(journal, objectives, resume, force, watch if ranks.leads else LOG)
@@ -226,6 +224,7 @@ def extract_circuit(
 def _outputs(output: Path | None, objectives: Sequence[Objective], resume: bool, force: bool) -> dict[Objective, Path]:
     """Where the circuit of each objective goes; nowhere without an output."""
     from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.circuit.state import circuit_files
 
     if output is None:
         if resume:
@@ -233,18 +232,10 @@ def _outputs(output: Path | None, objectives: Sequence[Objective], resume: bool,
                 "`resume` has nothing to go on from: a search's state lies beside its file, so name one as `output`"
             )
         return {}
-    path = Path(output)
-    if len(objectives) > 1 and PLACEHOLDER not in path.name:
-        names = ",".join(objectives)
-        raise OptionError(f"`objective` {names} makes {len(objectives)} files: put {PLACEHOLDER} into `output`")
-    paths = {name: path.with_name(path.name.replace(PLACEHOLDER, name)) for name in objectives}
+    paths = circuit_files(Path(output), objectives)
     for one in paths.values():
         refuse_existing(one, force)
     return paths
-
-
-def _state_file(output: Path, objectives: Sequence[Objective]) -> Path:
-    return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
 
 
 def _begun(

@@ -48,14 +48,6 @@ if TYPE_CHECKING:
 else:
     MethodName = Literal[tuple(method.name for method in PRUNE_METHODS)]
 
-#: What the name of a file says of how it was made, and the words before what would be bare numbers.
-NAMED = {
-    **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
-    "pool": "pool",
-    "seed": "seed",
-    "share_below": "share",
-}
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pruned(Result):
@@ -215,7 +207,7 @@ def prune(
     from hydractl.steps.compute import choose_dtype, dtype_name
     from hydractl.steps.inputs import as_checkpoint
     from hydractl.surgery.dtype import with_dtype
-    from hydractl.surgery.provenance import with_provenance
+    from hydractl.surgery.provenance import samples_behind, with_provenance
     from hydractl.surgery.prune import drop_heads
 
     chosen = next(row for row in PRUNE_METHODS if row.name == method)
@@ -233,8 +225,8 @@ def prune(
         "pool": pool,
         "seed": drawn,
         "share_below": share_below,
-        **_kind(followed or scored),
-        "search_data": _search_data([followed, scored, trunk.circuit if trunk else None]),
+        **({"objective": followed.objective} if followed else {"scores": scored.method} if scored else {}),
+        "search_data": samples_behind([followed, scored, trunk.circuit if trunk else None]),
         "dtype": dtype_name(dtype),
     }
     path = _path(output, checkpoint, options, force)
@@ -271,39 +263,16 @@ def _model_of(artifact: Circuit | Scores | None) -> str:
     return artifact.model.reference
 
 
-def _kind(artifact: Circuit | Scores | None) -> dict[str, str | None]:
-    """The objective of a circuit or the method of scores, under its name."""
-    from hydractl.circuit.artifact import Circuit
-
-    if artifact is None:
-        return {}
-    return {"objective": artifact.objective} if isinstance(artifact, Circuit) else {"scores": artifact.method}
-
-
-def _search_data(artifacts: Sequence[Circuit | Scores | None]) -> dict[str, Any] | None:
-    """All samples that artifacts were made with, for an evaluation to refuse."""
-    from hydractl.data.seen import merged
-
-    given = [artifact for artifact in artifacts if artifact is not None]
-    seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
-    return merged(seen, given[0].name) if seen else None
-
-
 def _path(output: Path | None, checkpoint: Checkpoint, options: Mapping[str, Any], force: bool) -> Path | None:
-    """The file to write, if any, free to be written.
-
-    A folder's file is called e.g. `vit-circuit-avg-48-pool100-seed0.safetensors`: model, method, objective or scores,
-    scope, budget, pool, seed and trunk.
-    """
+    """The file to write, if any, free to be written."""
     from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.surgery.provenance import telling_name
 
     if output is None:
         return None
     path = Path(output)
     if path.is_dir():
-        parts = [Path(checkpoint.name).resolve().name.removesuffix(".safetensors")]
-        parts += [f"{word}{options[name]}" for name, word in NAMED.items() if options.get(name) is not None]
-        path /= "-".join(parts) + ".safetensors"
+        path /= telling_name(checkpoint, options)
     refuse_existing(path, force)
     return path
 

@@ -1,0 +1,1 @@
+"""Surgery: heads are taken out of members, and members are fused into one network."""

@@ -180,11 +180,11 @@ WITH_DATA = frozenset({"scope", "data", "samples", "towers"})
 PRUNE_METHODS = (
     PruneMethod("circuit", "the first heads of a circuit", _by_circuit, frozenset({"circuit", "pool", "share_below"})),
     PruneMethod(
-        "scores", "the lowest of a file of head scores", _by_scores, frozenset({"scores", "scope", "share_below"})
+        "scores", "those with the lowest scores of a file", _by_scores, frozenset({"scores", "scope", "share_below"})
     ),
     PruneMethod(
         "taylor",
-        "the lowest Taylor scores, computed anew after each layer",
+        "layer by layer the lowest Taylor scores, with new gradients after each layer",
         _by_taylor,
         WITH_DATA,
         scope="layer",
@@ -192,14 +192,14 @@ PRUNE_METHODS = (
     ),
     PruneMethod(
         "taylor-oneshot",
-        "the lowest Taylor scores, all computed at once",
+        "the lowest Taylor scores, computed once for all layers",
         _by_taylor_at_once,
         WITH_DATA,
         scope="layer",
         scored_by="taylor",
     ),
     PruneMethod("random", "drawn by the seed", _at_random, frozenset({"scope", "share_below"}), draws=True),
-    PruneMethod("magnitude", "the smallest weights", _by_magnitude, frozenset({"scope", "share_below"})),
+    PruneMethod("magnitude", "those with the smallest weights", _by_magnitude, frozenset({"scope", "share_below"})),
 )
 
 

@@ -5,14 +5,19 @@ No paths and no dates: the same inputs and options give the same bytes wherever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.data.seen import merged
+
+if TYPE_CHECKING:
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.scoring.artifact import Scores
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
 SEEN = "search_data"  # where a history remembers the samples that an evaluation refuses
@@ -62,6 +67,34 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for origin in inputs if isinstance(inputs, list) else ():
         if isinstance(origin, Mapping) and isinstance(origin.get("provenance"), Mapping):
             yield from search_data(origin["provenance"])
+
+
+def samples_behind(artifacts: Iterable[Circuit | Scores | None]) -> dict[str, Any] | None:
+    """All samples that some artifacts were made with, sketches by name; None where they name none."""
+    given = [artifact for artifact in artifacts if artifact is not None]
+    seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
+    return merged(seen, given[0].name) if seen else None
+
+
+#: What the name of a pruned model's file says of it, and the words before what would be bare numbers.
+NAMED = {
+    **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
+    "pool": "pool",
+    "seed": "seed",
+    "share_below": "share",
+}
+
+
+def telling_name(checkpoint: Checkpoint, options: Mapping[str, Any]) -> str:
+    """The name of a file that says how a model was pruned, e.g. `vit-circuit-avg-48-pool100-seed0.safetensors`.
+
+    Args:
+        checkpoint: what was pruned.
+        options: those of its provenance.
+    """
+    parts = [Path(checkpoint.name).resolve().name.removesuffix(".safetensors")]
+    parts += [f"{word}{options[name]}" for name, word in NAMED.items() if options.get(name) is not None]
+    return "-".join(parts) + ".safetensors"
 
 
 def _input(checkpoint: Checkpoint) -> dict[str, Any]:
