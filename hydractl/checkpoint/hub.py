@@ -102,11 +102,11 @@ def _explained(reference: str, error: Exception) -> CheckpointError:
     if isinstance(error, errors.HFValidationError):
         return CheckpointError(f"{reference}: no such file or folder")
     if isinstance(error, errors.GatedRepoError):
-        return CheckpointError(f"{reference}: is gated: accept its terms on the hub, then give --token or HF_TOKEN")
+        return CheckpointError(f"{reference}: is gated: accept its terms on the hub, then give `token` or HF_TOKEN")
     if isinstance(error, errors.RepositoryNotFoundError):
         return CheckpointError(
             f"{reference}: no such file or folder, and the hub shows no such repository: check the name; "
-            "a private one needs --token or HF_TOKEN"
+            "a private one needs `token` or HF_TOKEN"
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return CheckpointError(f"{reference}: the repository has no such revision: check what follows the @")

@@ -28,7 +28,7 @@ def write_onnx(traced: Traced, path: Path, force: bool = False) -> None:
     for key, value in traced.metadata.items():
         model.metadata_props.add(key=key, value=value)
     if (size := model.ByteSize()) >= LARGEST:
-        raise OutputError(f"{path}: {size / 1e9:.1f} GB, an ONNX file holds 2: export with --dtype float16")
+        raise OutputError(f"{path}: {size / 1e9:.1f} GB, an ONNX file holds 2: export with `dtype` float16")
     with write_atomically(path, force) as file:
         file.write(model.SerializeToString())
 

@@ -22,7 +22,7 @@ def refuse_existing_report(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is a file, a report is a folder: name another")
     if (folder / PAGE).exists() and not force:
-        raise OutputError(f"{folder}: holds a report already: name another folder or pass --force")
+        raise OutputError(f"{folder}: holds a report already: name another folder or pass `force`")
 
 
 def write_report(folder: Path, report: Mapping[str, Any], force: bool = False) -> Path:

@@ -28,7 +28,7 @@ IMAGENET1K = Recipe(
     dropout=0.1,
 )
 CIFAR100 = Recipe(
-    source="[HE] arXiv 2510.18358, C and D.2; batch 512 as in arXiv 2106.10270; variant: --train-only classifier",
+    source="[HE] arXiv 2510.18358, C and D.2; batch 512 as in arXiv 2106.10270; variant: `train_only` classifier",
     freeze_below=-5,
     new_classifier="zeros",
     optimizer="sgd",
