@@ -126,14 +126,15 @@ def with_references(content: Mapping[str, Any], change: Callable[[str], str]) ->
     """The content with each reference to a model changed: its own, and those of its systems and their networks.
 
     Args:
-        content: with an object under `model`, a list of them under `networks`, and under `models` by name objects
-            that hold these in turn, or lists of references; as far as it has them.
+        content: with an object under `model`, a list of them under `networks` and `members`, and under `models` by
+            name objects that hold these in turn, or lists of references; as far as it has them.
     """
     result = dict(content)
     if isinstance(model := content.get("model"), Mapping):
         result["model"] = _of_model(model, change)
-    if isinstance(networks := content.get("networks"), Sequence):
-        result["networks"] = [_of_model(network, change) for network in networks]
+    for key in ("networks", "members"):
+        if isinstance(listed := content.get(key), Sequence):
+            result[key] = [_of_model(one, change) for one in listed]
     if isinstance(models := content.get("models"), Mapping):
         result["models"] = {name: _of_system(entry, change) for name, entry in models.items()}
     return result

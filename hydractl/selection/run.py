@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+
+import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head
@@ -13,6 +15,7 @@ from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, Family
 from hydractl.selection.greedy import Answers, Quality, Selection, quality, select
 from hydractl.selection.objectives import Objective
+from hydractl.surgery.dtype import with_dtype
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 
@@ -46,15 +49,25 @@ class Pool:
             return self.files[candidate - len(self.dropped)]
         return drop_heads(self.network, self.dropped[candidate].dropped)
 
+    def files_among(self, chosen: Sequence[int]) -> list[Checkpoint]:
+        """Those of some candidates that are files of their own."""
+        return [self.checkpoint(candidate) for candidate in chosen if candidate >= len(self.dropped)]
+
     def fused(self, chosen: Sequence[int]) -> Checkpoint:
         """The network that some candidates make together."""
-        members = [self.checkpoint(candidate) for candidate in chosen]
-        return members[0] if len(members) == 1 else fuse(members)
+        return together([self.checkpoint(candidate) for candidate in chosen])
 
     def cost(self, chosen: Sequence[int]) -> int:
         """Multiply-adds of that network for one sample, as published."""
         whole = self.fused(chosen)
         return multiply_adds(whole.spec, whole.heads, whole.shared)
+
+
+def together(
+    members: Sequence[Checkpoint], separate: Iterable[str] = (), dtype: torch.dtype | None = None
+) -> Checkpoint:
+    """Members fused, or the only one as it is."""
+    return with_dtype(members[0], dtype) if len(members) == 1 else fuse(members, separate, dtype)
 
 
 def pool(network: Checkpoint, families: Sequence[Family], files: Sequence[Checkpoint] = ()) -> Pool:

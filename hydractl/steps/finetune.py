@@ -231,13 +231,14 @@ def finetune(
         OutputError: an output exists and neither `force` nor `resume` is set, or the disk refuses it.
         TrainingError: the loss or a weight is not finite.
     """
+    from hydractl.checkpoint.outputs import output_paths
     from hydractl.data.columns import Columns
     from hydractl.steps.compute import choose_device
     from hydractl.steps.inputs import as_checkpoint
     from hydractl.training.batches import Machine
     from hydractl.training.data import open_training_data
     from hydractl.training.folders import is_done, prepare_folder, run_folder
-    from hydractl.training.jobs import choose_ensemble, choose_jobs, output_paths, sample_kind
+    from hydractl.training.jobs import choose_ensemble, choose_jobs, sample_kind
     from hydractl.training.optimizer import step_count
     from hydractl.training.process import training_process
     from hydractl.training.published import choose_recipe
@@ -252,7 +253,7 @@ def finetune(
     named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in named]
     jobs = choose_jobs(opened, ensemble, members is not None, joint)
-    paths = [None] * len(jobs) if output is None else output_paths(output, jobs)
+    paths = [None] * len(jobs) if output is None else output_paths(output, [job.name for job in jobs])
     if str(output).endswith("/"):
         Path(str(output)).mkdir(exist_ok=True)
     done = [path is not None and is_done(path, resume, force) for path in paths]

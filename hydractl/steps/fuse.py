@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.steps.inputs import Dtype, Force, ModelLike, Output
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
+from hydractl.steps.selected import SelectionLike, follow
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -38,9 +39,17 @@ class Fused(Result):
 def fuse(
     models: Annotated[
         Sequence[ModelLike],
-        Option("The members, in order.", heading="Model", metavar="MODEL...", positional=True),
-    ],
+        Option(
+            "The members, in order; with `selection` what it names, where that has moved.",
+            heading="Model",
+            metavar="MODEL...",
+            positional=True,
+        ),
+    ] = (),
     *,
+    selection: Annotated[
+        SelectionLike | None, Option("Fuse the members that hydractl select has chosen.", metavar="FILE|-")
+    ] = None,
     separate: Annotated[
         str,
         Option(
@@ -59,6 +68,8 @@ def fuse(
 
     Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
 
+    With `selection` the members are made as well: the same bytes as select writes with an output.
+
     Writes one safetensors file and prints its path.
 
     >>> fused = hydractl.fuse(["m1", "m2"])
@@ -66,6 +77,7 @@ def fuse(
     2
 
     Raises:
+        ArtifactError: a selection that cannot be read, or whose networks have changed.
         CheckpointError: a member cannot be read, or members differ in what they must agree in.
         OptionError: fewer than two members, or an unknown part.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
@@ -81,10 +93,13 @@ def fuse(
     parts = parse_separate(part.strip() for part in separate.split(",") if part.strip())
     if output is not None:
         refuse_existing(Path(output), force)
-    members = [as_checkpoint(model) for model in models]
-    fused = fuse_members(members, parts, choose_dtype(dtype))
-    options = {"separate": sorted(parts), "dtype": dtype_name(dtype)}
-    fused = with_provenance(fused, "fuse", members, options)
+    if selection is not None:
+        fused = follow(selection, models).fused(parts, choose_dtype(dtype))
+    else:
+        members = [as_checkpoint(model) for model in models]
+        fused = fuse_members(members, parts, choose_dtype(dtype))
+        options = {"separate": sorted(parts), "dtype": dtype_name(dtype)}
+        fused = with_provenance(fused, "fuse", members, options)
     if output is not None:
         write_checkpoint(fused, output, force)
     return Fused(fused, output)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl.checkpoint.heads import Head, layer_budgets
+from hydractl.checkpoint.heads import layer_budgets
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
 from hydractl.scoring.methods import SCORE_METHODS
@@ -34,7 +34,8 @@ from hydractl.steps.inputs import (
 )
 from hydractl.steps.material import SOURCE, Reading, open_material
 from hydractl.steps.options import Option, step
-from hydractl.steps.result import Result
+from hydractl.steps.pruned import Pruned, PrunedMember, prune_members
+from hydractl.steps.selected import SelectionLike, follow
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.surgery.choose import Scope
 from hydractl.surgery.methods import PRUNE_METHODS, PruneMethod, Pruning, Trunk, choose_heads, resolved, taking
@@ -47,32 +48,6 @@ if TYPE_CHECKING:
     MethodName = str
 else:
     MethodName = Literal[tuple(method.name for method in PRUNE_METHODS)]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Pruned(Result):
-    """A model of one member without some of its heads.
-
-    Attributes:
-        dropped: the heads it lost.
-        output: where it was written, if it was.
-    """
-
-    checkpoint: Checkpoint
-    dropped: Sequence[Head]
-    output: Path | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        output = None if self.output is None else str(self.output)
-        return {"output": output, "dropped": [head._asdict() for head in self.dropped]}
-
-    def lines(self) -> Iterator[str]:
-        yield str(self.output or self.checkpoint.name)
-
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.summary import key_facts
-
-        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
 
 @step
@@ -88,10 +63,18 @@ def prune(
     ] = None,
     *,
     method: Annotated[
-        MethodName,
+        MethodName | None,
         Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in PRUNE_METHODS)}."),
-    ],
-    budget: Annotated[int, Option("Heads to remove, counted over the whole model.", minimum=0)],
+    ] = None,
+    budget: Annotated[
+        int | None, Option("Heads to remove, counted over the whole model.", metavar="N", minimum=0)
+    ] = None,
+    selection: Annotated[
+        SelectionLike | None,
+        Option(
+            "Make every member that hydractl select has chosen, in place of `method` and `budget`.", metavar="FILE|-"
+        ),
+    ] = None,
     circuit: Annotated[
         CircuitLike | None,
         Option(
@@ -174,9 +157,10 @@ def prune(
     dtype: Dtype = None,
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     output: Annotated[
-        Path | None,
+        str | Path | None,
         Option(
-            "File to write, or a folder: there its name says how it was made.",
+            "File to write, or a folder: there its name says how it was made. For several members a folder, or a name "
+            "with {member}.",
             heading="Output",
             flags=("--output", "-o"),
         ),
@@ -190,7 +174,7 @@ def prune(
 
     Example: hydractl prune --method circuit --budget 48
 
-    Writes one safetensors file and prints its path.
+    Writes one safetensors file, with `selection` one for each member, and prints its path.
 
     >>> member = hydractl.prune("vit", method="random", budget=3, seed=1)
     >>> len(member.dropped)
@@ -210,12 +194,19 @@ def prune(
     from hydractl.surgery.provenance import samples_behind, with_provenance
     from hydractl.surgery.prune import drop_heads
 
+    trunk = _trunk(share_below, common_circuit)
+    if selection is not None:
+        if method is not None or budget is not None:
+            raise OptionError("`selection` says which heads go: leave `method` and `budget` out")
+        return prune_members(follow(selection, [] if model is None else [model]), output, dtype, force)
+    if method is None or budget is None:
+        missing = "`method`" if method is None else "`budget`"
+        raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
     chosen = next(row for row in PRUNE_METHODS if row.name == method)
     if chosen.needs_data and data is None:
         raise OptionError(f"`method` {method} needs `data`: labelled samples to take gradients on")
     followed = as_circuit(circuit or "circuit.json") if "circuit" in chosen.options else None
     scored = as_scores(scores or "scores.json") if "scores" in chosen.options else None
-    trunk = _trunk(share_below, common_circuit)
     checkpoint = as_checkpoint(_model_of(followed or scored) if model is None else model)
     drawn = seed if chosen.draws or pool is not None or samples is not None else None
     options: dict[str, Any] = {
@@ -243,7 +234,7 @@ def prune(
         write_checkpoint(pruned, path, force)
     for note in _notes(chosen, asked, scored):
         watch.note(f"note: {note}")
-    return Pruned(pruned, dropped, path)
+    return Pruned((PrunedMember(pruned, dropped, path),))
 
 
 def _trunk(share_below: int | None, common_circuit: CircuitLike | None) -> Trunk | None:
@@ -263,7 +254,7 @@ def _model_of(artifact: Circuit | Scores | None) -> str:
     return artifact.model.reference
 
 
-def _path(output: Path | None, checkpoint: Checkpoint, options: Mapping[str, Any], force: bool) -> Path | None:
+def _path(output: str | Path | None, checkpoint: Checkpoint, options: Mapping[str, Any], force: bool) -> Path | None:
     """The file to write, if any, free to be written."""
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.surgery.provenance import telling_name

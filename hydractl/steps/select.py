@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
 from hydractl.errors import OptionError
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.objectives import Objective
+from hydractl.steps.candidates import circuit_of_trunks, named_circuits, parse_members
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -31,8 +32,7 @@ from hydractl.steps.inputs import (
     Seed,
     Template,
     TextColumn,
-    as_checkpoint,
-    as_circuit,
+    as_member,
 )
 from hydractl.steps.material import SOURCE, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
@@ -166,12 +166,12 @@ def select(
     from hydractl.selection.run import Asked, choose, pool
 
     _check_outputs(selection, output, force)
-    asked = Asked(objective, _range(members), max_accuracy_drop, max_cost)
+    asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, id_data, None, reading, device, dtype)
     outside = _open_sets(material, ood_data, reading)
     network = material.checkpoint
-    circuits = _circuits(circuit, network)
+    circuits = named_circuits(circuit, network)
     heads = member_heads(network.heads, 0)
     sources = Sources(
         heads,
@@ -184,8 +184,10 @@ def select(
         not without_dense,
     )
     trunks = counts("share_below", share_below, max(tower.layers for tower in network.spec.towers)) or [0]
-    common = _common(common_circuit, circuits, trunks, network)
-    candidates = pool(network, [family(sources, trunk, common) for trunk in trunks], [as_checkpoint(f) for f in files])
+    common = circuit_of_trunks(common_circuit, circuits, trunks, network)
+    existing = [as_member(file) for file in files]
+    shared = common.ranking if common else ()
+    candidates = pool(network, [family(sources, trunk, shared) for trunk in trunks], existing)
     options = {
         "objective": objective,
         "members": members,
@@ -204,7 +206,8 @@ def select(
         store = _store(selection, material, outside, candidates, options, resume, force) if ranks.leads else None
         told = watch if ranks.leads else LOG
         choice = choose(_answers(material, outside, candidates, batch_size, ranks, store, told), candidates, asked)
-        selected = _selected(material, outside, circuits, candidates, choice, asked, options, selection, output)
+        followed = [*circuits.values(), common]
+        selected = _selected(material, outside, followed, candidates, choice, asked, options, selection, output)
         if ranks.leads:
             _write(selected, force)
             if store is not None:
@@ -218,44 +221,6 @@ def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> 
     for path in (selection, output):
         if path is not None:
             refuse_existing(Path(path), force)
-
-
-def _range(members: str) -> tuple[int, int]:
-    first, dash, last = str(members).partition("-")
-    ends = [part for part in (first, last if dash else first) if part.isdecimal() and 0 < int(part[:9]) <= 1000]
-    if len(ends) < 2 or int(ends[0]) > int(ends[1]):
-        raise OptionError(f"`members` {members}: expected a number from 1 to 1000, or two as in 2-5")
-    return int(ends[0]), int(ends[1])
-
-
-def _circuits(circuit: Sequence[CircuitLike] | CircuitLike, network: Checkpoint) -> dict[str, Circuit]:
-    """The circuits by name: their objectives, or numbers where these are not apart."""
-    from hydractl.surgery.methods import require_same_model
-
-    listed: Sequence[Any] = circuit if isinstance(circuit, list | tuple) else [circuit]
-    found = [as_circuit(one) for one in listed]
-    for one in found:
-        require_same_model(network, one)
-    names = [one.objective or "circuit" for one in found]
-    return {
-        name if names.count(name) == 1 else f"{name} {number}": one
-        for number, (name, one) in enumerate(zip(names, found, strict=True), 1)
-    }
-
-
-def _common(
-    circuit: CircuitLike | None, circuits: Mapping[str, Circuit], trunks: Sequence[int], network: Checkpoint
-) -> Sequence[Head]:
-    """The ranking that trunks follow; none where there are no trunks."""
-    if not any(trunks):
-        if circuit is not None:
-            raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
-        return ()
-    if circuit is not None:
-        return _circuits([circuit], network).popitem()[1].ranking
-    if not circuits:
-        raise OptionError("`share_below` needs a circuit to say what trunks drop: give `circuit` or `common_circuit`")
-    return list(circuits.values())[-1].ranking
 
 
 def _open_sets(material: Material, ood_data: DataSetsLike | None, reading: Reading) -> dict[str, Samples]:
@@ -341,22 +306,19 @@ def _answers(
 
 
 def _write(selected: Selected, force: bool) -> None:
-    import json
-
-    from hydractl.checkpoint.atomic import write_bytes
+    from hydractl.artifacts import write_json
     from hydractl.families.open import write_checkpoint
 
     if selected.output is not None:
         write_checkpoint(selected.checkpoint, selected.output, force)
     if selected.selection is not None:
-        text = json.dumps(selected.to_json(), indent=2, ensure_ascii=False)
-        write_bytes(Path(selected.selection), f"{text}\n".encode(), force)
+        write_json(Path(selected.selection), selected.content, force)
 
 
 def _selected(
     material: Material,
     outside: Mapping[str, Samples],
-    circuits: Mapping[str, Circuit],
+    circuits: Sequence[Circuit | None],
     candidates: Pool,
     choice: Choice,
     asked: Asked,
@@ -367,19 +329,18 @@ def _selected(
     """The result: the artifact, and the members fused; both remember every sample that had a say in them."""
     from hydractl.data.seen import merged, sketch
     from hydractl.selection.artifact import selection_json
-    from hydractl.surgery.provenance import with_provenance
+    from hydractl.selection.members import with_selection
+    from hydractl.surgery.provenance import samples_behind
 
     network = material.checkpoint
     used = {"selection": material.id, **{f"selection OOD {name}": samples for name, samples in outside.items()}}
     own = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
-    earlier = [entry for one in circuits.values() for entry in (one.search_data or {}).items()]
-    seen = merged([*earlier, *own.items()], network.name)
+    seen = merged([*(samples_behind(circuits) or {}).items(), *own.items()], network.name)
     origin = {**origin_of(network, options), "search_data": seen}
-    fused = candidates.fused(choice.selection.chosen)
-    inputs = [network, *candidates.files]
+    fused, files = candidates.fused(choice.selection.chosen), candidates.files_among(choice.selection.chosen)
     return Selected(
         selection_json(choice, candidates, asked, origin),
-        with_provenance(fused, "select", inputs, {**options, "search_data": seen}),
+        with_selection(fused, network, files, options, seen),
         selection,
         output,
     )

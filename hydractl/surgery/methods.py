@@ -14,6 +14,7 @@ from hydractl.errors import ArtifactError, OptionError
 from hydractl.surgery.choose import Scope, at_random, by_ranking, by_scores
 
 if TYPE_CHECKING:
+    from hydractl.artifacts import ModelReference
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.model.hydra import Hydra
@@ -109,7 +110,7 @@ def choose_heads(method: PruneMethod, asked: Pruning, trunk: Trunk | None = None
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
     for artifact in (asked.circuit, asked.scores, trunk.circuit if trunk else None):
         if artifact is not None:
-            require_same_model(checkpoint, artifact)
+            require_same_model(checkpoint, artifact.name, artifact.model)
     asked = resolved(method, asked)
     if trunk is None:
         return method.choose(asked)
@@ -117,12 +118,13 @@ def choose_heads(method: PruneMethod, asked: Pruning, trunk: Trunk | None = None
     return shared + method.choose(replace(asked, budget=asked.budget - len(shared), first_layer=trunk.below))
 
 
-def require_same_model(checkpoint: Checkpoint, artifact: Circuit | Scores) -> None:
+def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelReference | None) -> None:
+    """Raises ArtifactError where an artifact of some name speaks of another model; one written by hand names none."""
     from hydractl.checkpoint.contents import identity
 
-    if artifact.model is not None and (found := identity(checkpoint)) != artifact.model.sha256:
+    if model is not None and (found := identity(checkpoint)) != model.sha256:
         raise ArtifactError(
-            f"{artifact.name}: was made from another model (sha256 {artifact.model.sha256[:12]}...) than "
+            f"{artifact}: was made from another model (sha256 {model.sha256[:12]}...) than "
             f"{checkpoint.name} ({found[:12]}...): name that model, or make the artifact again"
         )
 

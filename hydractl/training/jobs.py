@@ -1,4 +1,4 @@
-"""What there is to fine-tune: which networks, each for itself, and the files that they become."""
+"""What there is to fine-tune: which networks, each for itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hydractl.training.ensembles import Ensemble
 from hydractl.training.recipe import Recipe
 
 EACH = "each"  # for a number of members: those that a Hydra has
-MEMBER = "{member}"
 
 
 @dataclass(frozen=True)
@@ -77,25 +76,6 @@ def choose_jobs(
 
 def _stem(model: str) -> str:
     return Path(model).resolve().name.removesuffix(".safetensors")
-
-
-def output_paths(output: str | Path, jobs: Sequence[Job]) -> list[Path]:
-    """A file for each job: `output` itself for one, else by name in that folder, or numbered where {member} stands.
-
-    Raises:
-        OptionError: several jobs and one file to write, or two of one name.
-    """
-    path = Path(output)
-    if MEMBER in path.name:
-        return [path.with_name(path.name.replace(MEMBER, str(number))) for number in range(len(jobs))]
-    if path.is_dir() or str(output).endswith("/"):
-        paths = [path / f"{job.name}.safetensors" for job in jobs]
-        if len(set(paths)) < len(paths):
-            raise OptionError(f"`output` {output}: two models have the same name: use a name with {MEMBER}")
-        return paths
-    if len(jobs) > 1:
-        raise OptionError(f"`output` {output}: {len(jobs)} members need a folder (NAME/) or a name with {MEMBER}")
-    return [path]
 
 
 def sample_kind(jobs: Sequence[Job], recipe: Recipe) -> Kind:

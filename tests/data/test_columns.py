@@ -70,7 +70,12 @@ def test_why_there_is_no_label() -> None:
     [
         ({"text": TEXT}, "image", Columns(), r"no image column among text \(string\); name it with `image_column`"),
         ({"n": NUMBER}, "text", Columns(), r"no text column among n \(int64\); name it with `text_column`"),
-        ({"left": Image(), "right": Image()}, "image", Columns(), "could be left or right; name it with `image_column`"),
+        (
+            {"left": Image(), "right": Image()},
+            "image",
+            Columns(),
+            "could be left or right; name it with `image_column`",
+        ),
         ({"a": TEXT, "b": TEXT}, "text", Columns(), "could be a or b; name it with `text_column`"),
         ({"a": TEXT}, "text", Columns(text="b"), r"has no column 'b', only a \(string\)"),
         ({"a": TEXT}, "text", Columns(text="a,b"), "has no column 'b'"),

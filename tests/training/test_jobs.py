@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.surgery.fuse import fuse
 from hydractl.training.ensembles import Ensemble
-from hydractl.training.jobs import Job, choose_ensemble, choose_jobs, output_paths, sample_kind
+from hydractl.training.jobs import Job, choose_ensemble, choose_jobs, sample_kind
 from hydractl.training.recipe import Recipe
 
 
@@ -41,18 +40,6 @@ def test_which_networks(vit: Checkpoint) -> None:
         choose_jobs([hydra], None)
     with pytest.raises(OptionError, match="`joint`: vit has one member: leave `joint` out"):
         choose_jobs([replace(vit, name="vit")], None, joint=True)
-
-
-def test_which_files(vit: Checkpoint, tmp_path: Path) -> None:
-    jobs = [Job("a", vit), Job("b", vit)]
-    assert output_paths("m", jobs[:1]) == [Path("m")]
-    assert output_paths(tmp_path, jobs) == [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
-    assert output_paths("new/", jobs) == [Path("new/a.safetensors"), Path("new/b.safetensors")]
-    assert output_paths("m{member}", jobs) == [Path("m0"), Path("m1")]
-    with pytest.raises(OptionError, match="`output` m: 2 members need a folder"):
-        output_paths("m", jobs)
-    with pytest.raises(OptionError, match="`output` new/: two models have the same name"):
-        output_paths("new/", [jobs[0], jobs[0]])
 
 
 def test_which_samples(vit: Checkpoint, bert: Checkpoint, clip: Checkpoint) -> None:
