@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads
 from hydractl.errors import OptionError
 
@@ -49,9 +50,10 @@ class Restriction(NamedTuple):
         if self.layers is None:
             return 0, float("inf")
         first, dash, last = self.layers.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        lowest, highest = (whole(end, 0, LAYERS) for end in (first, last if dash else first))
+        if lowest is None or highest is None:
             raise OptionError(f"`layers` {self.layers}: expected two layers as in 0-5, both included, or one")
-        return int(first), int(last or first)
+        return lowest, highest
 
 
 def names_of(towers: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import datasets
 import numpy as np
 
+from hydractl.bounds import SEED, whole
 from hydractl.data.samples import Labels, Samples
 from hydractl.errors import DataError
 
@@ -106,9 +107,10 @@ def _places(where: str, names: Sequence[str], model_labels: Sequence[str]) -> La
 
 def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
     names = samples.label_names or ()
-    if names and all(name.isdecimal() for name in names):
+    numbers = [number for name in names if (number := whole(name, 0, SEED)) is not None]
+    if names and len(numbers) == len(names):
         # Words such as "10" and "9" sort otherwise than they count.
-        labels = np.array([int(name) for name in names], dtype=np.int64)[labels]
+        labels = np.array(numbers, dtype=np.int64)[labels]
     if beyond := int((labels >= classes).sum()):
         raise DataError(
             f"{samples.name}: {beyond} of {len(labels)} labels lie outside the model's classes "

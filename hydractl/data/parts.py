@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from hydractl.data.hashes import Hashes
 from hydractl.errors import DataError
 
-FORM = re.compile(r"(?P<whole>.+)%(?P<first>\d{1,4})(?:-(?P<last>\d{1,4}))?/(?P<count>\d{1,4})(?:@(?P<seed>\d{1,18}))?")
+FORM = re.compile(
+    r"(?P<whole>.+)%(?P<first>\d{1,4})(?:-(?P<last>\d{1,4}))?/(?P<count>\d{1,4})(?:@(?P<seed>\d{1,18}))?", re.ASCII
+)
 MOST = 1000
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from os.path import exists  # also of names that no path can have
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class NetworkSpec:
 
 def parse_deep_ensemble(text: str) -> NetworkSpec | None:
     """What `MODEL+MODEL` asks for; None for other texts, a path with a plus sign among them."""
-    networks = () if Path(text).exists() else tuple(text.split("+"))
+    networks = () if exists(text) else tuple(text.split("+"))
     if len(networks) < 2:
         return None
     if not all(networks):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from hydractl.bounds import PASSES, real, whole
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import split_options
 from hydractl.fast.optimize import use_fast_products
@@ -40,14 +41,12 @@ def parse_dropout(text: str) -> NetworkSpec | None:
     body, options = split_options(text)
     if not options.keys() & {"mc-dropout", "p"}:
         return None
-    try:
-        if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
-            raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {EXAMPLE}")
-        passes, rate = int(options["mc-dropout"]), float(options["p"]) if "p" in options else None
-    except (KeyError, ValueError) as error:
-        raise OptionError(f"{text}: write {EXAMPLE}") from error
-    if passes < 1 or (rate is not None and not 0 < rate < 1):
-        raise OptionError(f"{text}: expected at least one pass, and p above 0 and below 1")
+    if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
+        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {EXAMPLE}")
+    passes = whole(options.get("mc-dropout", ""), 1, PASSES)
+    rate = real(options["p"], 0, 1) if "p" in options else None
+    if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
+        raise OptionError(f"{text}: expected 1 to {PASSES} passes, and p above 0 and below 1: write {EXAMPLE}")
     several = parse_deep_ensemble(body)
     return NetworkSpec(several.networks if several else (body,), Dropout(passes, rate))
 

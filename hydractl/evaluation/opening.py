@@ -21,7 +21,7 @@ from hydractl.evaluation.sets import EvaluationData, SetKey
 
 Opened = Samples | SampleStream
 
-SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d+)", re.DOTALL)
+SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)

@@ -222,7 +222,7 @@ def _key(place: Path, id_name: str) -> SetKey | None:
             return SetKey("ood", name, group)
         case ("ood", name):
             return SetKey("ood", name)
-        case ("shift", name, severity) if severity.isdecimal():
+        case ("shift", name, severity) if severity.isdecimal() and len(severity) < 5:
             return SetKey("shift", name, severity=int(severity))
         case _:
             return None

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from os.path import exists  # also of names that no path can have
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -165,7 +166,7 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
     Raises:
         OptionError: nothing named, an unknown option, or numbers out of range.
     """
-    named = None if Path(text).exists() else NAME.fullmatch(text)
+    named = None if exists(text) else NAME.fullmatch(text)
     name, rest = named.group("name", "rest") if named else (None, text)
     for kind in SYSTEM_KINDS:
         spec = kind.parse(rest)
@@ -177,7 +178,7 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
 def split_options(text: str) -> tuple[str, dict[str, str]]:
     """What stands before the options `,key=value` at the end of a text, and the options; a path keeps what it holds."""
     options: dict[str, str] = {}
-    while not Path(text).exists() and (found := OPTION.fullmatch(text)):
+    while not exists(text) and (found := OPTION.fullmatch(text)):
         text = found["before"]
         options[found["key"]] = found["value"]
     return text, options

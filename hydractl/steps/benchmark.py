@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from os.path import exists  # also of names that no path can have
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
 from hydractl.steps.compute import DTYPES, choose_device, choose_dtype
 from hydractl.steps.inputs import Compiled, Device, DtypeLike, ModelLike, as_checkpoint, model_name
@@ -30,7 +31,6 @@ else:  # what the command line derives arguments from
     Sizes = Dtypes = Any
 
 PIPE_WIDTH = 120
-LARGEST_BATCH = 2**20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -165,9 +165,9 @@ def _named(model: ModelLike) -> tuple[str, Sequence[ModelLike]]:
     if not isinstance(model, str):
         return model_name(model), [model]
     name, equals, reference = model.partition("=")
-    if not equals or Path(model).exists():
-        name, reference = model_name(model if Path(model).exists() else model.split("+")[0]), model
-    return name, [reference] if Path(reference).exists() else reference.split("+")
+    if not equals or exists(model):
+        name, reference = model_name(model if exists(model) else model.split("+")[0]), model
+    return name, [reference] if exists(reference) else reference.split("+")
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -176,9 +176,9 @@ def _listed(value: Any) -> Sequence[Any]:
 
 def _sizes(sizes: Sizes) -> list[int]:
     parts = sizes.split(",") if isinstance(sizes, str) else _listed(sizes)
-    found = [int(str(part)) if str(part).strip().isdecimal() and len(str(part)) < 9 else 0 for part in parts]
-    if not found or not all(1 <= size <= LARGEST_BATCH for size in found):
-        raise OptionError(f"`batch_sizes` {sizes}: expected whole numbers from 1 to {LARGEST_BATCH}")
+    found = [size for part in parts if (size := whole(part, 1, BATCH)) is not None]
+    if not found or len(found) < len(parts):
+        raise OptionError(f"`batch_sizes` {sizes}: expected whole numbers from 1 to {BATCH}")
     return found
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import exists  # also of names that no path can have
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.bounds import real
 from hydractl.errors import OptionError
 from hydractl.selection.objectives import Objective
 from hydractl.steps.calibrate import calibrate
@@ -222,7 +224,7 @@ class _Asked:
 
 def _ood(variable: str, text: str, suffix: str = "") -> Given:
     """An OOD set, its group and name apart from its source."""
-    name, equals, source = text.rpartition("=") if not Path(text).exists() else ("", "", text)
+    name, equals, source = text.rpartition("=") if not exists(text) else ("", "", text)
     return Given(variable, source, f"{name}{equals}", suffix)
 
 
@@ -322,11 +324,8 @@ def _evaluation(asked: _Asked, own: Mapping[str, Any]) -> Task:
 
 
 def _ratio(text: str) -> float:
-    try:
-        value = float(text.removesuffix("x"))
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 1000:
+    value = real(text.removesuffix("x"), 0.01, 1000)
+    if value is None:
         raise OptionError(f"`budget_macs` {text}: expected a multiple of the network's, as in 1.3x")
     return value
 

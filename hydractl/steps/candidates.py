@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hydractl.bounds import MEMBERS, whole
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import CircuitLike, as_circuit
 
@@ -20,10 +21,10 @@ def parse_members(members: str) -> tuple[int, int]:
         OptionError: neither of these.
     """
     first, dash, last = str(members).partition("-")
-    ends = [part for part in (first, last if dash else first) if part.isdecimal() and 0 < int(part[:9]) <= 1000]
-    if len(ends) < 2 or int(ends[0]) > int(ends[1]):
-        raise OptionError(f"`members` {members}: expected a number from 1 to 1000, or two as in 2-5")
-    return int(ends[0]), int(ends[1])
+    low, high = (whole(end, 1, MEMBERS) for end in (first, last if dash else first))
+    if low is None or high is None or low > high:
+        raise OptionError(f"`members` {members}: expected a number from 1 to {MEMBERS}, or two as in 2-5")
+    return low, high
 
 
 def named_circuits(circuit: Sequence[CircuitLike] | CircuitLike, network: Checkpoint) -> dict[str, Circuit]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl import bounds
 from hydractl.steps.inputs import CircuitLike, Force, Plot, as_circuit
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
@@ -92,7 +93,10 @@ def circuit_overlap(
     ],
     *,
     budget: Annotated[
-        int | None, Option("Compare the first N heads each drops; as many as all rank unless given.", minimum=1)
+        int | None,
+        Option(
+            "Compare the first N heads each drops; as many as all rank unless given.", minimum=1, maximum=bounds.HEADS
+        ),
     ] = None,
     plot: Plot = None,
     force: Force = False,

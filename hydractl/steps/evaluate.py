@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl import bounds
 from hydractl.data.corruptions.kinds import describe_kinds
 from hydractl.data.like import DataLike, DataSetsLike, Indexed, Modality
 from hydractl.errors import OptionError
@@ -30,7 +31,7 @@ from hydractl.steps.inputs import (
     TextColumn,
     Workers,
 )
-from hydractl.steps.options import Option, step
+from hydractl.steps.options import Option, brief, step
 from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder, check_outputs, write_outputs
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.uncertainty.ood_scores import OOD_SCORES
@@ -95,14 +96,25 @@ def evaluate(
     ood_score: Annotated[ScoreName, Option(f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}.")] = "msp",
     style: Annotated[StyleName, Option("Whose definitions to compute by.")] = "hydractl",
     temperature: Annotated[
-        float | str | None, Option("One for all, or fitted per system on `calib_data`.", metavar="fit|T")
+        float | str | None,
+        Option(
+            "One for all, or fitted per system on `calib_data`.",
+            metavar="fit|T",
+            minimum=bounds.COLDEST,
+            maximum=bounds.HOTTEST,
+        ),
     ] = None,
     conformal: Annotated[
         Literal["lac", "aps"] | None, Option("Measure prediction sets fitted on `calib_data`.")
     ] = None,
-    coverage: Annotated[float, Option("Share of prediction sets that shall hold the right class.")] = 0.9,
+    coverage: Annotated[
+        float, Option("Share of prediction sets that shall hold the right class.", minimum=0, maximum=1)
+    ] = 0.9,
     bootstrap: Annotated[
-        int, Option("Resample R times for 95 % intervals and paired differences.", metavar="R", minimum=0)
+        int,
+        Option(
+            "Resample R times for 95 % intervals and paired differences.", metavar="R", minimum=0, maximum=bounds.DRAWS
+        ),
     ] = 0,
     seeds: Annotated[bool, Option("Systems of one NAME are seeds of one system: mean and deviation.")] = False,
     allow_leak: Annotated[bool, Option("Evaluate also on samples that made a model; the report says which.")] = False,
@@ -278,12 +290,10 @@ def _temperature(value: float | str | None) -> float | Literal["fit"] | None:
         return None
     if value == "fit":
         return "fit"
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise OptionError(f"`temperature` {value}: expected fit or a positive number")
+    number = bounds.real(value, bounds.COLDEST, bounds.HOTTEST)
+    if number is None:
+        span = f"{bounds.COLDEST:g} to {bounds.HOTTEST:g}"
+        raise OptionError(f"`temperature` {brief(value)}: expected fit or a positive number, {span}")
     return number
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl import bounds
 from hydractl.circuit.modes import MODES, taking
 from hydractl.circuit.ranking import SHORTLIST, Search
 from hydractl.errors import OptionError
@@ -122,6 +123,7 @@ def extract_circuit(
         Option(
             "Heads to drop at once: faster, and no longer the paper's search.",
             minimum=1,
+            maximum=bounds.HEADS,
             goes_with={"search": taking("heads_per_step")},
         ),
     ] = 1,
@@ -131,6 +133,7 @@ def extract_circuit(
             f"Candidates on a shortlist; {SHORTLIST} unless given.",
             metavar="K",
             minimum=1,
+            maximum=bounds.HEADS,
             goes_with={"search": taking("shortlist")},
         ),
     ] = None,

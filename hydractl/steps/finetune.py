@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl import bounds
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError, OutputError
 from hydractl.steps.inputs import (
@@ -137,13 +138,21 @@ def finetune(
         Option("Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True),
     ] = (),
     lr_grid: Annotated[Numbers | None, Option("Learning rates to try; validation chooses.", metavar="A,B,...")] = None,
-    epochs: Annotated[float | None, Option("Passes over the training data.", metavar="X", minimum=0)] = None,
-    steps: Annotated[int | None, Option("Optimiser steps.", metavar="N", minimum=1)] = None,
+    epochs: Annotated[
+        float | None, Option("Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
+    ] = None,
+    steps: Annotated[int | None, Option("Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)] = None,
     train_only: Annotated[
         Names | None, Option("Train these parts only: attention, mlp, text.norm ...", metavar="PART,...")
     ] = None,
     freeze_below: Annotated[
-        int | None, Option("Freeze the layers below this; negative counts from the top.", metavar="L")
+        int | None,
+        Option(
+            "Freeze the layers below this; negative counts from the top.",
+            metavar="L",
+            minimum=-bounds.LAYERS,
+            maximum=bounds.LAYERS,
+        ),
     ] = None,
     new_classifier: Annotated[
         Literal["no", "zeros", "normal"] | None,
@@ -164,11 +173,21 @@ def finetune(
     ] = None,
     rank: Annotated[
         int | None,
-        Option("Rank of each member's deltas; 4 unless given.", minimum=1, goes_with={"method": taking("rank")}),
+        Option(
+            "Rank of each member's deltas; 4 unless given.",
+            minimum=1,
+            maximum=bounds.WIDTH,
+            goes_with={"method": taking("rank")},
+        ),
     ] = None,
     alpha: Annotated[
         float | None,
-        Option("Deltas count alpha / rank; once unless given.", goes_with={"method": taking("alpha")}),
+        Option(
+            "Deltas count alpha / rank; once unless given.",
+            minimum=0,
+            maximum=bounds.WIDTH,
+            goes_with={"method": taking("alpha")},
+        ),
     ] = None,
     seed: Seed = 0,
     val_data: Annotated[
@@ -177,7 +196,11 @@ def finetune(
     val_split: Annotated[
         int | None,
         Option(
-            "Hold so many training samples out for validation, always the same.", heading="Data", metavar="N", minimum=1
+            "Hold so many training samples out for validation, always the same.",
+            heading="Data",
+            metavar="N",
+            minimum=1,
+            maximum=bounds.SAMPLES,
         ),
     ] = None,
     streaming: Annotated[bool, Option("Read training data as it comes and keep none of it.", heading="Data")] = False,
@@ -193,7 +216,10 @@ def finetune(
     batch_size: Annotated[
         int | None,
         Option(
-            "Samples per forward pass and device; a step adds up as many as it needs.", heading="Compute", minimum=1
+            "Samples per forward pass and device; a step adds up as many as it needs.",
+            heading="Compute",
+            minimum=1,
+            maximum=bounds.BATCH,
         ),
     ] = None,
     workers: Workers = 0,
@@ -207,9 +233,15 @@ def finetune(
     ] = None,
     resume: Annotated[bool, Option("Go on where an interrupted run stopped.", heading="Output")] = False,
     save_every: Annotated[
-        int | None, Option("Steps between saved states; at each validation unless given.", heading="Output", minimum=1)
+        int | None,
+        Option(
+            "Steps between saved states; at each validation unless given.",
+            heading="Output",
+            minimum=1,
+            maximum=bounds.STEPS,
+        ),
     ] = None,
-    keep: Annotated[int, Option("Saved states to keep.", heading="Output", minimum=1)] = 2,
+    keep: Annotated[int, Option("Saved states to keep.", heading="Output", minimum=1, maximum=1000)] = 2,
     force: Force = False,
     watch: Watcher = LOG,
 ) -> Finetuned:

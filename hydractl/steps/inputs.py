@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
+from hydractl import bounds
 from hydractl.errors import OptionError
 from hydractl.steps.options import Option
 
@@ -63,7 +64,12 @@ Dtype = Annotated[
 ]
 BatchSize = Annotated[
     int,
-    Option("Samples per forward pass; fixes the batches, so the result.", heading="Compute", minimum=1, maximum=2**20),
+    Option(
+        "Samples per forward pass; fixes the batches, so the result.",
+        heading="Compute",
+        minimum=1,
+        maximum=bounds.BATCH,
+    ),
 ]
 Compiled = Annotated[
     bool, Option("Compile the model with torch.compile first.", heading="Compute", flags=("--compile",))
@@ -72,7 +78,7 @@ Workers = Annotated[
     int,
     Option("Processes that decode images; the result is the same for any.", heading="Compute", minimum=0, maximum=1024),
 ]
-Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=2**63 - 1)]
+Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=bounds.SEED)]
 Output = Annotated[Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"))]
 Force = Annotated[bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"))]
 Plot = Annotated[
@@ -86,6 +92,7 @@ Limit = Annotated[
         heading="Data",
         metavar="N",
         minimum=1,
+        maximum=bounds.SAMPLES,
     ),
 ]
 ImageColumn = Annotated[str | None, Option("Column that holds the images, where it cannot be guessed.", heading="Data")]

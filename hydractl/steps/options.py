@@ -129,8 +129,8 @@ def _check(option: Declared, values: Mapping[str, Any]) -> None:
     if value is None:
         return
     if option.choices and value not in option.choices:
-        raise OptionError(f"`{option.name}` {value}: expected {' or '.join(map(str, option.choices))}")
-    if option.type in (int, float):
+        raise OptionError(f"`{option.name}` {brief(value)}: expected {' or '.join(map(str, option.choices))}")
+    if option.type in (int, float) or (isinstance(value, int | float) and float in get_args(option.type)):
         _check_number(option, value)
     if option.option.goes_with and value != option.default:
         for other, counts in option.option.goes_with.items():
@@ -144,16 +144,29 @@ def _check(option: Declared, values: Mapping[str, Any]) -> None:
 def _check_number(option: Declared, value: Any) -> None:
     kind, low, high = option.type, option.option.minimum, option.option.maximum
     whole = kind is int
-    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not isfinite(value):
-        raise OptionError(f"`{option.name}` {value!r}: expected a {'whole ' if whole else ''}number")
+    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and not isfinite(value)):
+        raise OptionError(f"`{option.name}` {brief(value)}: expected a {'whole ' if whole else ''}number")
     if (low is not None and value < low) or (high is not None and value > high):
-        raise OptionError(f"`{option.name}` {value}: expected {_range(low, high)}")
+        raise OptionError(f"`{option.name}` {brief(value)}: expected {_range(low, high)}")
 
 
 def _range(low: float | None, high: float | None) -> str:
     if low is None or high is None:
-        return f"at least {low:g}" if low is not None else f"at most {high:g}"
-    return f"{low:g} to {high:g}"
+        return f"at least {_plain(low)}" if high is None else f"at most {_plain(high)}"
+    return f"{_plain(low)} to {_plain(high)}"
+
+
+def brief(value: Any) -> str:
+    """A value for one line of a message: short, also where it is a number that Python would not print."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "(beyond reason)"
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _plain(bound: float | None) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def _documented(text: str, options: tuple[Declared, ...]) -> str:

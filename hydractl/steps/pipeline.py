@@ -169,7 +169,7 @@ def _givens(values: Any) -> Iterator[Given]:
 def _relative(text: str, folder: Path) -> str:
     """A source as the Makefile names it: relative to the Makefile's own folder where it lies on this machine."""
     path, colon, split = text.partition(":")
-    if not Path(path).exists():
+    if not os.path.exists(path):
         return text
     return f"$(HERE){os.path.relpath(path, folder)}{colon}{split}"
 

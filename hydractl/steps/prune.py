@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl import bounds
 from hydractl.checkpoint.heads import layer_budgets
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
@@ -67,7 +68,8 @@ def prune(
         Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in PRUNE_METHODS)}."),
     ] = None,
     budget: Annotated[
-        int | None, Option("Heads to remove, counted over the whole model.", metavar="N", minimum=0)
+        int | None,
+        Option("Heads to remove, counted over the whole model.", metavar="N", minimum=0, maximum=bounds.HEADS),
     ] = None,
     selection: Annotated[
         SelectionLike | None,
@@ -89,6 +91,7 @@ def prune(
             "Draw the heads at random from the first P of the circuit.",
             metavar="P",
             minimum=1,
+            maximum=bounds.HEADS,
             goes_with={"method": taking("pool")},
         ),
     ] = None,
@@ -113,6 +116,7 @@ def prune(
             "Below layer L, drop what `common_circuit` drops: a common trunk.",
             metavar="L",
             minimum=1,
+            maximum=bounds.LAYERS,
             goes_with={"method": taking("share_below")},
         ),
     ] = None,
@@ -144,6 +148,7 @@ def prune(
             heading="Data",
             metavar="N",
             minimum=1,
+            maximum=bounds.SAMPLES,
             goes_with={"method": taking("samples")},
         ),
     ] = None,

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hydractl.bounds import MEMBERS, whole
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
+from hydractl.schema import shortened
 from hydractl.surgery.members import split_members
 from hydractl.training.data import Kind
 from hydractl.training.ensembles import Ensemble
@@ -40,9 +42,12 @@ def choose_ensemble(
                 f"`members` {members}: a number is for `method`; without one, {EACH} trains each member of a Hydra"
             )
         return None
-    if members is None or not str(members).isdecimal():
+    if members in (None, EACH):
         raise OptionError(f"`method` {method}: say how many members to make, e.g. `members` 3")
-    return Ensemble(method, int(members), alpha=alpha) if rank is None else Ensemble(method, int(members), rank, alpha)
+    count = whole(members, 1, MEMBERS)
+    if count is None:
+        raise OptionError(f"`members` {shortened(str(members), 40)}: expected a number from 1 to {MEMBERS}")
+    return Ensemble(method, count, alpha=alpha) if rank is None else Ensemble(method, count, rank, alpha)
 
 
 def choose_jobs(

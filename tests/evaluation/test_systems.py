@@ -60,7 +60,7 @@ def test_a_path_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("vit,mc-dropout=3,passes=3", "'passes' is no option"),
         ("vit,p=0.1", "mc-dropout=10,p=0.1"),
         ("vit,mc-dropout=some", "mc-dropout=10,p=0.1"),
-        ("vit,mc-dropout=0,p=0.1", "at least one pass"),
+        ("vit,mc-dropout=0,p=0.1", "1 to 10000 passes"),
         ("vit,mc-dropout=3,p=1", "below 1"),
     ],
 )

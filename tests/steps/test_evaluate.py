@@ -131,13 +131,13 @@ def test_an_interruption_leaves_what_was_finished(
 
 def test_options_are_called_by_their_names(vit: Path, images: Path, tmp_path: Path) -> None:
     for options, message in (
-        ({"temperature": 0}, "`temperature` 0: expected fit or a positive number"),
+        ({"temperature": 0}, "`temperature` 0: expected 0.0001 to 10000"),
         ({"temperature": "fit"}, "`temperature` fit needs held-out labelled data: pass `calib_data`"),
         ({"conformal": "aps", "ood_score": "knn"}, "`conformal` and `ood_score` knn need held-out"),
         ({"ood_score": "odin"}, "`ood_score` odin: expected msp or"),
         ({"resume": True}, "`resume` takes up what `save_logits` has saved: pass both"),
         ({"streaming": True, "allow_leak": True}, "leave `streaming` out"),
-        ({"bootstrap": -1}, "`bootstrap` -1: expected at least 0"),
+        ({"bootstrap": -1}, "`bootstrap` -1: expected 0 to 100000"),
     ):
         with pytest.raises(OptionError, match=message):
             library.evaluate(vit, id_data=images, **options)

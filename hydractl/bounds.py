@@ -1,0 +1,41 @@
+"""The most that anybody may ask for, said once: beyond it a command would run for ever or fill the memory.
+
+Numbers that stand inside a text (`mc-dropout=10`, `0-5`, `fit|1.5`) are read here too, so that none escapes its bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+
+SAMPLES = 10**9
+BATCH = 2**20  # samples of a forward pass
+STEPS = 10**7  # of an optimiser
+EPOCHS = 10**5
+PASSES = 10**4  # of a network with dropout on
+DRAWS = 10**5  # of a bootstrap
+LAYERS = 1000  # of a tower
+HEADS = 10**6  # of a model
+MEMBERS = 1000
+WIDTH = 10**6  # of a layer
+SEED = 2**63 - 1
+RATE = 1e3  # of learning
+COLDEST, HOTTEST = 1e-4, 1e4  # temperatures
+NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,4})?", re.ASCII)
+DIGITS = 20  # of a number in a text: more have none of the numbers above
+
+
+def whole(text: object, low: int, high: int) -> int | None:
+    """The whole number that a text is, plain digits with a sign or without; None for others and out of range."""
+    digits = str(text).strip()
+    plain = digits.removeprefix("-")
+    if len(plain) > DIGITS or not plain.isascii() or not plain.isdecimal():
+        return None
+    return number if low <= (number := int(digits)) <= high else None
+
+
+def real(text: object, low: float, high: float) -> float | None:
+    """The number that a text is, or None where it is none, not finite, or out of range."""
+    if NUMBER.fullmatch(digits := str(text).strip()) is None:
+        return None
+    return number if isfinite(number := float(digits)) and low <= number <= high else None

@@ -1,0 +1,117 @@
+"""Every number that a user can give has bounds, and beyond them it is refused before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+
+from hydractl.bounds import real, whole
+from hydractl.cli.commands import COMMANDS
+from hydractl.cli.derive import spelling
+from hydractl.errors import HydractlError, OptionError
+from hydractl.steps.options import Declared, declared
+from tests.cli.conftest import Command, hydractl  # noqa: F401
+
+MANY = "9" * 5000  # digits, which Python refuses to read
+
+
+def is_number(option: Declared) -> bool:
+    return any(kind in (int, float) for kind in (option.type, *get_args(option.type)))
+
+
+NUMBERS = [
+    pytest.param(command, option, id=f"{command.name} {option.name}")
+    for command in COMMANDS
+    for option in declared(command.step)
+    if is_number(option)
+]
+
+
+def beyond(option: Declared) -> Iterator[Any]:
+    low, high = option.option.minimum, option.option.maximum
+    assert low is not None and high is not None
+    yield from (low - 1, high + 1, 10**30, -(10**30), 10**5000, float("nan"), float("inf"), -float("inf"))
+
+
+def anything(option: Declared) -> Any:
+    """A value that passes all checks of a declaration; what works on it would fail otherwise."""
+    return option.choices[0] if option.choices else 1 if is_number(option) else object()
+
+
+@pytest.mark.parametrize(("command", "option"), NUMBERS)
+def test_each_number_has_bounds_and_is_held_to_them(command: Any, option: Declared) -> None:
+    low, high = option.option.minimum, option.option.maximum
+    assert low is not None and high is not None and low < high
+    others = {other.name: anything(other) for other in declared(command.step) if other.required}
+    for value in beyond(option):
+        with pytest.raises(OptionError) as raised:
+            command.step(**{**others, option.name: value})
+        assert f"`{option.name}`" in str(raised.value) and len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize(("command", "option"), NUMBERS)
+def test_the_command_line_refuses_them_as_usage(hydractl: Command, command: Any, option: Declared) -> None:  # noqa: F811
+    flags = [
+        word
+        for other in declared(command.step)
+        if other.required and other is not option
+        for word in (
+            *([] if other.option.positional else [spelling(other)]),
+            str(anything(other) if is_number(other) or other.choices else "x"),
+        )
+    ]
+    for value in (10**30, MANY, "nan"):
+        result = hydractl(*command.name.split(), *flags, f"{spelling(option)}={value}")
+        assert result.code == 2, result.err
+        assert spelling(option) in result.err and len(result.err) < 300 and result.err.count("\n") == 1
+
+
+HOSTILE = ("1" + "0" * 12, MANY, "-1", "nan", "inf", "1e400", "0x10", "1_0", "", " ", "٣" * 3)
+
+
+def texts() -> Iterator[tuple[str, Any]]:
+    """What reads a number out of a text, each with the text around it."""
+    from hydractl.circuit.restriction import Restriction, heads_to_rank
+    from hydractl.data.corrupt import parse_corruptions
+    from hydractl.data.parts import split_off_part
+    from hydractl.evaluation.dropout import parse_dropout
+    from hydractl.selection.candidates import counts
+    from hydractl.steps.benchmark import _sizes
+    from hydractl.steps.build import _ratio
+    from hydractl.steps.candidates import parse_members
+    from hydractl.steps.evaluate import _temperature
+    from hydractl.training.jobs import choose_ensemble
+
+    yield "vit,mc-dropout={}", parse_dropout
+    yield "vit,mc-dropout=2,p={}", parse_dropout
+    yield "contrast:1-{}", parse_corruptions
+    yield "{}", lambda text: heads_to_rank(text, 48)
+    yield "6,{}%", lambda text: counts("budgets", text, 48)
+    yield "0-{}", lambda text: Restriction(None, text).among(())
+    yield "1,{}", _sizes
+    yield "{}x", _ratio
+    yield "{}", _temperature
+    yield "2-{}", parse_members
+    yield "{}", lambda text: choose_ensemble("lora-ensemble", text, None, None, False)
+    yield "x%1/{}@1", split_off_part
+
+
+@pytest.mark.parametrize("number", HOSTILE)
+def test_numbers_inside_texts_are_held_to_theirs(number: str) -> None:
+    for form, read in texts():
+        if form.startswith("x%"):
+            # Nothing that a number can be: what is left is a name, and nothing lies there.
+            assert read(form.format(number)) == (form.format(number), None)
+            continue
+        with pytest.raises(HydractlError):
+            read(form.format(number))
+
+
+def test_numbers_in_texts_are_plain() -> None:
+    assert [whole(text, -5, 5) for text in ("3", " 3 ", "-5", "6", "+3", "3.0", "٣", True)] == [3, 3, -5] + [None] * 5
+    assert [real(text, 0, 5) for text in ("0.5", 2, " 1e0 ", "nan", "-inf", "5.1", "x", "1_0", "1e999", "٣")] == [
+        *(0.5, 2.0, 1.0),
+        *[None] * 7,
+    ]
