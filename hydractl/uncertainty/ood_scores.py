@@ -94,6 +94,12 @@ class OodScore:
         return self.fit is not None
 
 
+def _gen(answers: Answers) -> FloatArray:
+    from hydractl.uncertainty.gen import generalised_entropy
+
+    return generalised_entropy(answers)
+
+
 def _mahalanobis(samples: MemberSamples) -> Detector:
     from hydractl.uncertainty.mahalanobis import fit_mahalanobis
 
@@ -148,6 +154,12 @@ OOD_SCORES = (
         "free energy -T logsumexp(z / T) of the members' mean logits",
         "Liu et al. 2020",
         lambda answers: answers.table.energy,
+    ),
+    OodScore(
+        "gen",
+        "generalised entropy of the members' mean probability over the 100 likeliest classes, exponent 0.1",
+        "Liu et al. 2023",
+        _gen,
     ),
     OodScore(
         "react",

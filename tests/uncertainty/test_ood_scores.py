@@ -29,8 +29,20 @@ def test_values_by_hand():
     assert scores(logits, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
     entropy = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
     assert scores(logits, "entropy") == pytest.approx([entropy], abs=1e-15)
+    assert scores(logits, "gen") == pytest.approx([2 * (0.625 * 0.375) ** 0.1], abs=1e-15)
     members = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
     assert scores(logits, "mutual-information") == pytest.approx([entropy - members], abs=1e-15)
+
+
+def test_generalised_entropy_takes_the_likeliest_100_classes_and_the_temperature():
+    logits = np.random.default_rng(0).normal(size=(2, 5, 150))
+    expected = []
+    for sample in range(5):
+        members = [[math.exp(z / 2) for z in logits[m, sample]] for m in range(2)]
+        p = sorted((a / sum(members[0]) + b / sum(members[1])) / 2 for a, b in zip(*members, strict=True))
+        expected.append(sum((x * (1 - x)) ** 0.1 for x in p[50:]))
+    found = find_ood_score("gen").of_answers(Answers(tabulate(logits, temperature=2.0), logits, 2.0))
+    assert found == pytest.approx(expected, rel=1e-12)
 
 
 def test_each_has_a_name_of_its_own_and_one_way_to_be_computed():
