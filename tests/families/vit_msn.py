@@ -1,0 +1,18 @@
+"""Variants of ViT-MSN."""
+
+from __future__ import annotations
+
+from transformers import ViTMSNConfig, ViTMSNForImageClassification
+
+from hydractl.families.vit_msn import FAMILY
+from tests.families import vit
+from tests.families.vit import encoder, image_model
+from tests.references import Architecture
+
+ARCHITECTURE = Architecture(
+    variants={"vit-msn": lambda: image_model(ViTMSNForImageClassification, ViTMSNConfig)},
+    typical=("vit-msn",),
+    configs=((FAMILY.defaults, ViTMSNConfig),),
+    inert=vit.ARCHITECTURE.inert,
+    bases=(("vit-msn", encoder),),
+)
