@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -14,7 +15,8 @@ import pytest
 import torch
 import transformers
 
-from hydractl.families import FAMILIES
+from hydractl import families
+from hydractl.families import Family
 from tests.references import Architecture, Built, Reference, randomised
 
 # A shell starts background jobs deaf to SIGINT, and so would be every command a test interrupts.
@@ -23,8 +25,14 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 #: The modules that families lie in, each with one of the same name beside the tests of families.
-MODULES = dict.fromkeys(family.read_spec.__module__.rpartition(".")[2] for family in FAMILIES)
-ARCHITECTURES: list[Architecture] = [import_module(f"tests.families.{name}").ARCHITECTURE for name in MODULES]
+MODULES = [
+    module
+    for module in (import_module(f"hydractl.families.{name}") for _, name, _ in iter_modules(families.__path__))
+    if any(isinstance(value, Family) for value in vars(module).values())
+]
+ARCHITECTURES: list[Architecture] = [
+    import_module(f"tests.families.{module.__name__.rpartition('.')[2]}").ARCHITECTURE for module in MODULES
+]
 VARIANTS: dict[str, Callable[[], Built]] = {
     name: build for architecture in ARCHITECTURES for name, build in architecture.variants.items()
 }
