@@ -19,6 +19,8 @@ from timm.models import VisionTransformer
 from timm.models._hub import save_for_hf
 from torch import Tensor, nn
 
+from hydractl.families.config import Fields
+
 #: Sizes of every variant; tests of other sizes put theirs in for a while.
 CLASSES = 5
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 24}
@@ -34,14 +36,14 @@ class Architecture:
     Attributes:
         variants: by name, which starts with its family's; each test with a parameter `reference` runs all of them.
         typical: those that stand for the others where all would take too long.
-        configs: the fields of a config that are honoured, with their defaults, and the library's config.
+        configs: the fields of a config that are honoured, and the library's config.
         inert: config fields without an effect on the logits of a trained classifier.
         bases: variants, each with a network without classifier that its library makes one like it of.
     """
 
     variants: Mapping[str, Callable[[], Built]]
     typical: Sequence[str]
-    configs: Sequence[tuple[Mapping[str, object], Any]] = ()
+    configs: Sequence[tuple[type[Fields], Any]] = ()
     inert: frozenset[str] = frozenset()
     bases: Sequence[tuple[str, Callable[[Any], nn.Module]]] = ()
 

@@ -13,6 +13,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.checkpoint.writer import dtype_name, tensor_bytes
 from hydractl.errors import CheckpointError
+from hydractl.schema import shortened
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def identity(checkpoint: Checkpoint) -> str:
 def shorten(names: list[str], most: int = 5) -> str:
     """A few names and a count of the rest, for one line of an error."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return shortened(", ".join(names[:most]), 150) + more
 
 
 __all__ = ["Checkpoint", "LazyTensor", "common_layer", "identity", "shorten", "trunk_depth"]

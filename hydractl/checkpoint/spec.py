@@ -43,7 +43,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "token_types": (0, 2**10),
     "eos": (0, 2**31),
     "padding": (0, 2**20),
-    "layers": (1, 1000),
+    "layers": (1, 500),
     "heads": (1, 1000),
     "head_width": (1, 2**14),
     "width": (1, 2**16),

@@ -4,49 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Literal
 
-from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-DEFAULTS = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-    "classifier_dropout": None,
-}
 
+class Config(read.Encoder, read.Labelled):
+    """The fields of a BERT's config.json."""
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a BERT config.json describes."""
-    dropout = "hidden_dropout_prob" if config["classifier_dropout"] is None else "classifier_dropout"
-    return ModelSpec(
-        "text-classification",
-        (tower(config),),
-        classes=len(read.labels(config)),
-        classifier_dropout=read.rate(config, dropout),
-    )
+    vocab_size: read.Vocabulary = 30522
+    max_position_embeddings: read.Positions = 512
+    type_vocab_size: read.TokenTypes = 2
+    intermediate_size: read.MlpWidth = 3072
+    hidden_dropout_prob: read.Rate = 0.1
+    attention_probs_dropout_prob: read.Rate = 0.1
+    classifier_dropout: read.Rate = None
+    is_decoder: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+    position_embedding_type: Literal["absolute"] = "absolute"
 
+    @property
+    def padding(self) -> int | None:
+        """The id of the padding token where positions are counted from it, as in a RoBERTa."""
+        return None
 
-def tower(config: Mapping[str, Any], padding: int | None = None) -> TowerSpec:
-    """The text tower of a BERT, or of a RoBERTa, which counts positions from its padding id."""
-    embeddings = TextEmbeddings(
-        vocabulary=read.integer(config, "vocab_size"),
-        positions=read.integer(config, "max_position_embeddings"),
-        token_types=read.integer(config, "type_vocab_size"),
-        norm=True,
-        padding=padding,
-    )
-    return replace(read.encoder(config, "text", embeddings), pre_norm=False, final_norm=False, pooler="tanh")
+    def spec(self) -> ModelSpec:
+        """The network it describes."""
+        embeddings = TextEmbeddings(
+            vocabulary=self.vocab_size,
+            positions=self.max_position_embeddings,
+            token_types=self.type_vocab_size,
+            norm=True,
+            padding=self.padding,
+        )
+        tower = self.tower(
+            "text", embeddings, self.intermediate_size, self.hidden_dropout_prob, self.attention_probs_dropout_prob
+        )
+        dropout = self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+        return ModelSpec(
+            "text-classification",
+            (replace(tower, pre_norm=False, final_norm=False, pooler="tanh"),),
+            classes=len(self.labels),
+            classifier_dropout=dropout or 0.0,
+        )
 
 
 def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
@@ -74,10 +76,8 @@ FAMILY = Family(
     title="BERT",
     model_type="bert",
     architectures=("BertForSequenceClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=(spelling("bert", {"text.pooler": "bert.pooler.dense", "classifier": "classifier"}),),
-    defaults=DEFAULTS,
-    demanded={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
     base=Base("bert.", surplus=(r"cls\..*",)),
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
     legacy={".gamma": ".weight", ".beta": ".bias"},

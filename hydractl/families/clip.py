@@ -2,79 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from pydantic import model_validator
+
+from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-LAYER_DEFAULTS = {
-    "num_hidden_layers": 12,
-    "hidden_act": "quick_gelu",
-    "layer_norm_eps": 1e-5,
-    "attention_dropout": 0.0,
-}
-VISION_DEFAULTS = LAYER_DEFAULTS | {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_attention_heads": 12,
-    "num_channels": 3,
-    "image_size": 224,
-    "patch_size": 32,
-}
-TEXT_DEFAULTS = LAYER_DEFAULTS | {
-    "vocab_size": 49408,
-    "hidden_size": 512,
-    "intermediate_size": 2048,
-    "num_attention_heads": 8,
-    "max_position_embeddings": 77,
-    "eos_token_id": 49407,
-}
 LEGACY_EOS = 2  # configs written before transformers fixed the field: their models pool the largest id instead
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a CLIP config.json describes."""
-    text = part(config, "text_config", TEXT_DEFAULTS)
-    text_embeddings = TextEmbeddings(
-        vocabulary=read.integer(text, "vocab_size"),
-        positions=read.integer(text, "max_position_embeddings"),
-        token_types=0,
-        norm=False,
-        eos=None if text["eos_token_id"] == LEGACY_EOS else read.integer(text, "eos_token_id"),
-    )
-    return ModelSpec(
-        "zero-shot",
-        (_vision_tower(config), tower("text", text, text_embeddings)),
-        projection=read.integer(config, "projection_dim"),
-    )
+class Tower(read.Encoder):
+    """The fields of either tower."""
+
+    hidden_act: Activation = "quick_gelu"
+    layer_norm_eps: read.NormEps = 1e-5
+    intermediate_size: read.MlpWidth = 3072
+    attention_dropout: read.Rate = 0.0
 
 
-def read_image_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The image tower with a classifier, which reads the mean patch before the last norm."""
-    vision = replace(_vision_tower(config), pool="mean", final_norm=False)
-    return ModelSpec("image-classification", (vision,), classes=len(read.labels(config)))
+class VisionTower(read.Images, Tower):
+    """The fields under `vision_config`."""
+
+    patch_size: read.PatchSize = (32, 32)
 
 
-def _vision_tower(config: Mapping[str, Any]) -> TowerSpec:
-    vision = part(config, "vision_config", VISION_DEFAULTS)
-    return tower("vision", vision, read.image_embeddings(vision, patch_bias=False, norm=True))
+class TextTower(Tower):
+    """The fields under `text_config`."""
+
+    hidden_size: read.Width = 512
+    intermediate_size: read.MlpWidth = 2048
+    num_attention_heads: read.Heads = 8
+    vocab_size: read.Vocabulary = 49408
+    max_position_embeddings: read.Positions = 77
+    eos_token_id: read.Eos = 49407
 
 
-def part(config: Mapping[str, Any], key: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The config of one tower, complete."""
-    # Early CLIP configs repeat each part under `..._config_dict`, and that copy wins in transformers.
-    return {**defaults, **(config.get(key) or {}), **(config.get(f"{key}_dict") or {})}
+def complete(config: Any) -> Any:
+    """A config with its parts in one place each, early CLIP's too."""
+    if not isinstance(config, dict):
+        return config
+    return config | {key: _part(config, key) for key in ("vision_config", "text_config")}
 
 
-def tower(
-    name: Literal["vision", "text"], part: Mapping[str, Any], embeddings: ImageEmbeddings | TextEmbeddings
-) -> TowerSpec:
-    """The tower that a part's config describes."""
-    encoder = read.encoder(part, name, embeddings, dropout=None, attention_dropout="attention_dropout")
-    return replace(encoder, causal=name == "text", pool="eos" if name == "text" else "first")
+def _part(config: dict[str, Any], key: str) -> Any:
+    # Early configs repeat each part under `..._config_dict`, and that copy wins in transformers.
+    given = [config[name] for name in (key, f"{key}_dict") if config.get(name) is not None]
+    wrong = next((part for part in given if not isinstance(part, dict)), None)
+    return {name: value for part in given for name, value in part.items()} if wrong is None else wrong
+
+
+class Vision(read.Config):
+    """The fields of a config.json that has a CLIP's vision tower."""
+
+    vision_config: VisionTower
+
+    complete = model_validator(mode="before")(complete)
+
+    def vision(self) -> TowerSpec:
+        """The vision tower."""
+        part = self.vision_config
+        embeddings = part.embeddings(patch_bias=False, norm=True)
+        return part.tower("vision", embeddings, part.intermediate_size, None, part.attention_dropout)
+
+
+class Config(Vision):
+    """The fields of a CLIP's config.json."""
+
+    text_config: TextTower
+    projection_dim: read.Projection = 512
+
+    def spec(self) -> ModelSpec:
+        """The network it describes."""
+        return ModelSpec("zero-shot", (self.vision(), self.text()), projection=self.projection_dim)
+
+    def text(self) -> TowerSpec:
+        """The text tower."""
+        part = self.text_config
+        eos = None if part.eos_token_id == LEGACY_EOS else part.eos_token_id
+        embeddings = TextEmbeddings(part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, eos=eos)
+        return replace(
+            part.tower("text", embeddings, part.intermediate_size, None, part.attention_dropout),
+            causal=True,
+            pool="eos",
+        )
+
+
+class ImageConfig(Vision, read.Labelled):
+    """The fields of a config.json of the image tower with a classifier."""
+
+    def spec(self) -> ModelSpec:
+        """The network it describes: its classifier reads the mean patch before the last norm."""
+        tower = replace(self.vision(), pool="mean", final_norm=False)
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
 def layers(tower: str) -> dict[str, str]:
@@ -105,7 +127,7 @@ FAMILY = Family(
     title="CLIP",
     model_type="clip",
     architectures=("CLIPModel",),
-    read_spec=read_spec,
+    config=Config,
     spellings=(
         {
             **VISION,
@@ -119,7 +141,6 @@ FAMILY = Family(
             "logit_scale": "logit_scale",
         },
     ),
-    defaults={"projection_dim": 512},
     task="zero-shot",
     inert=(r"(vision|text)_model\.embeddings\.position_ids",),
 )
@@ -128,9 +149,8 @@ IMAGE = Family(
     title="CLIP image classifier",
     model_type="clip",
     architectures=("CLIPForImageClassification",),
-    read_spec=read_image_spec,
+    config=ImageConfig,
     spellings=(VISION | {"classifier": "classifier"},),
-    defaults={},
     base=Base(
         "vision_model.",
         surplus=(r"text_model\..*", r"(visual|text)_projection\.weight", "logit_scale"),

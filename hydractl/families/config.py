@@ -1,125 +1,186 @@
-"""Reading fields of a config.json, refusing what has an effect this project does not build."""
+"""The fields of a config.json that decide what a network computes, as schemas; what else it has is passed over.
+
+A field that may have one value only is one whose other values have an effect that is not built here.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
-from hydractl.checkpoint.spec import Activation, ImageEmbeddings, TextEmbeddings, TowerSpec
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+
+from hydractl.checkpoint.spec import RANGES, Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.errors import CheckpointError
-
-ACTIVATIONS: tuple[Activation, ...] = get_args(Activation)
-
-
-def demand(config: Mapping[str, Any], demanded: Mapping[str, Any], where: str) -> None:
-    """Raises CheckpointError where a field has another value than the one that is built here."""
-    for key, value in demanded.items():
-        if key in config and config[key] != value:
-            raise CheckpointError(f"{where}: {key} is {config[key]!r}, which is not supported (only {value!r})")
+from hydractl.schema import Items, Origin, Schema, document
 
 
-def integer(config: Mapping[str, Any], key: str) -> int:
-    """A positive whole number."""
-    value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CheckpointError(f"config.json: {key} is {value!r}, expected a positive whole number")
-    return value
+def within(name: str) -> Any:
+    """The range that a field of a spec has, for the field of a config.json that it is read from."""
+    least, most = RANGES[name]
+    return Field(ge=least, le=most)
 
 
-def rate(config: Mapping[str, Any], key: str) -> float:
-    """A dropout probability; null reads as 0."""
-    value = config.get(key)
-    if not isinstance(value, int | float | None) or not 0 <= (value or 0.0) < 1:
-        raise CheckpointError(f"config.json: {key} is {value!r}, expected a probability")
-    return float(value or 0.0)
+def _pair(value: Any) -> Any:
+    return (value, value) if type(value) is int else tuple(value) if isinstance(value, list) else value
 
 
-def activation(config: Mapping[str, Any], key: str = "hidden_act") -> Activation:
-    """The name of an activation this project has."""
-    for name in ACTIVATIONS:
-        if name == config.get(key):
-            return name
-    raise CheckpointError(
-        f"config.json: {key} {config.get(key)!r} is not supported: known are {', '.join(sorted(ACTIVATIONS))}"
-    )
+def _numbered(names: dict[str, Any]) -> dict[str, Any]:
+    if missing := next((str(i) for i in range(len(names)) if str(i) not in names), None):
+        raise ValueError(f"numbers {len(names)} classes and has no class {missing}, should number them from 0")
+    return names
 
 
-def pair(config: Mapping[str, Any], key: str) -> tuple[int, int]:
-    """Height and width, given as one number or as two."""
-    value = config.get(key)
-    sizes = [value, value] if isinstance(value, int) else value
-    if not isinstance(sizes, list | tuple) or len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in sizes):
-        raise CheckpointError(f"config.json: {key} is {value!r}, expected a size or [height, width]")
-    return sizes[0], sizes[1]
+Layers = Annotated[int, within("layers")]
+Heads = Annotated[int, within("heads")]
+Width = Annotated[int, within("width")]
+MlpWidth = Annotated[int, within("mlp_width")]
+MlpRatio = Annotated[float, Field(gt=0, le=1000)]
+NormEps = Annotated[float, within("norm_eps")]
+Vocabulary = Annotated[int, within("vocabulary")]
+Positions = Annotated[int, within("positions")]
+TokenTypes = Annotated[int, within("token_types")]
+Channels = Annotated[int, within("channels")]
+Registers = Annotated[int, within("registers")]
+Classes = Annotated[int, within("classes")]
+Projection = Annotated[int, within("projection")]
+ImageSide = Annotated[int, within("image_size")]
+PatchSide = Annotated[int, within("patch_size")]
+Eos = Annotated[int, within("eos")]
+Padding = Annotated[int, within("padding")]
+#: A dropout probability; null is none.
+Rate = Annotated[float, Field(ge=0, lt=1)] | None
+#: Height and width, given as one number or as two.
+ImageSize = Annotated[tuple[ImageSide, ImageSide], BeforeValidator(_pair)]
+PatchSize = Annotated[tuple[PatchSide, PatchSide], BeforeValidator(_pair)]
+#: What a library calls an architecture, a layer or a setting of its own.
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+#: Class numbers to names.
+Labels = Annotated[
+    dict[str, Annotated[str, Field(max_length=1000)] | int],
+    Field(max_length=int(RANGES["classes"][1])),
+    AfterValidator(_numbered),
+]
 
 
-def head_width(config: Mapping[str, Any], width: int, heads: int) -> int:
+class Fields(Schema):
+    """Some fields of a config.json, or of a part of it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Kind(Fields):
+    """What a config.json says that it is of."""
+
+    model_type: Name | None = None
+    architecture: Name | None = None
+    architectures: Items[Name] | None = None
+
+
+class Config(Fields, ABC):
+    """The fields of an architecture, with the defaults of the library that writes them."""
+
+    @abstractmethod
+    def spec(self) -> ModelSpec:
+        """The network they describe.
+
+        Raises:
+            ValueError: they do not fit each other.
+        """
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """Label names in class order; None where the network has no classes of its own."""
+        return None
+
+
+class ClassNames(Fields):
+    """How a config.json names its classes, of which a sample has one."""
+
+    num_labels: Classes | None = None
+    id2label: Labels | None = None
+    problem_type: Literal["single_label_classification"] | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Label names in class order; LABEL_0, LABEL_1 ... where the config names none."""
+        if self.id2label is None:
+            return tuple(f"LABEL_{i}" for i in range(self.num_labels or 2))
+        return tuple(str(self.id2label[str(i)]) for i in range(len(self.id2label)))
+
+
+class Labelled(ClassNames, Config):
+    """The fields of an architecture that classifies."""
+
+
+class Encoder(Fields):
+    """The fields that most encoders of transformers share."""
+
+    hidden_size: Width = 768
+    num_hidden_layers: Layers = 12
+    num_attention_heads: Heads = 12
+    hidden_act: Activation = "gelu"
+    layer_norm_eps: NormEps = 1e-12
+
+    def tower(
+        self,
+        name: Literal["vision", "text"],
+        embeddings: ImageEmbeddings | TextEmbeddings,
+        mlp_width: int,
+        dropout: float | None,
+        attention_dropout: float | None,
+    ) -> TowerSpec:
+        """The tower they describe; a family replaces what it does otherwise."""
+        return TowerSpec(
+            name=name,
+            layers=self.num_hidden_layers,
+            heads=self.num_attention_heads,
+            head_width=head_width(self.hidden_size, self.num_attention_heads),
+            width=self.hidden_size,
+            mlp_width=mlp_width,
+            activation=self.hidden_act,
+            norm_eps=self.layer_norm_eps,
+            embeddings=embeddings,
+            dropout=dropout or 0.0,
+            attention_dropout=attention_dropout or 0.0,
+        )
+
+
+class Images(Fields):
+    """The fields that most image encoders of transformers share."""
+
+    image_size: ImageSize = (224, 224)
+    patch_size: PatchSize = (16, 16)
+    num_channels: Channels = 3
+
+    def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
+        """The embeddings they describe; a family replaces what it does otherwise."""
+        return ImageEmbeddings(self.num_channels, self.image_size, self.patch_size, patch_bias, norm)
+
+
+def head_width(width: int, heads: int, key: str = "hidden_size") -> int:
     """K, the width of one head."""
     if width % heads:
-        raise CheckpointError(f"config.json: hidden_size {width} is not a multiple of {heads} attention heads")
+        raise ValueError(f"{key} is {width}, should be a multiple of {heads} attention heads")
     return width // heads
 
 
-def encoder(
-    config: Mapping[str, Any],
-    name: Literal["vision", "text"],
-    embeddings: ImageEmbeddings | TextEmbeddings,
-    dropout: str | None = "hidden_dropout_prob",
-    attention_dropout: str = "attention_probs_dropout_prob",
-) -> TowerSpec:
-    """The tower that the fields most configs of transformers share describe; a family replaces what it does otherwise.
+C = TypeVar("C", bound=Schema)
+
+
+def read_config(name: str, config: Mapping[str, Any], kind: type[C], file: str = "config.json") -> C:
+    """The fields of one kind in a config.json.
 
     Args:
-        dropout: the field that holds the rate on hidden states; None where there is none.
-        attention_dropout: the field that holds the rate on attention.
-    """
-    width, heads = integer(config, "hidden_size"), integer(config, "num_attention_heads")
-    return TowerSpec(
-        name=name,
-        layers=integer(config, "num_hidden_layers"),
-        heads=heads,
-        head_width=head_width(config, width, heads),
-        width=width,
-        mlp_width=integer(config, "intermediate_size"),
-        activation=activation(config),
-        norm_eps=config["layer_norm_eps"],
-        embeddings=embeddings,
-        dropout=rate(config, dropout) if dropout else 0.0,
-        attention_dropout=rate(config, attention_dropout),
-    )
-
-
-def image_embeddings(config: Mapping[str, Any], patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
-    """The embeddings of images that the fields most configs of transformers share describe."""
-    return ImageEmbeddings(
-        channels=integer(config, "num_channels"),
-        image_size=pair(config, "image_size"),
-        patch_size=pair(config, "patch_size"),
-        patch_bias=patch_bias,
-        norm=norm,
-    )
-
-
-def labels(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Label names in class order; LABEL_0, LABEL_1 ... where the config names none.
+        name: what messages call the checkpoint.
 
     Raises:
-        CheckpointError: `id2label` does not number its labels 0 to C-1, or the task is not one-of-C classification.
+        CheckpointError: a field is of another type or out of its range, or has an effect that is not built here.
     """
-    if config.get("problem_type") not in (None, "single_label_classification"):
-        raise CheckpointError(
-            f"config.json: problem_type {config['problem_type']!r}: only one label per sample is supported"
-        )
-    names = config.get("id2label")
-    if names is None:
-        return tuple(f"LABEL_{i}" for i in range(config.get("num_labels") or 2))
-    try:
-        ordered = [names[key] for key in sorted(names, key=int)]
-        numbered = [int(key) for key in names]
-    except (TypeError, ValueError, AttributeError) as error:
-        raise CheckpointError("config.json: id2label does not map class numbers to names") from error
-    if sorted(numbered) != list(range(len(ordered))):
-        raise CheckpointError(
-            f"config.json: id2label numbers its classes {sorted(numbered)}, expected 0 to {len(ordered) - 1}"
-        )
-    return tuple(str(name) for name in ordered)
+    return document(dict(config), config_origin(name, file)).read(kind)
+
+
+def config_origin(name: str, file: str = "config.json") -> Origin:
+    """What messages say of a checkpoint's config."""
+    return Origin(f"{name}: {file}", CheckpointError, "is it the right file, and of a model this hydractl supports?")

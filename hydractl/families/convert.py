@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from itertools import dropwhile
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, shorten
@@ -11,9 +12,10 @@ from hydractl.checkpoint.slots import all_heads, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError
-from hydractl.families import config as read
+from hydractl.families.config import Config, config_origin, read_config
 from hydractl.families.family import Family
 from hydractl.families.names import Source, locate, read_from
+from hydractl.schema import shortened
 
 
 def from_transformers(
@@ -29,7 +31,8 @@ def from_transformers(
         CheckpointError: the config asks for something not built here, or a tensor is missing, left over,
             misshapen, or given twice.
     """
-    spec = model_spec(name, family, config)
+    fields = read_config(name, config, family.config, family.config_file)
+    spec = _described(name, family, fields)
     heads = all_heads(spec)
     shapes = {key: stored_shape(slot, spec, heads, shared=True) for key, slot in slots(spec).items()}
     renamed = _rename(name, family, spec, tensors)
@@ -41,19 +44,25 @@ def from_transformers(
         heads=heads,
         shared=frozenset(shapes),
         tensors={key: _shaped(name, key, renamed[key], shape) for key, shape in shapes.items()},
-        labels=None if spec.task == "zero-shot" else read.labels(config),
+        labels=fields.labels,
         preprocessing=preprocessing,
     )
 
 
 def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpec:
-    """The network a config describes, after refusing fields with an effect that is not built here."""
-    complete = family.complete(config)
+    """The network a config describes.
+
+    Raises:
+        CheckpointError: see `read_config`, or its fields do not fit each other.
+    """
+    return _described(name, family, read_config(name, config, family.config, family.config_file))
+
+
+def _described(name: str, family: Family, fields: Config) -> ModelSpec:
     try:
-        read.demand(complete, family.demanded, "config.json")
-        return family.read_spec(complete)
-    except (CheckpointError, ValueError) as error:
-        raise CheckpointError(f"{name}: {error}") from error
+        return fields.spec()
+    except ValueError as error:
+        raise config_origin(name, family.config_file).refusal(str(error)) from error
 
 
 def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
@@ -69,7 +78,7 @@ def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, La
         raise CheckpointError(
             f"{name}: tensors that no part of a {family.title} with this config claims: {shorten(left)}"
         )
-    return {key: read_from(source, current[source.name]) for key, source in table.items()}
+    return {key: read_from(name, source, current[source.name]) for key, source in table.items()}
 
 
 def fitting_table(family: Family, spec: ModelSpec, theirs: Collection[str]) -> dict[str, Source]:
@@ -84,7 +93,7 @@ def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> 
         ending = next((old for old in family.legacy if key.endswith(old)), None)
         modern = key.removesuffix(ending) + family.legacy[ending] if ending else key
         if modern in current:
-            raise CheckpointError(f"{name}: holds {modern} under two spellings: keep one")
+            raise CheckpointError(f"{name}: holds {shortened(modern, 100)} under two spellings: keep one")
         current[modern] = tensor
     return current
 
@@ -99,11 +108,11 @@ def _missing_error(name: str, family: Family, missing: list[str], classifier: st
 
 
 def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:
-    def squeezed(sizes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(n for n in sizes if n != 1)
+    def without_leading_ones(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(dropwhile(lambda size: size == 1, sizes))
 
-    # Checkpoints differ in how many axes of length one a token or a position table has.
-    if squeezed(tensor.shape) != squeezed(shape):
+    # Checkpoints differ in how many axes of length one a token or a position table starts with.
+    if without_leading_ones(tensor.shape) != without_leading_ones(shape):
         raise CheckpointError(
             f"{name}: {key} has shape {list(tensor.shape)}, expected {list(shape)}: is this the right config.json?"
         )

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec
-from hydractl.families import config as read
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
 from hydractl.families import vit
 from hydractl.families.family import Base, Family
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a DeiT config.json describes: a ViT with a distillation token, which its classifier ignores."""
-    tower = vit.tower(config, distillation_token=True)
-    return ModelSpec("image-classification", (tower,), classes=len(read.labels(config)))
+class Config(vit.Config):
+    """The fields of a DeiT's config.json."""
+
+    def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
+        """Those of a ViT with a distillation token, which the classifier ignores."""
+        return replace(super().embeddings(patch_bias, norm), distillation_token=True)
 
 
-def read_distilled_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The same network with a classifier on each of its two tokens."""
-    spec = read_spec(config)
-    return replace(spec, towers=(replace(spec.towers[0], pool="first+second"),), distilled=True)
+class DistilledConfig(Config):
+    """The same fields, of a network with a classifier on each of its two tokens."""
+
+    def spec(self) -> ModelSpec:
+        """The network it describes."""
+        spec = super().spec()
+        return replace(spec, towers=(replace(spec.towers[0], pool="first+second"),), distilled=True)
 
 
 TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token:3"}
@@ -33,9 +35,8 @@ FAMILY = Family(
     title="DeiT",
     model_type="deit",
     architectures=("DeiTForImageClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=tuple(spelling | TOKEN for spelling in vit.spellings("deit")),
-    defaults=vit.DEFAULTS,
     base=Base("deit.", surplus=(r"decoder\..*",)),
     inert=INERT,
 )
@@ -44,8 +45,7 @@ DISTILLED = Family(
     title="DeiT (distilled)",
     model_type="deit",
     architectures=("DeiTForImageClassificationWithTeacher",),
-    read_spec=read_distilled_spec,
+    config=DistilledConfig,
     spellings=tuple(spelling | TOKEN | CLASSIFIERS for spelling in vit.spellings("deit")),
-    defaults=vit.DEFAULTS,
     inert=INERT,
 )

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Literal
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-DEFAULTS = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "mlp_ratio": 4,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "layer_norm_eps": 1e-6,
-    "image_size": 224,
-    "patch_size": 14,
-    "num_channels": 3,
-    "qkv_bias": True,
-}
+
+class Config(read.Images, read.Encoder, read.Labelled):
+    """The fields of a DINOv2's config.json."""
+
+    mlp_ratio: read.MlpRatio = 4
+    hidden_dropout_prob: read.Rate = 0.0
+    attention_probs_dropout_prob: read.Rate = 0.0
+    layer_norm_eps: read.NormEps = 1e-6
+    patch_size: read.PatchSize = (14, 14)
+    qkv_bias: bool = True
+    use_swiglu_ffn: Literal[False] = False
+
+    @property
+    def registers(self) -> int:
+        """How many tokens without a place in the image there are."""
+        return 0
+
+    def spec(self) -> ModelSpec:
+        """The network it describes: class token and mean patch, side by side, are classified."""
+        embeddings = replace(self.embeddings(), registers=self.registers, unplaced=self.registers)
+        mlp_width = int(self.hidden_size * self.mlp_ratio)
+        tower = replace(
+            self.tower("vision", embeddings, mlp_width, self.hidden_dropout_prob, self.attention_probs_dropout_prob),
+            qkv_bias=self.qkv_bias,
+            norm_tokens=True,
+            layer_scale=True,
+            pool="first+mean",
+        )
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a DINOv2 config.json describes: class token and mean patch, side by side, are classified."""
-    registers = config.get("num_register_tokens", 0)
-    embeddings = replace(read.image_embeddings(config), registers=registers, unplaced=registers)
-    mlp_width = int(read.integer(config, "hidden_size") * config["mlp_ratio"])
-    tower = replace(
-        read.encoder({**config, "intermediate_size": mlp_width}, "vision", embeddings),
-        qkv_bias=bool(config["qkv_bias"]),
-        norm_tokens=True,
-        layer_scale=True,
-        pool="first+mean",
-    )
-    return ModelSpec("image-classification", (tower,), classes=len(read.labels(config)))
+class RegistersConfig(Config):
+    """The fields of a config.json of a DINOv2 with registers."""
+
+    num_register_tokens: read.Registers = 4
+    patch_size: read.PatchSize = (16, 16)
+
+    @property
+    def registers(self) -> int:
+        """How many registers there are."""
+        return self.num_register_tokens
 
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -81,10 +92,8 @@ FAMILY = Family(
     title="DINOv2",
     model_type="dinov2",
     architectures=("Dinov2ForImageClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=spellings("dinov2"),
-    defaults=DEFAULTS,
-    demanded={"use_swiglu_ffn": False},
     base=Base("dinov2."),
     inert=(r"dinov2\.embeddings\.mask_token",),
 )
@@ -93,10 +102,8 @@ WITH_REGISTERS = Family(
     title="DINOv2 with registers",
     model_type="dinov2_with_registers",
     architectures=("Dinov2WithRegistersForImageClassification",),
-    read_spec=read_spec,
+    config=RegistersConfig,
     spellings=spellings("dinov2_with_registers"),
-    defaults=DEFAULTS | {"num_register_tokens": 4, "patch_size": 16},
-    demanded={"use_swiglu_ffn": False},
     base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )

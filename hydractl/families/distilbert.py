@@ -2,57 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-DEFAULTS = {
-    "vocab_size": 30522,
-    "max_position_embeddings": 512,
-    "n_layers": 6,
-    "n_heads": 12,
-    "dim": 768,
-    "hidden_dim": 3072,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation": "gelu",
-    "seq_classif_dropout": 0.2,
-}
 
+class Config(read.Labelled):
+    """The fields of a DistilBERT's config.json."""
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a DistilBERT config.json describes: a BERT without sentence types, its pooler with a ReLU."""
-    width, heads = read.integer(config, "dim"), read.integer(config, "n_heads")
-    tower = TowerSpec(
-        name="text",
-        layers=read.integer(config, "n_layers"),
-        heads=heads,
-        head_width=read.head_width(config, width, heads),
-        width=width,
-        mlp_width=read.integer(config, "hidden_dim"),
-        activation=read.activation(config, "activation"),
-        norm_eps=1e-12,  # not a field of this config
-        embeddings=TextEmbeddings(
-            vocabulary=read.integer(config, "vocab_size"),
-            positions=read.integer(config, "max_position_embeddings"),
-            token_types=0,
-            norm=True,
-        ),
-        pre_norm=False,
-        final_norm=False,
-        pooler="relu",
-        dropout=read.rate(config, "dropout"),
-        attention_dropout=read.rate(config, "attention_dropout"),
-    )
-    return ModelSpec(
-        "text-classification",
-        (tower,),
-        classes=len(read.labels(config)),
-        classifier_dropout=read.rate(config, "seq_classif_dropout"),
-    )
+    vocab_size: read.Vocabulary = 30522
+    max_position_embeddings: read.Positions = 512
+    n_layers: read.Layers = 6
+    n_heads: read.Heads = 12
+    dim: read.Width = 768
+    hidden_dim: read.MlpWidth = 3072
+    dropout: read.Rate = 0.1
+    attention_dropout: read.Rate = 0.1
+    activation: Activation = "gelu"
+    seq_classif_dropout: read.Rate = 0.2
+
+    def spec(self) -> ModelSpec:
+        """The network it describes: a BERT without sentence types, its pooler with a ReLU."""
+        tower = TowerSpec(
+            name="text",
+            layers=self.n_layers,
+            heads=self.n_heads,
+            head_width=read.head_width(self.dim, self.n_heads, "dim"),
+            width=self.dim,
+            mlp_width=self.hidden_dim,
+            activation=self.activation,
+            norm_eps=1e-12,  # not a field of this config
+            embeddings=TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=True),
+            pre_norm=False,
+            final_norm=False,
+            pooler="relu",
+            dropout=self.dropout or 0.0,
+            attention_dropout=self.attention_dropout or 0.0,
+        )
+        return ModelSpec(
+            "text-classification",
+            (tower,),
+            classes=len(self.labels),
+            classifier_dropout=self.seq_classif_dropout or 0.0,
+        )
 
 
 LAYER = "distilbert.transformer.layer.{i}."
@@ -62,7 +54,7 @@ FAMILY = Family(
     title="DistilBERT",
     model_type="distilbert",
     architectures=("DistilBertForSequenceClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=(
         {
             "text.embeddings.word": "distilbert.embeddings.word_embeddings.weight",
@@ -80,7 +72,6 @@ FAMILY = Family(
             "classifier": "classifier",
         },
     ),
-    defaults=DEFAULTS,
     base=Base("distilbert."),
     inert=(r"distilbert\.embeddings\.position_ids", r"vocab_.*"),
     task="text-classification",

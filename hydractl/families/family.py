@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec, Task
+from hydractl.checkpoint.spec import Task
+from hydractl.families.config import Config
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,8 @@ class Family:
     title: str
     model_type: str  # of config.json
     architectures: tuple[str, ...]  # transformers classes whose checkpoints this family reads
-    read_spec: Callable[[Mapping[str, Any]], ModelSpec]
+    config: type[Config]  # the fields of config.json that it reads
     spellings: tuple[Mapping[str, str], ...]
-    defaults: Mapping[str, Any]  # config fields this project honours, with transformers' own default
-    demanded: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # fields with an effect not built here: the one value read
     inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
     base: Base | None = None  # what a new classifier can be put on; None: only checkpoints that have one are read
     legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
@@ -59,7 +56,3 @@ class Family:
         """What a config.json of the family, or of its base network, says it is."""
         own = self.base.model_type if self.base else None
         return (self.model_type, own) if own else (self.model_type,)
-
-    def complete(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The config with transformers' defaults for what it leaves out."""
-        return {**self.defaults, **config}

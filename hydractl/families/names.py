@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hydractl.checkpoint.tensors import LazyTensor, StoredTensor
+from hydractl.errors import CheckpointError
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,33 @@ def locate(spelling: Mapping[str, str], ours: str) -> Source:
     return Source(name, int(part or 0), int(parts or 1), transposed is not None, int(axes or 0))
 
 
-def read_from(source: Source, tensor: LazyTensor) -> LazyTensor:
-    """Our tensor, still on disk, given the tensor of theirs that it lies in."""
+def read_from(name: str, source: Source, tensor: LazyTensor) -> LazyTensor:
+    """Our tensor, still on disk, given the tensor of theirs that it lies in.
+
+    Args:
+        name: what messages call the checkpoint.
+
+    Raises:
+        CheckpointError: the tensor has no rows to share out or to turn over, or a number that leaves a rest.
+    """
     if source.transposed:
+        if len(tensor.shape) != 2:
+            raise _misshapen(name, source, tensor, "a matrix")
         return LazyTensor(tensor.shape[::-1], tensor.dtype, lambda: tensor.load().T.contiguous())
     if source.parts == 1:
         return tensor
+    if not tensor.shape or tensor.shape[0] % source.parts:
+        raise _misshapen(name, source, tensor, f"rows for {source.parts} parts of one size")
     rows = tensor.shape[0] // source.parts
     start = source.part * rows
     if isinstance(tensor, StoredTensor):
         # Only these rows are read: a fused tensor would be read three times otherwise.
         return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.rows(start, start + rows))
     return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.load()[start : start + rows])
+
+
+def _misshapen(name: str, source: Source, tensor: LazyTensor, wanted: str) -> CheckpointError:
+    shape = list(tensor.shape)
+    return CheckpointError(
+        f"{name}: {source.name} has shape {shape}, expected {wanted}: is this the right config.json?"
+    )

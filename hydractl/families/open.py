@@ -17,8 +17,10 @@ from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, Family, open_clip, timm_vit
 from hydractl.families.base import complete_base
+from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import from_transformers, model_spec
 from hydractl.families.refused import REFUSED
+from hydractl.schema import shortened
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
@@ -58,12 +60,12 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     config: Mapping[str, Any]
     if (folder / OPEN_CLIP_CONFIG).is_file() and not _claims_model_type(folder):
         config = {**read_json(folder / OPEN_CLIP_CONFIG), "model_type": open_clip.FAMILY.model_type}
-        preprocessing["preprocessor_config.json"] = open_clip.preprocessing(config)
+        preprocessing["preprocessor_config.json"] = open_clip.preprocessing(name, config)
     else:
         config = read_json(folder / "config.json")
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
-        config = timm_vit.describe(folder, config, without_classifier)
+        config = timm_vit.describe(name, folder, config, without_classifier)
     family = find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
@@ -99,8 +101,9 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     Raises:
         CheckpointError: the model type is not supported, or the architecture is not one that classifies.
     """
-    families = _of_model_type(name, config.get("model_type"))
-    architectures = config.get("architectures") or families[0].architectures
+    kind = read_config(name, config, Kind)
+    families = _of_model_type(name, kind.model_type)
+    architectures = kind.architectures or families[0].architectures
     readable = [family for family in families if set(architectures) & set(family.architectures)]
     if without_classifier:
         classifiers = [family for family in readable if family.task != "zero-shot"]
@@ -112,18 +115,18 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     )
     why = next(refusals, "not a classifier this project reads")
     wanted = " or ".join(architecture for family in families for architecture in family.architectures)
+    called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
-        f"{name}: is a {', '.join(architectures)}, {why}: finetune gives it a classifier with `new_classifier`, "
-        f"or save it as {wanted}"
+        f"{name}: is a {called}, {why}: finetune gives it a classifier with `new_classifier`, or save it as {wanted}"
     )
 
 
-def _of_model_type(name: str, model_type: Any) -> list[Family]:
+def _of_model_type(name: str, model_type: str | None) -> list[Family]:
     families = [family for family in FAMILIES if model_type in family.model_types]
     if not families:
         known = f"known are {', '.join(sorted({family.model_type for family in FAMILIES}))}"
         reason = f"{REFUSED[model_type]}; {known}" if model_type in REFUSED else known
-        raise CheckpointError(f"{name}: model_type {model_type!r} is not supported: {reason}")
+        raise CheckpointError(f"{name}: model_type {shortened(repr(model_type), 60)} is not supported: {reason}")
     return families
 
 

@@ -3,165 +3,191 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
-from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
-from hydractl.errors import CheckpointError
+from pydantic import Field
+
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Family
+from hydractl.schema import Schema
 
-BLOCK_DEFAULTS = {"mlp_ratio": 4.0, "ls_init_value": None, "act_kwargs": None, "norm_kwargs": None}
-#: What has an effect that is not built here: the one value read.
-BLOCK_DEMANDED = {
-    "block_type": None,
-    "qk_norm": False,
-    "scaled_cosine_attn": False,
-    "scale_heads": False,
-    "scale_attn_inner": False,
-    "scale_attn": False,
-    "scale_fc": False,
-}
-VISION_DEFAULTS = BLOCK_DEFAULTS | {
-    "layers": 12,
-    "width": 768,
-    "head_width": 64,
-    "patch_size": 16,
-    "image_size": 224,
-    "no_ln_pre": False,
-    "pool_type": "tok",
-    "final_ln_after_pool": False,
-}
-VISION_DEMANDED = BLOCK_DEMANDED | {"timm_model_name": None, "attentional_pool": False}
-TEXT_DEFAULTS = BLOCK_DEFAULTS | {
-    "layers": 12,
-    "width": 512,
-    "heads": 8,
-    "context_length": 77,
-    "vocab_size": 49408,
-    "pool_type": "argmax",
-    "eos_id": 2,
-}
-TEXT_DEMANDED = BLOCK_DEMANDED | {
-    "hf_model_name": None,
-    "embed_cls": False,
-    "no_causal_mask": False,
-    "proj_bias": False,
-    "proj_type": "linear",
-}
-#: Without an effect on a trained model: training, the tokenizer, how positions were made, what is returned.
-INERT_FIELDS = {
-    "patch_dropout", "pos_embed_type", "output_tokens", "attn_pooler_queries", "attn_pooler_heads",
-    "timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias", "timm_drop", "timm_drop_path",
-    "hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs", "pad_id",
-    "hf_model_pretrained", "hf_proj_type", "hf_pooler_type",
-}  # fmt: skip
+#: A number for each of red, green and blue.
+Number = Annotated[float, Field(ge=-1000, le=1000)]
+Channels = tuple[Number, Number, Number]
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network an open_clip_config.json describes."""
-    model = config["model_cfg"]
-    read.demand(model, {"multimodal_cfg": None, "init_logit_bias": None}, "open_clip_config.json: model_cfg")
-    vision = _part(model, "vision_cfg", VISION_DEFAULTS, VISION_DEMANDED)
-    text = _part(model, "text_cfg", TEXT_DEFAULTS, TEXT_DEMANDED)
-    towers = (_vision_tower(model, vision), _text_tower(model, text))
-    return ModelSpec("zero-shot", towers, projection=read.integer(model, "embed_dim"))
+class _Activation(Schema):
+    """What a GELU may be told."""
+
+    approximate: Literal["none", "tanh"] = "none"
 
 
-def _part(
-    model: Mapping[str, Any], key: str, defaults: Mapping[str, Any], demanded: Mapping[str, Any]
-) -> dict[str, Any]:
-    where, part = f"open_clip_config.json: {key}", model.get(key) or {}
-    read.demand(part, demanded, where)
-    if unknown := sorted(part.keys() - defaults.keys() - demanded.keys() - INERT_FIELDS):
-        raise CheckpointError(f"{where}: {unknown[0]} is unknown, and with it what the model computes")
-    return {**defaults, **part}
+class _Norm(Schema):
+    """What a norm may be told."""
+
+    eps: read.NormEps = 1e-5
 
 
-def _vision_tower(model: Mapping[str, Any], vision: Mapping[str, Any]) -> TowerSpec:
-    if vision["pool_type"] not in ("tok", "avg"):
-        raise CheckpointError(f"open_clip_config.json: pool_type is {vision['pool_type']!r}, which is not supported")
-    embeddings = ImageEmbeddings(
-        channels=3,
-        image_size=read.pair(vision, "image_size"),
-        patch_size=read.pair(vision, "patch_size"),
-        patch_bias=False,
-        norm=not vision["no_ln_pre"],
-    )
-    heads = read.integer(vision, "width") // read.integer(vision, "head_width")
-    is_mean = vision["pool_type"] == "avg"
-    return _tower("vision", model, vision, heads, embeddings, is_mean, not vision["final_ln_after_pool"])
+class _Tower(Schema):
+    """The fields that both towers have."""
+
+    layers: read.Layers = 12
+    width: read.Width
+    mlp_ratio: read.MlpRatio = 4.0
+    ls_init_value: Annotated[float, Field(ge=-1000, le=1000)] | None = None
+    act_kwargs: _Activation | None = None
+    norm_kwargs: _Norm | None = None
+    block_type: None = None
+    qk_norm: Literal[False] = False
+    scaled_cosine_attn: Literal[False] = False
+    scale_heads: Literal[False] = False
+    scale_attn_inner: Literal[False] = False
+    scale_attn: Literal[False] = False
+    scale_fc: Literal[False] = False
+    # Without an effect on a trained model: training, the tokenizer, how positions were made, what is returned.
+    patch_dropout: Any = None
+    pos_embed_type: Any = None
+    output_tokens: Any = None
+    attn_pooler_queries: Any = None
+    attn_pooler_heads: Any = None
+
+    def spec(
+        self,
+        name: Literal["vision", "text"],
+        heads: int,
+        embeddings: ImageEmbeddings | TextEmbeddings,
+        quick_gelu: bool,
+    ) -> TowerSpec:
+        """The tower they describe; its kind replaces what it does otherwise."""
+        is_tanh = self.act_kwargs is not None and self.act_kwargs.approximate == "tanh"
+        return TowerSpec(
+            name=name,
+            layers=self.layers,
+            heads=heads,
+            head_width=read.head_width(self.width, heads, "width"),
+            width=self.width,
+            mlp_width=int(self.width * self.mlp_ratio),
+            activation="quick_gelu" if quick_gelu else "gelu_pytorch_tanh" if is_tanh else "gelu",
+            norm_eps=(self.norm_kwargs or _Norm()).eps,
+            embeddings=embeddings,
+            layer_scale=self.ls_init_value is not None,
+        )
 
 
-def _text_tower(model: Mapping[str, Any], text: Mapping[str, Any]) -> TowerSpec:
-    if text["pool_type"] not in ("argmax", "eos"):
-        raise CheckpointError(f"open_clip_config.json: pool_type is {text['pool_type']!r}, which is not supported")
-    embeddings = TextEmbeddings(
-        vocabulary=read.integer(text, "vocab_size"),
-        positions=read.integer(text, "context_length"),
-        token_types=0,
-        norm=False,
-        eos=text["eos_id"] if text["pool_type"] == "eos" else None,
-    )
-    return _tower("text", model, text, read.integer(text, "heads"), embeddings)
+class _Vision(_Tower):
+    """The fields under `vision_cfg`."""
+
+    width: read.Width = 768
+    head_width: Annotated[int, read.within("head_width")] = 64
+    image_size: read.ImageSize = (224, 224)
+    patch_size: read.PatchSize = (16, 16)
+    no_ln_pre: bool = False
+    pool_type: Literal["tok", "avg"] = "tok"
+    final_ln_after_pool: bool = False
+    attentional_pool: Literal[False] = False
+    timm_model_name: None = None
+    # Without an effect, as above.
+    timm_model_pretrained: Any = None
+    timm_pool: Any = None
+    timm_proj: Any = None
+    timm_proj_bias: Any = None
+    timm_drop: Any = None
+    timm_drop_path: Any = None
+
+    def tower(self, quick_gelu: bool) -> TowerSpec:
+        """The tower they describe."""
+        embeddings = ImageEmbeddings(3, self.image_size, self.patch_size, patch_bias=False, norm=not self.no_ln_pre)
+        if self.head_width > self.width:
+            raise ValueError(f"vision_cfg.head_width is {self.head_width}, should be at most the width {self.width}")
+        spec = self.spec("vision", self.width // self.head_width, embeddings, quick_gelu)
+        is_mean = self.pool_type == "avg"
+        return replace(spec, pool="mean" if is_mean else "first", norm_tokens=is_mean and not self.final_ln_after_pool)
 
 
-def _tower(
-    name: Literal["vision", "text"],
-    model: Mapping[str, Any],
-    part: Mapping[str, Any],
-    heads: int,
-    embeddings: ImageEmbeddings | TextEmbeddings,
-    is_mean: bool = False,
-    norm_tokens: bool = False,
-) -> TowerSpec:
-    width = read.integer(part, "width")
-    return TowerSpec(
-        name=name,
-        layers=read.integer(part, "layers"),
-        heads=heads,
-        head_width=read.head_width({}, width, heads),
-        width=width,
-        mlp_width=int(width * part["mlp_ratio"]),
-        activation=_activation(model, part),
-        norm_eps=_norm_eps(part),
-        embeddings=embeddings,
-        causal=name == "text",
-        norm_tokens=is_mean and norm_tokens,
-        layer_scale=part["ls_init_value"] is not None,
-        pool="eos" if name == "text" else "mean" if is_mean else "first",
-    )
+class _Text(_Tower):
+    """The fields under `text_cfg`."""
+
+    width: read.Width = 512
+    heads: read.Heads = 8
+    context_length: read.Positions = 77
+    vocab_size: read.Vocabulary = 49408
+    pool_type: Literal["argmax", "eos"] = "argmax"
+    eos_id: read.Eos = 2
+    embed_cls: Literal[False] = False
+    no_causal_mask: Literal[False] = False
+    proj_bias: Literal[False] = False
+    proj_type: Literal["linear"] = "linear"
+    hf_model_name: None = None
+    # Without an effect, as above.
+    hf_tokenizer_name: Any = None
+    tokenizer_mode: Any = None
+    tokenizer_kwargs: Any = None
+    pad_id: Any = None
+    hf_model_pretrained: Any = None
+    hf_proj_type: Any = None
+    hf_pooler_type: Any = None
+
+    def tower(self, quick_gelu: bool) -> TowerSpec:
+        """The tower they describe."""
+        eos = self.eos_id if self.pool_type == "eos" else None
+        embeddings = TextEmbeddings(self.vocab_size, self.context_length, token_types=0, norm=False, eos=eos)
+        return replace(self.spec("text", self.heads, embeddings, quick_gelu), causal=True, pool="eos")
 
 
-def _activation(model: Mapping[str, Any], part: Mapping[str, Any]) -> Activation:
-    if model.get("quick_gelu"):
-        return "quick_gelu"
-    changes = part["act_kwargs"] or {}
-    if changes not in ({}, {"approximate": "none"}, {"approximate": "tanh"}):
-        raise CheckpointError(f"open_clip_config.json: act_kwargs is {changes!r}, which is not supported")
-    return "gelu_pytorch_tanh" if changes.get("approximate") == "tanh" else "gelu"
+class _Model(read.Fields):
+    """The fields under `model_cfg`."""
+
+    embed_dim: read.Projection
+    vision_cfg: _Vision = _Vision()
+    text_cfg: _Text = _Text()
+    quick_gelu: bool = False
+    custom_text: bool = False
+    multimodal_cfg: None = None
+    init_logit_bias: None = None
 
 
-def _norm_eps(part: Mapping[str, Any]) -> float:
-    changes = part["norm_kwargs"] or {}
-    if changes.keys() - {"eps"}:
-        raise CheckpointError(f"open_clip_config.json: norm_kwargs is {changes!r}, of which only eps is supported")
-    return float(changes.get("eps", 1e-5))
+class _Transform(read.Fields):
+    """The fields under `preprocess_cfg`."""
+
+    resize_mode: Literal["shortest", "squash"] | None = None
+    interpolation: Literal["bicubic", "bilinear", "nearest", "lanczos", "hamming", "box", "random"] | None = None
+    mean: Channels | None = None
+    std: Channels | None = None
 
 
-def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenCLIP's image transform, which is timm's with nothing cropped but what makes the image square."""
-    given = config.get("preprocess_cfg") or {}
-    height, width = read.pair({**VISION_DEFAULTS, **config["model_cfg"]["vision_cfg"]}, "image_size")
-    modes = {"shortest": "center", "squash": "squash"}
-    if (mode := given.get("resize_mode") or "shortest") not in modes:
-        raise CheckpointError(f"open_clip_config.json: resize_mode is {mode!r}, which is not supported")
+class Config(read.Config):
+    """The fields of an open_clip_config.json."""
+
+    model_cfg: _Model
+    preprocess_cfg: _Transform | None = None
+
+    def spec(self) -> ModelSpec:
+        """The network it describes."""
+        model = self.model_cfg
+        towers = (model.vision_cfg.tower(model.quick_gelu), model.text_cfg.tower(model.quick_gelu))
+        return ModelSpec("zero-shot", towers, projection=model.embed_dim)
+
+
+def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """OpenCLIP's image transform, which is timm's with nothing cropped but what makes the image square.
+
+    Args:
+        name: what messages call the checkpoint.
+
+    Raises:
+        CheckpointError: see `read_config`.
+    """
+    fields = read.read_config(name, config, Config, FAMILY.config_file)
+    given = fields.preprocess_cfg or _Transform()
     transform = {
-        "input_size": [3, height, width],
-        "interpolation": given.get("interpolation") or "bicubic",
+        "input_size": [3, *fields.model_cfg.vision_cfg.image_size],
+        "interpolation": given.interpolation or "bicubic",
         "crop_pct": 1.0,
-        "crop_mode": modes[mode],
-        "mean": given.get("mean") or [0.48145466, 0.4578275, 0.40821073],
-        "std": given.get("std") or [0.26862954, 0.26130258, 0.27577711],
+        "crop_mode": {"shortest": "center", "squash": "squash"}[given.resize_mode or "shortest"],
+        "mean": list(given.mean or (0.48145466, 0.4578275, 0.40821073)),
+        "std": list(given.std or (0.26862954, 0.26130258, 0.27577711)),
     }
     return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": transform}
 
@@ -207,11 +233,10 @@ FAMILY = Family(
     title="OpenCLIP",
     model_type="open_clip",
     architectures=("CLIP",),
-    read_spec=read_spec,
+    config=Config,
     spellings=(_spelling(""), _spelling("text.")),  # with `custom_text` the text tower is a module of its own
-    defaults={},
     inert=(r"(text\.)?attn_mask",),
-    saved_as=lambda config: int(bool(config["model_cfg"].get("custom_text"))),
+    saved_as=lambda config: int(config["model_cfg"].get("custom_text", False)),
     to_source=lambda config, _labels: {name: value for name, value in config.items() if name != "model_type"},
     task="zero-shot",
     library="open_clip",

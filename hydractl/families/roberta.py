@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec
-from hydractl.errors import CheckpointError
 from hydractl.families import bert
+from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-DEFAULTS = bert.DEFAULTS | {"vocab_size": 50265, "pad_token_id": 1}
+
+class Config(bert.Config):
+    """The fields of a RoBERTa's config.json."""
+
+    vocab_size: read.Vocabulary = 50265
+    pad_token_id: read.Padding = 1
+
+    @property
+    def padding(self) -> int:
+        """The id of the padding token, from which positions are counted."""
+        return self.pad_token_id
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a RoBERTa config.json describes: a BERT whose positions are counted from the padding id."""
-    padding = config["pad_token_id"]
-    if not isinstance(padding, int) or padding < 0:
-        raise CheckpointError(f"config.json: pad_token_id is {padding!r}, but positions are counted from it")
-    return replace(bert.read_spec(config), towers=(bert.tower(config, padding),))
+class XlmConfig(Config):
+    """The fields of an XLM-RoBERTa's config.json."""
+
+    vocab_size: read.Vocabulary = 30522
 
 
 ENDS = {"text.pooler": "classifier.dense", "classifier": "classifier.out_proj"}
@@ -29,10 +34,8 @@ FAMILY = Family(
     title="RoBERTa",
     model_type="roberta",
     architectures=("RobertaForSequenceClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=(bert.spelling("roberta", ENDS),),
-    defaults=DEFAULTS,
-    demanded=bert.FAMILY.demanded,
     # Its base class has a pooler of its own; a classifier has a dense layer in that place, always untrained at first.
     base=Base("roberta."),
     inert=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
@@ -45,5 +48,5 @@ XLM = replace(
     title="XLM-RoBERTa",
     model_type="xlm-roberta",
     architectures=("XLMRobertaForSequenceClassification",),
-    defaults=DEFAULTS | {"vocab_size": 30522},
+    config=XlmConfig,
 )

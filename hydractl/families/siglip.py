@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec
+from pydantic import model_validator
+
+from hydractl.checkpoint.spec import Activation, ModelSpec
 from hydractl.families import clip
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-VISION_DEFAULTS = clip.VISION_DEFAULTS | {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "patch_size": 16}
+
+class VisionTower(clip.VisionTower):
+    """The fields under `vision_config`."""
+
+    hidden_act: Activation = "gelu_pytorch_tanh"
+    layer_norm_eps: read.NormEps = 1e-6
+    patch_size: read.PatchSize = (16, 16)
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a SigLIP config.json describes: no class token, the classifier reads the mean patch."""
-    vision = clip.part(config, "vision_config", VISION_DEFAULTS)
-    embeddings = replace(read.image_embeddings(vision), class_token=False)
-    tower = replace(clip.tower("vision", vision, embeddings), pool="mean", norm_tokens=True)
-    return ModelSpec("image-classification", (tower,), classes=len(read.labels(config)))
+class Config(read.Labelled):
+    """The fields of a SigLIP's config.json."""
+
+    vision_config: VisionTower
+
+    complete = model_validator(mode="before")(clip.complete)
+
+    def spec(self) -> ModelSpec:
+        """The network it describes: no class token, the classifier reads the mean patch."""
+        part = self.vision_config
+        embeddings = replace(part.embeddings(), class_token=False)
+        tower = part.tower("vision", embeddings, part.intermediate_size, None, part.attention_dropout)
+        tower = replace(tower, pool="mean", norm_tokens=True)
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
 FAMILY = Family(
@@ -27,7 +41,7 @@ FAMILY = Family(
     title="SigLIP image classifier",
     model_type="siglip",
     architectures=("SiglipForImageClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=(
         {
             "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
@@ -37,7 +51,6 @@ FAMILY = Family(
             "classifier": "classifier",
         },
     ),
-    defaults={},
     base=Base(
         "vision_model.",
         surplus=(r"text_model\..*", "logit_scale", "logit_bias"),

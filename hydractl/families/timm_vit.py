@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, Pool, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
-from hydractl.schema import Origin, document
+from hydractl.families.timm_config import Foreign
 
 ACTIVATIONS: dict[str, Activation] = {
     "GELU": "gelu",
@@ -23,6 +23,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "Tanh": "tanh",
 }
 POOLS: dict[str, Pool] = {"token": "first", "avg": "mean"}
+#: timm's modules with plain vision transformers in them.
+MODULES = ("vision_transformer", "deit")
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
@@ -44,45 +46,77 @@ def repository(name: str) -> str:
     return str(config.hf_hub_id)
 
 
-def describe(folder: Path, config: Mapping[str, Any], without_classifier: bool = False) -> dict[str, Any]:
+def describe(name: str, folder: Path, config: Mapping[str, Any], without_classifier: bool = False) -> dict[str, Any]:
     """A timm config with the structure it stands for and its labels, so that a file of ours needs no timm to be read.
 
     Args:
+        name: what messages call the checkpoint.
+        folder: that config.json lies in.
         without_classifier: describe a network without a classifier as well, as one of no classes.
 
     Raises:
-        CheckpointError: timm does not know the architecture, or it has parts that are not built here.
+        CheckpointError: a field is of another type or out of its range, timm does not know the architecture, or it
+            has parts that are not built here.
     """
-    import timm
-    import torch
-    from transformers import TimmWrapperConfig
-
-    try:
-        with torch.device("meta"):
-            module: Any = timm.create_model(f"local-dir:{folder}", pretrained=False)
-    except Exception as error:  # timm raises whatever it likes on a config that it cannot build
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointError(
-            f"{folder}: timm cannot build {config.get('architecture')!r} from config.json ({reason})"
-        ) from error
+    foreign = read.read_config(name, {**config, "pretrained_cfg": _pretrained(config)}, Foreign)
+    module = _built(name, folder, foreign.architecture)
     if obstacle := next(_reasons_against(module), None):
-        raise CheckpointError(f"{folder}: timm's {config['architecture']} {obstacle}, which is not supported")
+        raise CheckpointError(f"{name}: timm's {foreign.architecture} {obstacle}, which is not supported")
     if not (without_classifier or module.num_classes):
         raise CheckpointError(
-            f"{folder}: timm's {config['architecture']} has no classifier: finetune gives it one with `new_classifier`"
+            f"{name}: timm's {foreign.architecture} has no classifier: finetune gives it one with `new_classifier`"
         )
-    wrapped: Any = TimmWrapperConfig
-    names = wrapped.from_dict(dict(config)).id2label
-    id2label: dict[str, str] = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
-    structure = asdict(_spec(module))
+    names = _label_names(foreign)
+    id2label = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
+    try:
+        structure = asdict(_spec(module))
+    except ValueError as error:
+        raise read.config_origin(name).refusal(str(error)) from error
     added = {"id2label": id2label, "structure": structure, "norm_name": _norm_name(module)}
     return {**config, "model_type": FAMILY.model_type, **added}
 
 
+def _built(name: str, folder: Path, architecture: str) -> Any:
+    """timm's own module, of no memory."""
+    import timm
+    import torch
+    from timm.models import is_model, is_model_in_modules
+
+    if not is_model(architecture):
+        raise CheckpointError(f"{name}: timm cannot build {architecture!r} of config.json: it knows no such model")
+    if not is_model_in_modules(architecture, MODULES):
+        raise CheckpointError(
+            f"{name}: timm's {architecture} is not a plain VisionTransformer, which is all that is supported of timm"
+        )
+    try:
+        with torch.device("meta"):
+            return timm.create_model(f"local-dir:{folder}", pretrained=False)
+    except Exception as error:  # timm raises whatever it likes on a config that it cannot build
+        reason = str(error).strip() or type(error).__name__
+        raise read.config_origin(name).refusal(f"timm cannot build {architecture} from it ({reason})") from error
+
+
+def _label_names(config: Foreign) -> Mapping[int, str]:
+    """The classes that a config names, and those of ImageNet where it names none and has as many."""
+    from transformers import TimmWrapperConfig
+
+    if config.label_names is not None:
+        return dict(enumerate(config.label_names))
+    if config.id2label is not None or not config.num_classes:
+        return dict(enumerate(config.labels))
+    wrapped: Any = TimmWrapperConfig
+    named: Mapping[int, str] = wrapped.from_dict({"num_classes": config.num_classes}).id2label
+    return named
+
+
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of timm's own transforms, for the image processor by which transformers applies them."""
+    return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": _pretrained(config)}
+
+
+def _pretrained(config: Mapping[str, Any]) -> Any:
     # The oldest configs have all settings in one place.
-    return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": config.get("pretrained_cfg", config)}
+    return config.get("pretrained_cfg", config)
 
 
 def _reasons_against(model: Any) -> Iterator[str]:
@@ -194,12 +228,16 @@ def _norm_name(model: Any) -> str:
     return "norm" if isinstance(model.fc_norm, nn.Identity) else "fc_norm"
 
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network that `describe` found, with the classes it has by now."""
-    origin = Origin("config.json: structure", CheckpointError, "open the model that timm wrote")
-    return replace(
-        document(config.get("structure"), origin).read(ModelSpec, extra="forbid"), classes=len(read.labels(config))
-    )
+class Config(read.Labelled):
+    """The fields of a config.json that `describe` has completed."""
+
+    structure: ModelSpec
+    norm_name: Literal["norm", "fc_norm"]
+    model_args: dict[str, Any] | None = None
+
+    def spec(self) -> ModelSpec:
+        """The network that `describe` found, with the classes it has by now."""
+        return replace(self.structure, classes=len(self.labels))
 
 
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
@@ -207,7 +245,7 @@ def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[s
     theirs = {k: v for k, v in config.items() if k not in ("structure", "norm_name", "id2label", "label2id")}
     count = len(labels or ())
     theirs["num_classes"] = count
-    theirs["model_args"] = {**theirs.get("model_args", {}), "num_classes": count}
+    theirs["model_args"] = {**(theirs.get("model_args") or {}), "num_classes": count}
     if labels and any(label != f"LABEL_{i}" for i, label in enumerate(labels)):
         theirs["label_names"] = list(labels)
     return {name: value for name, value in theirs.items() if name not in ("model_type", "num_labels")}
@@ -243,10 +281,9 @@ FAMILY = Family(
     title="timm ViT",
     model_type="timm_wrapper",
     architectures=("TimmWrapperForImageClassification",),
-    read_spec=read_spec,
+    config=Config,
     # timm norms before pooling or after it, under two names; transformers' wrapper puts a prefix before all.
     spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
-    defaults={},
     base=Base(""),  # timm writes a network without classifier under the same names
     saved_as=lambda config: ("norm", "fc_norm").index(config["norm_name"]),
     library="timm",

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from hydractl.checkpoint.spec import ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family
 
-DEFAULTS = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "layer_norm_eps": 1e-12,
-    "image_size": 224,
-    "patch_size": 16,
-    "num_channels": 3,
-    "qkv_bias": True,
-}
 
+class Config(read.Images, read.Encoder, read.Labelled):
+    """The fields of a ViT's config.json."""
 
-def read_spec(config: Mapping[str, Any]) -> ModelSpec:
-    """The network a ViT config.json describes."""
-    return ModelSpec("image-classification", (tower(config),), classes=len(read.labels(config)))
+    intermediate_size: read.MlpWidth = 3072
+    hidden_dropout_prob: read.Rate = 0.0
+    attention_probs_dropout_prob: read.Rate = 0.0
+    qkv_bias: bool = True
 
-
-def tower(config: Mapping[str, Any], distillation_token: bool = False) -> TowerSpec:
-    """The vision tower of a ViT, or of a DeiT, which has one token more."""
-    embeddings = replace(read.image_embeddings(config), distillation_token=distillation_token)
-    return replace(read.encoder(config, "vision", embeddings), qkv_bias=bool(config["qkv_bias"]))
+    def spec(self) -> ModelSpec:
+        """The network it describes."""
+        tower = self.tower(
+            "vision",
+            self.embeddings(),
+            self.intermediate_size,
+            self.hidden_dropout_prob,
+            self.attention_probs_dropout_prob,
+        )
+        return ModelSpec("image-classification", (replace(tower, qkv_bias=self.qkv_bias),), classes=len(self.labels))
 
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -78,9 +70,8 @@ FAMILY = Family(
     title="ViT",
     model_type="vit",
     architectures=("ViTForImageClassification",),
-    read_spec=read_spec,
+    config=Config,
     spellings=spellings("vit"),
-    defaults=DEFAULTS,
     base=Base("vit.", surplus=(r"decoder\..*",)),
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from hydractl.families import config as read
 from hydractl.families import vit
 from hydractl.families.family import Base, Family
+
+
+class Config(vit.Config):
+    """The fields of a ViT-MSN's config.json."""
+
+    layer_norm_eps: read.NormEps = 1e-6
+
 
 SAVED, IN_MEMORY = vit.spellings("vit")
 #: What transformers 5 writes: layers outside of the encoder that the rest of the tensors is in.
@@ -14,9 +22,8 @@ FAMILY = Family(
     title="ViT-MSN",
     model_type="vit_msn",
     architectures=("ViTMSNForImageClassification",),
-    read_spec=vit.read_spec,
+    config=Config,
     spellings=(SAVED, OUTSIDE, IN_MEMORY),
-    defaults=vit.DEFAULTS | {"layer_norm_eps": 1e-6},
     base=Base("vit."),
     saved_as=lambda config: 1,
     inert=(r"vit\.embeddings\.mask_token",),

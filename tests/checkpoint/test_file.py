@@ -122,7 +122,7 @@ def test_what_a_manifest_cannot_say(hydra: Checkpoint, changes: dict[str, Any], 
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
-        ({"layers": 10**6}, "spec.towers.0: layers is 1000000, should be from 1 to 1000"),
+        ({"layers": 10**6}, "spec.towers.0: layers is 1000000, should be from 1 to 500"),
         ({"heads": 10**30}, "spec.towers.0: heads is 1000000000000000000000000000000, should be from 1 to 1000"),
         ({"heads": 2}, "heads.vision.0 keeps [0, 1, 2], possible are 0 to 1, ascending"),
         ({"activation": "mish"}, 'spec.towers.0.activation is "mish", should be '),

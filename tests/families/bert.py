@@ -57,6 +57,6 @@ ARCHITECTURE = Architecture(
         "bert-relu-one-type": lambda: text_model(types=False, hidden_act="relu", type_vocab_size=1),
     },
     typical=("bert",),
-    configs=((FAMILY.defaults | FAMILY.demanded, BertConfig),),
+    configs=((FAMILY.config, BertConfig),),
     bases=(("bert", encoder), ("bert", masked_words), ("bert", pre_trained)),
 )

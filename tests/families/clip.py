@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import CLIPConfig, CLIPForImageClassification, CLIPModel, CLIPTextConfig, CLIPVisionConfig
 
-from hydractl.families.clip import FAMILY, TEXT_DEFAULTS, VISION_DEFAULTS
+from hydractl.families.clip import FAMILY, TextTower, VisionTower
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -55,10 +55,10 @@ ARCHITECTURE = Architecture(
     },
     typical=("clip", "clip-image"),
     configs=(
-        (VISION_DEFAULTS | FAMILY.defaults, CLIPVisionConfig),
-        (TEXT_DEFAULTS | FAMILY.defaults, CLIPTextConfig),
-        (FAMILY.defaults, CLIPConfig),
+        (VisionTower, CLIPVisionConfig),
+        (TextTower, CLIPTextConfig),
+        (FAMILY.config, CLIPConfig),
     ),
-    inert=frozenset({"vision_config", "text_config"}),  # read one by one
+    inert=frozenset({"projection_dim"}),  # of a tower, whose model has its own
     bases=(("clip-image", encoder),),
 )

@@ -15,7 +15,7 @@ ARCHITECTURE = Architecture(
         "deit-distilled": lambda: image_model(DeiTForImageClassificationWithTeacher, DeiTConfig),
     },
     typical=("deit", "deit-distilled"),
-    configs=((FAMILY.defaults, DeiTConfig),),
+    configs=((FAMILY.config, DeiTConfig),),
     inert=vit.ARCHITECTURE.inert,
     bases=(("deit", encoder), ("deit", masked_patches)),
 )

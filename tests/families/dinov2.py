@@ -32,8 +32,8 @@ ARCHITECTURE = Architecture(
     },
     typical=("dinov2", "dinov2-registers"),
     configs=(
-        (FAMILY.defaults | FAMILY.demanded, Dinov2Config),
-        (WITH_REGISTERS.defaults | WITH_REGISTERS.demanded, Dinov2WithRegistersConfig),
+        (FAMILY.config, Dinov2Config),
+        (WITH_REGISTERS.config, Dinov2WithRegistersConfig),
     ),
     inert=frozenset(
         {"layerscale_value", "drop_path_rate"}  # before training, and in it

@@ -22,7 +22,7 @@ def distilbert(**changes: Any) -> Built:
 ARCHITECTURE = Architecture(
     variants={"distilbert": distilbert, "distilbert-relu": lambda: distilbert(activation="relu")},
     typical=("distilbert",),
-    configs=((FAMILY.defaults, DistilBertConfig),),
+    configs=((FAMILY.config, DistilBertConfig),),
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
     bases=(("distilbert", encoder), ("distilbert", masked_words)),
 )

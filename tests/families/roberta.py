@@ -35,7 +35,7 @@ ARCHITECTURE = Architecture(
         "xlm-roberta": lambda: roberta(XLMRobertaForSequenceClassification, XLMRobertaConfig),
     },
     typical=("roberta", "xlm-roberta"),
-    configs=((FAMILY.defaults | FAMILY.demanded, RobertaConfig), (XLM.defaults | XLM.demanded, XLMRobertaConfig)),
+    configs=((FAMILY.config, RobertaConfig), (XLM.config, XLMRobertaConfig)),
     bases=(
         ("roberta", encoder),
         ("roberta", masked_words),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import SiglipConfig, SiglipForImageClassification, SiglipVisionConfig
 
-from hydractl.families.siglip import FAMILY, VISION_DEFAULTS
+from hydractl.families.siglip import FAMILY, VisionTower
 from tests.families.clip import image_tower
 from tests.families.vit import encoder
 from tests.references import Architecture
@@ -12,7 +12,7 @@ from tests.references import Architecture
 ARCHITECTURE = Architecture(
     variants={"siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig)},
     typical=("siglip",),
-    configs=((VISION_DEFAULTS, SiglipVisionConfig), (FAMILY.defaults, SiglipConfig)),
+    configs=((VisionTower, SiglipVisionConfig), (FAMILY.config, SiglipConfig)),
     inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; of the zero-shot model
     bases=(("siglip", encoder),),
 )

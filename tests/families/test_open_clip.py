@@ -35,16 +35,16 @@ def edit(folder: Path, part: str | None, **changes: Any) -> None:
 
 
 REFUSED = {
-    "timm tower": ("vision_cfg", {"timm_model_name": "resnet18"}, "vision_cfg: timm_model_name is 'resnet18'"),
+    "timm tower": ("vision_cfg", {"timm_model_name": "resnet18"}, 'vision_cfg.timm_model_name is "resnet18"'),
     "resnet": ("vision_cfg", {"layers": [1, 1, 1, 1]}, "layers is"),
-    "pooler": ("vision_cfg", {"attentional_pool": True}, "vision_cfg: attentional_pool is True"),
-    "all tokens": ("vision_cfg", {"pool_type": "none"}, "pool_type is 'none'"),
-    "other text": ("text_cfg", {"hf_model_name": "roberta-base"}, "text_cfg: hf_model_name is 'roberta-base'"),
-    "both ways": ("text_cfg", {"no_causal_mask": True}, "text_cfg: no_causal_mask is True"),
-    "first word": ("text_cfg", {"pool_type": "first"}, "pool_type is 'first'"),
-    "norms": ("text_cfg", {"scale_attn": True}, "text_cfg: scale_attn is True"),
-    "activation": ("text_cfg", {"act_kwargs": {"negative_slope": 1}}, "act_kwargs is"),
-    "field of tomorrow": ("vision_cfg", {"rotary": True}, "vision_cfg: rotary is unknown"),
+    "pooler": ("vision_cfg", {"attentional_pool": True}, "vision_cfg.attentional_pool is true"),
+    "all tokens": ("vision_cfg", {"pool_type": "none"}, 'pool_type is "none"'),
+    "other text": ("text_cfg", {"hf_model_name": "roberta-base"}, 'text_cfg.hf_model_name is "roberta-base"'),
+    "both ways": ("text_cfg", {"no_causal_mask": True}, "text_cfg.no_causal_mask is true"),
+    "first word": ("text_cfg", {"pool_type": "first"}, 'pool_type is "first"'),
+    "norms": ("text_cfg", {"scale_attn": True}, "text_cfg.scale_attn is true"),
+    "activation": ("text_cfg", {"act_kwargs": {"negative_slope": 1}}, "act_kwargs.negative_slope is unknown"),
+    "field of tomorrow": ("vision_cfg", {"rotary": True}, "vision_cfg.rotary is unknown"),
     "sigmoid": (None, {"init_logit_bias": -10}, "init_logit_bias is -10"),
     "captions": (None, {"multimodal_cfg": {"layers": 2}}, "multimodal_cfg is"),
 }
@@ -63,7 +63,7 @@ def test_refused_by_name(case: str, tmp_path: Path) -> None:
 def test_images_are_prepared_as_open_clip_prepares_them(mode: str, tmp_path: Path) -> None:
     checkpoint = read_checkpoint(build_reference("open-clip").save(tmp_path / "theirs"))
     config = {**checkpoint.config, "preprocess_cfg": {"resize_mode": mode, "mean": [0.5] * 3, "std": [0.25] * 3}}
-    files = {"preprocessor_config.json": preprocessing(config)}
+    files = {"preprocessor_config.json": preprocessing("here", config)}
     vision_only = type(checkpoint.spec)("image-classification", checkpoint.spec.towers[:1], classes=2)
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (37, 53, 3), dtype=np.uint8))
     expected = image_transform(12, is_train=False, mean=(0.5,) * 3, std=(0.25,) * 3, resize_mode=mode)(image)

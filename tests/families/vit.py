@@ -45,7 +45,7 @@ ARCHITECTURE = Architecture(
         "vit-quick-gelu": lambda: image_model(hidden_act="quick_gelu", layer_norm_eps=1e-3),
     },
     typical=("vit",),
-    configs=((FAMILY.defaults, ViTConfig),),
+    configs=((FAMILY.config, ViTConfig),),
     inert=frozenset({"encoder_stride", "pooler_output_size", "pooler_act"}),  # of parts that a classifier lacks
     bases=(("vit", encoder), ("vit", masked_patches)),
 )

@@ -12,7 +12,7 @@ from tests.references import Architecture
 ARCHITECTURE = Architecture(
     variants={"vit-msn": lambda: image_model(ViTMSNForImageClassification, ViTMSNConfig)},
     typical=("vit-msn",),
-    configs=((FAMILY.defaults, ViTMSNConfig),),
+    configs=((FAMILY.config, ViTMSNConfig),),
     inert=vit.ARCHITECTURE.inert,
     bases=(("vit-msn", encoder),),
 )

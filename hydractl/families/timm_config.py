@@ -1,0 +1,72 @@
+"""What decides how timm builds a network, checked before timm is asked to: it would build a network of any size."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hydractl.families import config as read
+from hydractl.schema import Items, Schema
+
+
+class _Pretrained(read.Fields):
+    """What a config says of the weights: here, what of it decides how the network is built."""
+
+    input_size: tuple[read.Channels, read.ImageSide, read.ImageSide] | None = None
+    fixed_input_size: bool | None = None
+    num_classes: Annotated[int, Field(ge=-1), read.within("classes")] | None = None
+    global_pool: read.Name | None = None
+
+
+class _Arguments(Schema):
+    """What timm's VisionTransformer is called with, as far as JSON can say it; null leaves it to timm."""
+
+    img_size: read.ImageSize | None = None
+    patch_size: read.PatchSize | None = None
+    in_chans: read.Channels | None = None
+    num_classes: read.Classes | None = None
+    global_pool: Annotated[str, Field(max_length=20)] | None = None
+    embed_dim: read.Width | None = None
+    depth: read.Layers | None = None
+    num_heads: read.Heads | None = None
+    mlp_ratio: read.MlpRatio | None = None
+    qkv_bias: bool | None = None
+    qk_norm: bool | None = None
+    scale_attn_norm: bool | None = None
+    scale_mlp_norm: bool | None = None
+    proj_bias: bool | None = None
+    init_values: Annotated[float, Field(ge=-1000, le=1000)] | None = None
+    class_token: bool | None = None
+    pos_embed: read.Name | None = None
+    no_embed_class: bool | None = None
+    reg_tokens: read.Registers | None = None
+    pre_norm: bool | None = None
+    final_norm: bool | None = None
+    fc_norm: bool | None = None
+    pool_include_prefix: bool | None = None
+    dynamic_img_size: bool | None = None
+    dynamic_img_pad: bool | None = None
+    drop_rate: read.Rate = None
+    pos_drop_rate: read.Rate = None
+    patch_drop_rate: read.Rate = None
+    proj_drop_rate: read.Rate = None
+    attn_drop_rate: read.Rate = None
+    drop_path_rate: read.Rate = None
+    weight_init: Annotated[str, Field(max_length=20)] | None = None
+    fix_init: bool | None = None
+    embed_norm_layer: read.Name | None = None
+    norm_layer: read.Name | None = None
+    act_layer: read.Name | None = None
+    attn_layer: read.Name | None = None
+    use_naflex: Literal[False] | None = None
+
+
+class Foreign(read.ClassNames):
+    """The fields of a config.json that timm wrote, or transformers' wrapper of it."""
+
+    architecture: read.Name
+    num_classes: read.Classes | None = None
+    label_names: Items[Annotated[str, Field(max_length=1000)]] | None = None
+    pretrained_cfg: _Pretrained
+    model_args: _Arguments | None = None

@@ -1,0 +1,132 @@
+"""Whatever a config.json from a stranger holds, it is read, or refused in one line that says where and what."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args
+
+import pytest
+import torch
+from pydantic import BaseModel
+
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import CheckpointError
+from hydractl.families import FAMILIES, Family
+from hydractl.families.config import config_origin, read_config
+from hydractl.families.convert import model_spec
+from hydractl.families.names import Source, read_from
+from hydractl.families.open import find_family, read_checkpoint
+from hydractl.families.timm_config import Foreign
+from hydractl.schema import parse_json
+from tests.conftest import build_reference
+from tests.damage import refuse_all, refused
+
+LABELS = {"num_labels": 2, "id2label": {"0": "cat", "1": "dog"}, "problem_type": "single_label_classification"}
+
+
+def written_out(kind: type[BaseModel]) -> dict[str, Any]:
+    """A config with every field that a schema has, at its default."""
+    return {name: _value(field.annotation, field.default) for name, field in kind.model_fields.items()}
+
+
+def _value(kind: Any, default: Any) -> Any:
+    options = [option for option in get_args(kind) if option is not NoneType] if isinstance(kind, UnionType) else [kind]
+    if isinstance(options[0], type) and issubclass(options[0], BaseModel):
+        return written_out(options[0])
+    return list(default) if isinstance(default, tuple) else default
+
+
+def content(family: Family) -> dict[str, Any]:
+    config = {"model_type": family.model_type, "architectures": list(family.architectures)}
+    config |= written_out(family.config)
+    config |= {name: value for name, value in LABELS.items() if name in config}
+    if family.name == "open-clip":
+        config["model_cfg"]["embed_dim"] = 512
+    return config
+
+
+def read(family: Family, text: str) -> ModelSpec:
+    config = parse_json(text, config_origin("model")).fields
+    find_family("model", config)
+    return model_spec("model", family, config)
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family.library != "timm"], ids=lambda f: f.name)
+def test_every_damage_to_every_field(family: Family) -> None:
+    started = time.monotonic()
+    share = refuse_all(lambda text: read(family, text), "model", CheckpointError, content(family))
+    assert share > 0.5
+    assert time.monotonic() - started < 10  # hundreds of them: none takes long
+
+
+def test_every_damage_to_what_timm_is_asked_for() -> None:
+    def read_fields(text: str) -> Foreign:
+        return read_config("model", parse_json(text, config_origin("model")).fields, Foreign)
+
+    config = written_out(Foreign) | LABELS | {"architecture": "vit_tiny_patch16_224"}
+    assert refuse_all(read_fields, "model", CheckpointError, config) > 0.5
+
+
+@pytest.mark.parametrize(("name", "every"), [("vit", 9), ("clip-image", 9), ("open-clip", 5), ("timm", 25)])
+def test_damaged_folders(name: str, every: int, tmp_path: Path) -> None:
+    folder = build_reference(name).save(tmp_path)
+    path = next(folder.glob("*config.json"))
+
+    def open_damaged(text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        read_checkpoint(folder)
+
+    refuse_all(open_damaged, str(folder), CheckpointError, json.loads(path.read_text()), every)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        path.write_bytes(b"\xff\xfe{}")
+        read_checkpoint(folder)
+
+
+HUGE: dict[str, dict[str, Any]] = {
+    "depth": {"model_args": {"depth": 10**6}},
+    "width": {"model_args": {"embed_dim": 10**9}},
+    "image": {"model_args": {"img_size": 10**6}},
+    "image of the weights": {"pretrained_cfg": {"input_size": [3, 10**6, 10**6], "fixed_input_size": True}},
+    "classes": {"num_classes": 10**9},
+    "device": {"model_args": {"device": "cpu"}},
+    "weights": {"model_args": {"checkpoint_path": "/etc/passwd"}},
+    "unknown": {"architecture": "no_such_model"},
+    "address": {"architecture": "hf-hub:somebody/something"},
+    "other": {"architecture": "eva_giant_patch14_560"},
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_timm_is_not_asked_for_what_is_not_supported(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build_reference("timm").save(tmp_path)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | HUGE[case]))
+    monkeypatch.setattr("timm.create_model", lambda *args, **kwargs: pytest.fail("asked timm"))
+    assert refused(lambda _: read_checkpoint(folder), str(folder), CheckpointError, "")
+
+
+def test_labels_are_numbered_from_zero_without_a_gap() -> None:
+    vit = next(family for family in FAMILIES if family.name == "vit")
+    for wrong in ({"0": "a", "2": "b"}, {"1": "a"}, {"0": "a", "01": "b"}, {"0": "a", "x": "b"}, {"-1": "a"}):
+        with pytest.raises(CheckpointError, match="id2label: numbers .* and has no class"):
+            read(vit, json.dumps(content(vit) | {"id2label": wrong}))
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (), (5,)])
+def test_a_fused_tensor_keeps_all_of_its_rows(shape: tuple[int, ...]) -> None:
+    tensor = LazyTensor(shape, torch.float32, lambda: torch.zeros(shape))
+    with pytest.raises(CheckpointError, match=r"model: attn\.qkv has shape .*, expected rows for 3 parts"):
+        read_from("model", Source("attn.qkv", 1, 3), tensor)
+
+
+@pytest.mark.parametrize("shape", [(7,), (), (2, 3, 4)])
+def test_only_a_matrix_is_turned_over(shape: tuple[int, ...]) -> None:
+    tensor = LazyTensor(shape, torch.float32, lambda: torch.zeros(shape))
+    with pytest.raises(CheckpointError, match="model: proj has shape .*, expected a matrix"):
+        read_from("model", Source("proj", transposed=True), tensor)
