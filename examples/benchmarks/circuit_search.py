@@ -98,7 +98,7 @@ def score(model: ViTForImageClassification, batches: Plain) -> int:
         if labels is not None:
             correct.append(logits.argmax(-1) == labels)
     right = torch.cat(correct).numpy()
-    found = measure(right, torch.cat(msp[False]).numpy(), torch.cat(msp[True]).numpy(), np.zeros(len(right)))
+    found = measure(right, torch.cat(msp[False]).numpy(), [torch.cat(msp[True]).numpy()], np.zeros(len(right)))
     return found.rank("avg")
 
 

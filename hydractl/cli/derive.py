@@ -249,7 +249,17 @@ class StepCommand(typer.core.TyperCommand):
     options: Sequence[Declared] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, with_bare_flags(args, self.options))
+        arguments = with_bare_flags(args, self.options)
+        self._refuse_data_twice(ctx, arguments)
+        return super().parse_args(ctx, arguments)
+
+    def _refuse_data_twice(self, ctx: Any, arguments: Sequence[str]) -> None:
+        """Of other options the last one counts, as everywhere; of data one set would be left out in silence."""
+        _, _, given = self.make_parser(ctx).parse_args(list(arguments))
+        data = {option.name for option in self.options if option.option.heading == "Data"}
+        for parameter in given:
+            if parameter.name in data and not parameter.multiple and given.count(parameter) > 1:
+                raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}

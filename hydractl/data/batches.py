@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import cast, overload
 
 import numpy as np
@@ -110,6 +111,31 @@ def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Sequence[obje
     if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return inputs[first : last + 1]  # one read of the file instead of B
     return [inputs[int(position)] for position in positions]
+
+
+class JoinedBatches(Sequence[Batch]):
+    """Batches of several data sets one after the other; positions count on from one set to the next."""
+
+    def __init__(self, sets: Sequence[Sequence[Batch]], sizes: Sequence[int]) -> None:
+        """
+        Args:
+            sizes: how many samples each set holds.
+        """
+        starts = accumulate(sizes, initial=0)
+        self._places = [(own, at, start) for own, start in zip(sets, starts, strict=False) for at in range(len(own))]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        own, at, start = self._places[index]
+        return replace(own[at], positions=own[at].positions + start)
 
 
 class CachedBatches(Sequence[Batch]):

@@ -22,6 +22,8 @@ from hydractl.uncertainty.styles import OURS
 
 #: Arrays `[draws]` of resampled values where a system's entry has the numbers.
 Replicates = Mapping[str, Any]
+#: How often samples are resampled unless asked otherwise, and of how many: more would take minutes.
+RESAMPLES, MOST_RESAMPLED = 1000, 100_000
 MEASURED = ("id", "selective", "ood", "ood_means", "shift", "conformal", "temperature", "cost")
 
 
@@ -32,6 +34,28 @@ class Measured:
     name: str
     entry: Mapping[str, Any]
     replicates: Replicates | None = None
+
+    @property
+    def draws(self) -> int:
+        """How often its samples were resampled."""
+        return 0 if self.replicates is None else len(self.replicates["id"]["accuracy"])
+
+
+def resamples(asked: int | None, predictions: Predictions, settings: Settings, on_note: Callable[[str], None]) -> int:
+    """How often to resample: as asked, or RESAMPLES times where that is possible and takes seconds.
+
+    Args:
+        on_note: told where the samples are too many.
+    """
+    if asked is not None:
+        return asked
+    if settings.style != OURS.name:
+        return 0
+    samples = sum(len(table.msp) for key, table in predictions.tables.items() if key.role in ("id", "ood"))
+    if samples > MOST_RESAMPLED:
+        on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
+        return 0
+    return RESAMPLES
 
 
 def resample(predictions: Predictions, settings: Settings, replicates: int, seed: int) -> Replicates:

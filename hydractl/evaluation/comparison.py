@@ -11,7 +11,7 @@ from typing import Any
 from hydractl.data.like import Modality
 from hydractl.data.streams import SampleStream
 from hydractl.errors import OptionError
-from hydractl.evaluation.certainty import Measured, resample
+from hydractl.evaluation.certainty import Measured, resample, resamples
 from hydractl.evaluation.curves import curves_json
 from hydractl.evaluation.leakage import Leak, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.predictor import Predictor
@@ -28,7 +28,7 @@ class Measurement:
     """What is measured of each system, and what of it is kept.
 
     Attributes:
-        bootstrap: times to resample, 0 for no intervals.
+        bootstrap: times to resample, 0 for no intervals, None for a thousand where that takes seconds.
         curves: whether a report will draw them.
         allow_leak: whether a system is measured on samples it was made with, which its entry then says.
         save_logits: the folder in which each system has one of its own.
@@ -36,7 +36,7 @@ class Measurement:
     """
 
     settings: Settings = field(default_factory=Settings)
-    bootstrap: int = 0
+    bootstrap: int | None = None
     seed: int = 0
     curves: bool = False
     allow_leak: bool = False
@@ -125,14 +125,16 @@ def measure_systems(
     leaks = _leaks(comparison, measurement.allow_leak, listeners.on_warning)
     folders = _folders([name for name, _ in comparison.systems], measurement.save_logits)
     _note_spread(comparison, measurement.settings, running.on_note)
+    on_note = running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         about = {**system.describe(), **leaks[name]}
         data = comparison.data and watch_streams(name, system.histories, comparison.data)
         with system.answering(data, _named(running, name)) as predictor:
             if folder is not None and data is not None and not system.sets:
                 predictor = _saving(predictor, folder, about, data, measurement)
-            measured = _measure(name, predictor, comparison.sets(system), about, measurement, listeners)
+            measured = _measure(name, predictor, comparison.sets(system), about, measurement, listeners, on_note)
         del predictor
+        on_note = _unheard  # what holds for the first system holds for all
         yield measured
 
 
@@ -202,6 +204,10 @@ def _folders(names: Sequence[str], below: Path | None) -> list[Path | None]:
     return [below / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
 
 
+def _unheard(_note: str) -> None:
+    pass
+
+
 def _note_spread(comparison: Comparison, settings: Settings, on_note: Callable[[str], None]) -> None:
     held = None if comparison.data is None else comparison.data.calibration
     if settings.score.needs_features and held is not None and len(held) > MOST_FEATURES:
@@ -215,6 +221,7 @@ def _measure(
     about: Mapping[str, Any],
     measurement: Measurement,
     listeners: Listeners,
+    on_note: Callable[[str], None],
 ) -> Measured:
     settings = measurement.settings
 
@@ -225,5 +232,5 @@ def _measure(
     entry = {**about, **measure(predictions, predictor.cost, settings).to_json()}
     if measurement.curves:
         entry["curves"] = curves_json(predictions)
-    draws = measurement.bootstrap
+    draws = resamples(measurement.bootstrap, predictions, settings, on_note)
     return Measured(name, entry, resample(predictions, settings, draws, measurement.seed) if draws else None)

@@ -10,6 +10,7 @@ from typing import Any
 from hydractl.artifacts import found_references, open_artifact
 from hydractl.errors import ArtifactError
 from hydractl.report.form import ReportFile
+from hydractl.report.verdict import with_verdicts
 
 FORMAT = "hydractl-report"
 VERSION = 1
@@ -31,7 +32,7 @@ def report_json(
         "format": FORMAT,
         "version": VERSION,
         "complete": complete,
-        "models": {name: dict(entry) for name, entry in models.items()},
+        "models": with_verdicts(models),
         "data": dict(data),
         "options": {name: value for name, value in options.items() if value is not None},
         "hydractl": version("hydractl"),
@@ -53,6 +54,8 @@ def read_report(source: str) -> dict[str, Any]:
 def join_reports(reports: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], list[str]]:
     """One report with the systems of all, and what a reader should know of how they differ.
 
+    Differences are kept where they are to the first system of the joined report.
+
     Args:
         reports: by what messages call them, at least one.
 
@@ -63,7 +66,10 @@ def join_reports(reports: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, An
     models: dict[str, Any] = {}
     notes: list[str] = []
     for name, report in reports.items():
-        for system, entry in report["models"].items():
+        own, left = _compared_with(next(iter(first["models"].values())), report["models"])
+        if left:
+            notes.append(f"{name}: its differences are to {left}, which is not the first system here: left out")
+        for system, entry in own.items():
             taken = system in models and models[system] != entry
             models[f"{system} ({_stem(name)})" if taken else system] = entry
     for name, report in others:
@@ -74,9 +80,18 @@ def join_reports(reports: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, An
         if report.get("data") != first.get("data"):
             notes.append(f"{name} and {first_name} are not of the same data: compare with care")
     complete = all(report.get("complete", True) for report in reports.values())
-    joined = {**first, "models": models, "complete": complete}
+    joined = {**first, "models": with_verdicts(models), "complete": complete}
     joined.pop("command", None)
     return joined, notes
+
+
+def _compared_with(first: Mapping[str, Any], models: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """A report's entries without differences to another system than this, and the name of that system if there are."""
+    name, own = next(iter(models.items()))
+    if all(own.get(key) == first.get(key) for key in ("id", "ood")):
+        return models, ""
+    found = {system: {k: part for k, part in entry.items() if k != "difference"} for system, entry in models.items()}
+    return found, name if found != models else ""
 
 
 def _stem(name: str) -> str:

@@ -29,9 +29,14 @@ class Column:
         found = _at(entry.get("intervals"), self.path)
         return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
 
-    def difference(self, entry: Entry) -> str | None:
-        """The difference to the first system with its interval; None where none was computed."""
+    def paired(self, entry: Entry) -> Mapping[str, Any] | None:
+        """The difference to the first system: `value` and `interval`; None where none was computed."""
         found = _at(entry.get("difference"), self.path)
+        return found if isinstance(found, Mapping) else None
+
+    def difference(self, entry: Entry) -> str | None:
+        """The difference to the first system with its interval as people read it; None where none was computed."""
+        found = self.paired(entry)
         if found is None:
             return None
         value, low, high = (self.show(number) for number in (found["value"], *found["interval"]))

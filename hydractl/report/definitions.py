@@ -36,6 +36,7 @@ DEFINITIONS = {
         "95 % bootstrap over samples: percentiles of the draws, moved so that their mean is the number, as those of "
         "ECE are too high; the same draws for every system, so differences are paired."
     ),
+    "▲, ▼": "better or worse than the first system beyond chance: the paired interval of the difference leaves 0 out.",
     "±": "standard deviation over the files (seeds) of a system, N - 1 in the denominator.",
 }
 

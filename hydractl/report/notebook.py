@@ -8,10 +8,11 @@ from typing import Any
 
 from hydractl.report.columns import ColumnGroup, Entry, column_groups
 from hydractl.report.definitions import caption, marked
+from hydractl.report.verdict import legend, mark, verdicts
 
 
 def html_table(report: Mapping[str, Any], full: bool = False) -> str:
-    """The table, the best of each column in bold, and what it means below.
+    """The table, the best of each column in bold, the verdict and what it all means below.
 
     Args:
         full: every metric, rather than the few that most look for.
@@ -23,7 +24,8 @@ def html_table(report: Mapping[str, Any], full: bool = False) -> str:
     titles = "".join(f'<th colspan="{len(group.columns)}">{escape(group.title)}</th>' for group in groups)
     names = "".join(f"<th>{escape(column.name)}</th>" for group in groups for column in group.columns)
     body = "".join(f"<tr>{''.join(_row(name, models, groups))}</tr>" for name in models)
-    lines = "<br>".join(map(escape, caption(report, full)))
+    said = [*(verdict.sentence() for verdict in verdicts(models).values()), legend(models), *caption(report, full)]
+    lines = "<br>".join(escape(line) for line in said if line)
     head = f"<tr><th></th>{titles}</tr><tr><th>system</th>{names}</tr>"
     return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{lines}</p>"
 
@@ -33,4 +35,5 @@ def _row(name: str, models: Mapping[str, Entry], groups: list[ColumnGroup]) -> I
     yield f"<th>{escape(marked(name, entry))}</th>"
     for column in (column for group in groups for column in group.columns):
         text = escape(column.text(entry))
-        yield f"<td><b>{text}</b></td>" if column.is_best(entry, column.best(rows)) else f"<td>{text}</td>"
+        shown = f"<b>{text}</b>" if column.is_best(entry, column.best(rows)) else text
+        yield f"<td>{shown}{mark(column, entry)}</td>"

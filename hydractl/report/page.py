@@ -9,6 +9,7 @@ from typing import Any
 from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups
 from hydractl.report.definitions import DEFINITIONS, caption, marked
 from hydractl.report.figures import TITLES
+from hydractl.report.verdict import legend, mark, outcome, verdicts
 
 
 def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
@@ -32,7 +33,8 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
             ("results", "Results", [_table(group, rows) for group in column_groups(rows, full=False)]),
             ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
         ],
-        caption=list(caption(report, full=True)),
+        verdicts=[verdict.sentence() for verdict in verdicts(models).values()],
+        caption=[line for line in (legend(models), *caption(report, full=True)) if line],
         pictures=[(TITLES[name], pictures[name]) for name in TITLES if name in pictures],
         maps=list(_head_maps(models)),
         definitions=DEFINITIONS,
@@ -54,6 +56,8 @@ def _cells(column: Column, rows: list[Entry]) -> list[dict[str, Any]]:
             "text": column.text(row),
             "value": "" if (value := column.value(row)) is None else repr(value),
             "best": column.is_best(row, best),
+            "mark": mark(column, row),
+            "outcome": outcome(column, row),
             "interval": column.interval(row),
             "difference": column.difference(row),
         }

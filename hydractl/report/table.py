@@ -13,9 +13,10 @@ from rich.text import Text
 
 from hydractl.report.columns import Column, Entry, column_groups
 from hydractl.report.definitions import caption, marked
-from hydractl.report.verdict import verdicts
+from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, legend, outcome, verdicts
 
 GAP = 3  # blanks between groups of columns
+COLOURS = {"better": "green", "worse": "red"}
 
 
 def print_results(report: Mapping[str, Any], console: Console, full: bool = False) -> None:
@@ -29,8 +30,9 @@ def print_results(report: Mapping[str, Any], console: Console, full: bool = Fals
         return
     rows = list(models.values())
     names = _part("", [("system", [Text(marked(name, entry)) for name, entry in models.items()])], justify="left")
+    marks = ASCII_MARKS if console.options.ascii_only else MARKS
     parts = [
-        _part(group.title, [(column.name, _cells(column, rows)) for column in group.columns])
+        _part(group.title, [(column.name, _cells(column, rows, marks)) for column in group.columns])
         for group in column_groups(rows, full)
     ]
     for number, run in enumerate(_fit(parts, console, console.width - _width(names, console))):
@@ -41,14 +43,23 @@ def print_results(report: Mapping[str, Any], console: Console, full: bool = Fals
         console.print(line)
     console.print()
     for verdict in verdicts(models).values():
-        console.print(verdict.sentence(), highlight=False, markup=False, soft_wrap=True)
-    for text in caption(report, full):
+        console.print(verdict.sentence(), highlight=False, markup=False)
+    for text in filter(None, (legend(models, marks), *caption(report, full))):
         console.print(text, style="dim", highlight=False, markup=False)
 
 
-def _cells(column: Column, rows: Sequence[Entry]) -> list[Text]:
-    best = column.best(rows)
-    return [Text(column.text(row), style="bold" if column.is_best(row, best) else "") for row in rows]
+def _cells(column: Column, rows: Sequence[Entry], marks: Marks) -> list[Text]:
+    """The numbers of a column, those that differ beyond chance marked; a blank holds the place beside the others."""
+    best, found = column.best(rows), [outcome(column, row) for row in rows]
+    beside = [marks[one] if one else "" for one in found]
+    width = max(map(len, beside))
+    return [
+        Text.assemble(
+            (column.text(row), "bold" if column.is_best(row, best) else ""),
+            (mark.ljust(width), COLOURS.get(one or "", "")),
+        )
+        for row, one, mark in zip(rows, found, beside, strict=True)
+    ]
 
 
 def _part(

@@ -7,8 +7,10 @@ from typing import Any
 
 from hydractl.report.columns import Column, Entry, column_groups
 from hydractl.report.definitions import caption, marked
-from hydractl.report.verdict import verdicts
+from hydractl.report.verdict import Marks, legend, mark, verdicts
 
+#: Beside a number in LaTeX, without a package.
+RAISED: Marks = {"better": "$^{+}$", "worse": "$^{-}$", "within chance": ""}
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -38,13 +40,10 @@ def markdown(report: Mapping[str, Any]) -> str:
     ]
     bests = [column.best(rows) for _, column in columns]
     for name, entry in models.items():
-        cells = [
-            f"**{column.text(entry)}**" if column.is_best(entry, best) else column.text(entry)
-            for (_, column), best in zip(columns, bests, strict=True)
-        ]
+        cells = [_markdown_cell(column, entry, best) for (_, column), best in zip(columns, bests, strict=True)]
         lines.append("| " + " | ".join([_cell(marked(name, entry)), *cells]) + " |")
-    said = [_cell(verdict.sentence()) for verdict in verdicts(models).values()]
-    return "\n".join([*lines, "", *said, *caption(report, full=True), ""])
+    said = [*(verdict.sentence() for verdict in verdicts(models).values()), legend(models)]
+    return "\n".join([*lines, "", *map(_cell, filter(None, said)), *caption(report, full=True), ""])
 
 
 def latex(report: Mapping[str, Any]) -> str:
@@ -54,8 +53,9 @@ def latex(report: Mapping[str, Any]) -> str:
     groups = column_groups(rows, full=False)
     columns = [column for group in groups for column in group.columns]
     titles = [rf"\multicolumn{{{len(group.columns)}}}{{c}}{{{_escaped(group.title)}}}" for group in groups]
+    said = [*(verdict.sentence() for verdict in verdicts(models).values()), legend(models, RAISED), *caption(report)]
     lines = [
-        *(f"% {text}" for text in caption(report)),
+        *(f"% {' '.join(text.split())}" for text in said if text),
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
         " & ".join(["", *titles]) + r" \\",
@@ -69,9 +69,15 @@ def latex(report: Mapping[str, Any]) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
+def _markdown_cell(column: Column, entry: Entry, best: float | None) -> str:
+    shown = f"**{column.text(entry)}**" if column.is_best(entry, best) else column.text(entry)
+    return f"{shown} {mark(column, entry)}".rstrip()
+
+
 def _latex_cell(column: Column, entry: Entry, rows: list[Entry]) -> str:
     text = _escaped(column.text(entry))
-    return rf"\textbf{{{text}}}" if column.is_best(entry, column.best(rows)) else text
+    shown = rf"\textbf{{{text}}}" if column.is_best(entry, column.best(rows)) else text
+    return shown + mark(column, entry, RAISED)
 
 
 def _cell(text: str) -> str:

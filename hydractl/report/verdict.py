@@ -9,15 +9,26 @@ from typing import Any, Literal
 from hydractl.report.columns import Column, Entry
 
 Outcome = Literal["better", "worse", "within chance"]
-#: How an outcome is marked beside a number.
-MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance": ""}
+Marks = Mapping[Outcome, str]
+#: How an outcome is marked beside a number: the arrow says better or worse, whichever way the number went.
+MARKS: Marks = {"better": "▲", "worse": "▼", "within chance": ""}
+ASCII_MARKS: Marks = {"better": "^", "worse": "v", "within chance": ""}
 
-#: What a verdict speaks of.
+
+@dataclass(frozen=True)
+class Judged:
+    """A metric that a verdict speaks of: what JSON calls it, where a report has it, the unit of its differences."""
+
+    key: str
+    column: Column
+    unit: str = ""
+
+
 JUDGED = (
-    (Column("accuracy", ("id", "accuracy"), "percent", "higher"), "points"),
-    (Column("NLL", ("id", "nll"), "plain", "lower"), ""),
-    (Column("ECE", ("id", "ece"), "percent", "lower"), "points"),
-    (Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"), "points"),
+    Judged("accuracy", Column("accuracy", ("id", "accuracy"), "percent", "higher"), "points"),
+    Judged("nll", Column("NLL", ("id", "nll"), "plain", "lower")),
+    Judged("ece", Column("ECE", ("id", "ece"), "percent", "lower"), "points"),
+    Judged("mean_auroc", Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"), "points"),
 )
 
 
@@ -25,6 +36,7 @@ JUDGED = (
 class Judgement:
     """One metric of a system against the first: the difference, its paired 95 % interval, and what follows."""
 
+    key: str
     metric: str
     value: float
     low: float
@@ -33,7 +45,7 @@ class Judgement:
     said: str  # the difference as people read it
 
     def to_json(self) -> dict[str, Any]:
-        return {"value": self.value, "interval": [self.low, self.high], "outcome": self.outcome}
+        return {"outcome": self.outcome, "difference": self.value, "interval": [self.low, self.high]}
 
 
 @dataclass(frozen=True)
@@ -75,9 +87,8 @@ class Verdict:
         """Its part of a report."""
         return {
             "against": self.first,
-            "metrics": {judgement.metric: judgement.to_json() for judgement in self.judgements},
-            "multiply_adds": self.multiply_adds,
-            "parameters": self.parameters,
+            **{judgement.key: judgement.to_json() for judgement in self.judgements},
+            "cost_ratio": {"multiply_adds": self.multiply_adds, "parameters": self.parameters},
             "sentence": self.sentence(),
         }
 
@@ -96,33 +107,53 @@ def verdicts(models: Mapping[str, Entry]) -> dict[str, Verdict]:
     first = next(iter(models), "")
     found = {}
     for name, entry in models.items():
-        judgements = tuple(filter(None, (_judged(column, unit, entry) for column, unit in JUDGED)))
+        judgements = tuple(filter(None, (_judgement(judged, entry) for judged in JUDGED)))
         if name != first and judgements:
             ratios = (_ratio(entry, models[first], key) for key in ("multiply_adds", "parameters"))
             found[name] = Verdict(name, first, judgements, *ratios)
     return found
 
 
+def with_verdicts(models: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
+    """The entries of a report, each with its verdict where there is one; a verdict it had before is not believed."""
+    found = {name: {"verdict": verdict.to_json()} for name, verdict in verdicts(models).items()}
+    plain = {name: {key: part for key, part in entry.items() if key != "verdict"} for name, entry in models.items()}
+    return {name: {**entry, **found.get(name, {})} for name, entry in plain.items()}
+
+
 def outcome(column: Column, entry: Entry) -> Outcome | None:
     """How a number compares with the first system's; None where that is not known or nothing is better or worse."""
-    judged = _judged(column, "", entry)
-    return None if judged is None else judged.outcome
-
-
-def _judged(column: Column, unit: str, entry: Entry) -> Judgement | None:
-    found: Any = entry.get("difference")
-    for key in column.path:
-        found = found.get(key) if isinstance(found, Mapping) else None
+    found = column.paired(entry)
     if found is None or column.better is None:
         return None
+    low, high = found["interval"]
+    if low <= 0 <= high:
+        return "within chance"
+    return "better" if (low > 0) == (column.better == "higher") else "worse"
+
+
+def mark(column: Column, entry: Entry, marks: Marks = MARKS) -> str:
+    """What stands beside a number that differs beyond chance from the first system's; nothing beside others."""
+    found = outcome(column, entry)
+    return "" if found is None else marks[found]
+
+
+def legend(models: Mapping[str, Entry], marks: Marks = MARKS) -> str:
+    """The line that explains the marks of a table; empty where nothing was compared."""
+    first = next(iter(models), "")
+    compared = any(entry.get("difference") for entry in models.values())
+    said = f"{marks['better']} better, {marks['worse']} worse than {first} beyond chance (paired 95 % interval)."
+    return said if compared else ""
+
+
+def _judgement(judged: Judged, entry: Entry) -> Judgement | None:
+    column, unit = judged.column, judged.unit and f" {judged.unit}"
+    result, found = outcome(column, entry), column.paired(entry)
+    if result is None or found is None:
+        return None
     value, (low, high) = found["value"], found["interval"]
-    sign = 1 if column.better == "higher" else -1
-    ends = sorted((sign * low, sign * high))
-    result: Outcome = "better" if ends[0] > 0 else "worse" if ends[1] < 0 else "within chance"
-    said = (
-        f"{_signed(column, value)}{f' {unit}' if unit else ''}, 95 % {_signed(column, low)} to {_signed(column, high)}"
-    )
-    return Judgement(column.name, value, low, high, result, said)
+    said = f"{_signed(column, value)}{unit}, 95 % {_signed(column, low)} to {_signed(column, high)}"
+    return Judgement(judged.key, column.name, value, low, high, result, said)
 
 
 def _signed(column: Column, value: float) -> str:

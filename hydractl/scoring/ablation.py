@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -140,5 +141,7 @@ def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringD
     correct, nll, msp = (
         data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
     )
-    n = data.id_samples
-    return {head: measure(correct[row], msp[row, :n], msp[row, n:], nll[row]) for head, row in rows.items()}
+    # What comes before each OOD set: the ID samples, and the sets before it.
+    starts = list(accumulate((data.ood_sets or (data.ood_samples,))[:-1], initial=data.id_samples))
+    parts = {head: np.split(msp[row], starts) for head, row in rows.items()}
+    return {head: measure(correct[row], parts[head][0], parts[head][1:], nll[row]) for head, row in rows.items()}

@@ -22,6 +22,7 @@ class ScoringData:
         id_samples: N, how many samples they hold.
         ood: batches of the OOD samples, which need no labels.
         ood_samples: N'.
+        ood_sets: how many samples each OOD set holds, in the order of their positions; one set of all where empty.
         prompts: batches of a zero-shot model's class prompts.
     """
 
@@ -31,6 +32,7 @@ class ScoringData:
     ood_samples: int = 0
     prompts: Sequence[Mapping[str, Tensor]] = ()
     ranks: Ranks = field(default_factory=Ranks)
+    ood_sets: tuple[int, ...] = ()
 
     @property
     def all_prompts(self) -> dict[str, Tensor]:

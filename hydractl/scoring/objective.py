@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import lcm
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ class Measure(NamedTuple):
     Attributes:
         correct: ID samples classified correctly.
         ordered: twice the pairs of an ID and an OOD sample whose MSPs stand in the right order, a tie counting one.
+        ood_samples: where there are several OOD sets, they count as if each were repeated until all are of one size:
+            the AUROC is the mean over sets, whatever their sizes.
         nll: mean negative log-likelihood of the ID labels, nats.
     """
 
@@ -78,17 +81,24 @@ Measures = Mapping[Head | None, Measure]
 
 
 def measure(
-    correct: NDArray[np.bool_], id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64], nll: NDArray[np.float64]
+    correct: NDArray[np.bool_],
+    id_msp: NDArray[np.float64],
+    ood_msp: Sequence[NDArray[np.float64]],
+    nll: NDArray[np.float64],
 ) -> Measure:
     """The measure of a network from what it says of each sample.
 
     Args:
         correct: [N] whether an ID sample's label was predicted.
         id_msp: [N] maximum softmax probability of ID samples.
-        ood_msp: [N'] of OOD samples.
+        ood_msp: [N'] of the samples of each OOD set.
         nll: [N] of the ID labels.
     """
+    size = lcm(*map(len, ood_msp))
+    ordered = sum(_ordered(id_msp, one) * (size // len(one)) for one in ood_msp)
+    return Measure(int(correct.sum()), len(id_msp), ordered, size * len(ood_msp), float(nll.mean()))
+
+
+def _ordered(id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64]) -> int:
     _, id_counts, ood_counts = count_scores(-id_msp, -ood_msp)
-    return Measure(
-        int(correct.sum()), len(id_msp), ordered_pairs(id_counts, ood_counts), len(ood_msp), float(nll.mean())
-    )
+    return ordered_pairs(id_counts, ood_counts)

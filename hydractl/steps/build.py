@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -277,7 +277,7 @@ def _search(asked: _Asked, own: Mapping[str, Any]) -> list[Task]:
     values = {
         "model": asked.model,
         "id_data": asked.inside(1),
-        "ood_data": replace(asked.outside(1)[0], prefix=""),  # a search is on one set, which needs no name
+        "ood_data": asked.outside(1),
         "budget": "50%",
         "objective": ",".join(CIRCUITS),
         "output": Made("circuit-{objective}.json"),

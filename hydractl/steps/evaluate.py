@@ -111,11 +111,15 @@ def evaluate(
         float, Option("Share of prediction sets that shall hold the right class.", minimum=0, maximum=1)
     ] = 0.9,
     bootstrap: Annotated[
-        int,
+        int | None,
         Option(
-            "Resample R times for 95 % intervals and paired differences.", metavar="R", minimum=0, maximum=bounds.DRAWS
+            "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none; 1000 unless given, "
+            "for up to 100,000 samples and our own `style`.",
+            metavar="R",
+            minimum=0,
+            maximum=bounds.DRAWS,
         ),
-    ] = 0,
+    ] = None,
     seeds: Annotated[bool, Option("Systems of one NAME are seeds of one system: mean and deviation.")] = False,
     allow_leak: Annotated[bool, Option("Evaluate also on samples that made a model; the report says which.")] = False,
     limit: Limit = None,
@@ -191,7 +195,7 @@ def evaluate(
     folder = None if save_logits is None else Path(save_logits)
     measurement = Measurement(settings, bootstrap, seed, report is not None, allow_leak, folder, resume, force)
     options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "corrupt": corrupt}
-    options |= {**settings.to_json(), "compiled": compiled or None, "bootstrap": bootstrap or None}
+    options |= {**settings.to_json(), "compiled": compiled or None}
     columns = Columns(image_column, text_column, label_column)
     corruptions = [] if corrupt is None else parse_corruptions(corrupt)
 
@@ -305,7 +309,8 @@ def _content(
     from hydractl.evaluation.comparison import describe_data
     from hydractl.report.artifact import report_json
 
-    drawn = measurement.bootstrap or options["corrupt"] or comparison.draws
-    used = {**options, "seed": measurement.seed if drawn else None}
+    resampled = max((one.draws for one in measured), default=0)
+    drawn = resampled or options["corrupt"] or comparison.draws
+    used = {**options, "bootstrap": resampled or None, "seed": measurement.seed if drawn else None}
     complete = len(measured) == len(comparison.systems)
     return report_json(assemble(measured), describe_data(comparison), used, complete)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.circuit.modes import MODES, taking
 from hydractl.circuit.ranking import SHORTLIST, Search
+from hydractl.data.like import DataSetsLike
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -27,7 +28,7 @@ from hydractl.steps.inputs import (
     Template,
     TextColumn,
 )
-from hydractl.steps.material import LabelledData, OodData, Reading, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, LabelledData, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
@@ -103,7 +104,7 @@ def extract_circuit(
     model: Model,
     *,
     id_data: LabelledData,
-    ood_data: OodData,
+    ood_data: Annotated[DataSetsLike, OOD_SETS],
     budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")],
     objective: Annotated[
         str,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from hydractl.data.like import DataLike
+from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
 from hydractl.steps.options import Option
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
 LabelledData = Annotated[DataLike, Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE)]
-OodData = Annotated[DataLike, Option("Out-of-distribution data.", heading="Data", metavar=SOURCE)]
+OOD_SETS = Option(
+    "Out-of-distribution data; repeat it for several sets, which count alike.", "Data", SOURCE, repeated=True
+)
 
 
 class Reading(NamedTuple):
@@ -50,22 +52,23 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A network of one member and the samples to run it on: labelled ID ones, OOD ones where they were asked for."""
+    """A network of one member and the samples to run it on: labelled ID ones, and OOD sets by name, perhaps none."""
 
     checkpoint: Checkpoint
     model: Hydra
     id: Samples
-    ood: Samples | None
+    ood: Mapping[str, Samples]
     reading: Reading
 
     def scoring_data(self, batch_size: int, ranks: Ranks) -> ScoringData:
         """The samples as head scores and searches take them."""
+        from hydractl.data.batches import JoinedBatches
         from hydractl.scoring.data import ScoringData, prompt_batches
 
-        ood = () if self.ood is None else self.batches(self.ood, batch_size)
-        count = 0 if self.ood is None else len(self.ood)
+        sizes = tuple(map(len, self.ood.values()))
+        ood = JoinedBatches([self.batches(samples, batch_size) for samples in self.ood.values()], sizes)
         prompts = prompt_batches(self.model, batch_size)
-        return ScoringData(self.batches(self.id, batch_size), len(self.id), ood, count, prompts, ranks)
+        return ScoringData(self.batches(self.id, batch_size), len(self.id), ood, sum(sizes), prompts, ranks, sizes)
 
     @property
     def modality(self) -> Modality:
@@ -91,11 +94,20 @@ class Material:
         """Where the network computes."""
         return next(self.model.parameters()).device
 
+    def used(self, inside: str, outside: str) -> dict[str, Samples]:
+        """All samples, the ID ones by one name and the OOD sets by another, with their own behind where it takes that.
+
+        Where there is one set its name does not matter: no result depends on it.
+        """
+        alone = len(self.ood) == 1
+        return {inside: self.id} | {
+            outside if alone else f"{outside} {name}": samples for name, samples in self.ood.items()
+        }
+
     def data_identity(self) -> dict[str, Any]:
         """What results depend on besides the model and the options, as plain JSON."""
-        used = {"ID data": self.id} | ({"OOD data": self.ood} if self.ood else {})
         classes = {"classes": list(self.model.labels or ())} if self.model.spec.task == "zero-shot" else {}
-        return {name: samples.identity() for name, samples in used.items()} | classes
+        return {name: samples.identity() for name, samples in self.used("ID data", "OOD data").items()} | classes
 
 
 def origin_of(checkpoint: Checkpoint, options: Mapping[str, Any], material: Material | None = None) -> dict[str, Any]:
@@ -110,7 +122,7 @@ def origin_of(checkpoint: Checkpoint, options: Mapping[str, Any], material: Mate
     from hydractl.checkpoint.contents import identity
     from hydractl.data.seen import sketch
 
-    used = {} if material is None else {"id": material.id} | ({"ood": material.ood} if material.ood else {})
+    used = {} if material is None else material.used("id", "ood")
     search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
     return {
         "model": {
@@ -127,7 +139,7 @@ def origin_of(checkpoint: Checkpoint, options: Mapping[str, Any], material: Mate
 def open_material(
     model: ModelLike,
     id_data: DataLike,
-    ood_data: DataLike | None,
+    ood_data: DataSetsLike | None,
     reading: Reading,
     device: DeviceLike,
     dtype: DtypeLike | None,
@@ -135,7 +147,7 @@ def open_material(
     """The model and its data, labels matched.
 
     Raises:
-        OptionError: a model of several members, or a zero-shot one without classes.
+        OptionError: a model of several members, a zero-shot one without classes, or two OOD sets of one name.
         CheckpointError: the model cannot be read.
         DataError: the data cannot, or their labels are not the model's.
     """
@@ -151,14 +163,25 @@ def open_material(
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
     columns, limit = reading.columns, reading.limit
     samples = open_samples(id_data, modality, columns=columns, limit=limit, name="ID data")
-    ood = None
-    if ood_data is not None:
-        # A column named for the ID data need not be there in the OOD set.
-        columns = replace(columns, strict=False)
-        ood = open_samples(ood_data, modality, columns=columns, limit=limit, name="OOD data")
+    ood = _open_sets(ood_data, modality, reading)
     network = load_checkpoint(checkpoint, local_device(choose_device(device)), choose_dtype(dtype))
     set_classes(network, reading.classes, reading.template, samples)
     if network.labels is None and reading.match_labels == "name":
         raise OptionError(f"{checkpoint.name}: its classes have no names: pass `match_labels` index")
     labels = network.labels or tuple(f"LABEL_{i}" for i in range(network.spec.classes or 0))
     return Material(checkpoint, network, match_labels(samples, labels, reading.match_labels), ood, reading)
+
+
+def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Reading) -> dict[str, Samples]:
+    """The OOD sets by name."""
+    from hydractl.data.open import open_samples
+    from hydractl.data.spec import parse_data_sets
+
+    found: dict[str, Samples] = {}
+    # A column named for the ID data need not be there in an OOD set.
+    columns = replace(reading.columns, strict=False)
+    for asked in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
+        if asked.name in found:
+            raise OptionError(f"`ood_data` {asked}: a set called {asked.name} is there already: give it another name")
+        found[asked.name] = open_samples(asked, modality, columns=columns, limit=reading.limit)
+    return found

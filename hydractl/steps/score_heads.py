@@ -183,11 +183,15 @@ def score_heads(
     return result
 
 
-def _require_data(method: ScoreMethod, id_data: object, ood_data: object) -> None:
+def _require_data(method: ScoreMethod, id_data: object, ood_data: DataLike | None) -> None:
+    from hydractl.data.spec import parse_data
+
     if method.id_data and id_data is None:
         raise OptionError(f"`method` {method.name} needs `id_data`: labelled in-distribution samples")
     if method.ood_data and ood_data is None:
         raise OptionError(f"`method` {method.name} needs `ood_data`: out-of-distribution samples")
+    if ood_data is not None:
+        parse_data(ood_data, "OOD data")  # refuses several sets, of which distances between centroids would be none
 
 
 def _check_outputs(output: Path | None, plot: Path | None, force: bool) -> None:

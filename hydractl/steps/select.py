@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
-from hydractl.errors import OptionError
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.objectives import Objective
 from hydractl.steps.candidates import circuit_of_trunks, named_circuits, parse_members
@@ -34,7 +33,7 @@ from hydractl.steps.inputs import (
     TextColumn,
     as_member,
 )
-from hydractl.steps.material import SOURCE, LabelledData, Material, Reading, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.data.ranks import Ranks
-    from hydractl.data.samples import Samples
     from hydractl.selection.greedy import Answers
     from hydractl.selection.run import Asked, Choice, Pool
     from hydractl.selection.store import Store
@@ -118,10 +116,7 @@ def select(
     without_dense: Annotated[bool, Option("Do not take the network itself as a member.")] = False,
     seed: Seed = 0,
     id_data: LabelledData,
-    ood_data: Annotated[
-        DataSetsLike | None,
-        Option("Out-of-distribution data; repeat it for several sets.", "Data", SOURCE, repeated=True),
-    ] = None,
+    ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -168,8 +163,7 @@ def select(
     _check_outputs(selection, output, force)
     asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(model, id_data, None, reading, device, dtype)
-    outside = _open_sets(material, ood_data, reading)
+    material = open_material(model, id_data, ood_data, reading, device, dtype)
     network = material.checkpoint
     circuits = named_circuits(circuit, network)
     heads = member_heads(network.heads, 0)
@@ -203,11 +197,11 @@ def select(
         **_how(material, batch_size, limit, dtype),
     }
     with join_ranks(material.device) as ranks:
-        store = _store(selection, material, outside, candidates, options, resume, force) if ranks.leads else None
+        store = _store(selection, material, candidates, options, resume, force) if ranks.leads else None
         told = watch if ranks.leads else LOG
-        choice = choose(_answers(material, outside, candidates, batch_size, ranks, store, told), candidates, asked)
+        choice = choose(_answers(material, candidates, batch_size, ranks, store, told), candidates, asked)
         followed = [*circuits.values(), common]
-        selected = _selected(material, outside, followed, candidates, choice, asked, options, selection, output)
+        selected = _selected(material, followed, candidates, choice, asked, options, selection, output)
         if ranks.leads:
             _write(selected, force)
             if store is not None:
@@ -223,20 +217,6 @@ def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> 
             refuse_existing(Path(path), force)
 
 
-def _open_sets(material: Material, ood_data: DataSetsLike | None, reading: Reading) -> dict[str, Samples]:
-    """The OOD sets by name."""
-    from hydractl.data.open import open_samples
-    from hydractl.data.spec import parse_data_sets
-
-    found: dict[str, Samples] = {}
-    columns = replace(reading.columns, strict=False)
-    for asked in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
-        if asked.name in found:
-            raise OptionError(f"`ood_data` {asked}: a set called {asked.name} is there already: give it another name")
-        found[asked.name] = open_samples(asked, material.modality, columns=columns, limit=reading.limit)
-    return found
-
-
 def _how(material: Material, batch_size: int, limit: int | None, dtype: Any) -> dict[str, Any]:
     from hydractl.steps.compute import dtype_name
 
@@ -247,7 +227,6 @@ def _how(material: Material, batch_size: int, limit: int | None, dtype: Any) -> 
 def _store(
     selection: Path | None,
     material: Material,
-    outside: Mapping[str, Samples],
     candidates: Pool,
     options: Mapping[str, Any],
     resume: bool,
@@ -263,7 +242,6 @@ def _store(
     conditions = {
         "model": identity(material.checkpoint),
         **material.data_identity(),
-        "OOD data": {name: samples.identity() for name, samples in outside.items()},
         "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in candidates.dropped],
         "files": [identity(member) for member in candidates.files],
         **{name: options[name] for name in ("batch_size", "dtype", "template")},
@@ -273,7 +251,6 @@ def _store(
 
 def _answers(
     material: Material,
-    outside: Mapping[str, Samples],
     candidates: Pool,
     batch_size: int,
     ranks: Ranks,
@@ -293,10 +270,10 @@ def _answers(
     if candidates.files:
         whole = candidates.files[0] if len(candidates.files) == 1 else fuse(candidates.files, ["all"])
         networks.append(Members(load_checkpoint(whole, material.device, next(model.parameters()).dtype)))
-    sizes = {"": len(material.id), **{name: len(samples) for name, samples in outside.items()}}
+    sizes = {"": len(material.id), **{name: len(samples) for name, samples in material.ood.items()}}
     data = SelectionData(
         material.batches(material.id, batch_size),
-        {name: material.batches(samples, batch_size) for name, samples in outside.items()},
+        {name: material.batches(samples, batch_size) for name, samples in material.ood.items()},
         sizes,
         len(model.labels or ()) or model.spec.classes or 0,
         ranks,
@@ -317,7 +294,6 @@ def _write(selected: Selected, force: bool) -> None:
 
 def _selected(
     material: Material,
-    outside: Mapping[str, Samples],
     circuits: Sequence[Circuit | None],
     candidates: Pool,
     choice: Choice,
@@ -333,7 +309,7 @@ def _selected(
     from hydractl.surgery.provenance import samples_behind
 
     network = material.checkpoint
-    used = {"selection": material.id, **{f"selection OOD {name}": samples for name, samples in outside.items()}}
+    used = material.used("selection", "selection OOD")
     own = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
     seen = merged([*(samples_behind(circuits) or {}).items(), *own.items()], network.name)
     origin = {**origin_of(network, options), "search_data": seen}

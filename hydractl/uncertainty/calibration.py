@@ -144,12 +144,20 @@ def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
         counts: [levels] samples at each distinct confidence, ascending; may hold zeros.
         bins: how many.
     """
+    first_sample = np.cumsum(counts) - counts
+    return np.searchsorted(mass_bin_starts(int(counts.sum()), bins), first_sample, side="right") - 1
+
+
+def mass_bin_starts(samples: int, bins: int) -> IntArray:
+    """The first sample of each of the bins that `numpy.array_split` makes of so many, [bins].
+
+    Raises:
+        OptionError: no bins.
+    """
     if bins < 1:
         raise OptionError(f"{bins} calibration bins: expected at least one")
-    size, larger = divmod(int(counts.sum()), bins)
-    starts = np.arange(bins) * size + np.minimum(np.arange(bins), larger)
-    first_sample = np.cumsum(counts) - counts
-    return np.searchsorted(starts, first_sample, side="right") - 1
+    size, larger = divmod(samples, bins)
+    return np.arange(bins) * size + np.minimum(np.arange(bins), larger)
 
 
 def binned_gap(which: IntArray, gaps: FloatArray, samples: int) -> float:

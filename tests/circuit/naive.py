@@ -55,13 +55,15 @@ class Naive:
         return (output.logits_per_image if "logits_per_image" in output else output.logits).numpy()
 
     def measure(
-        self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]
+        self, id_inputs: dict[str, Tensor], labels: Tensor, *ood_sets: dict[str, Tensor]
     ) -> tuple[float, float]:
-        """Accuracy, and AUROC of MSP with OOD positive."""
-        id_logits, ood_logits = self.logits(id_inputs), self.logits(ood_inputs)
-        msp = [softmax(logits).max(-1) for logits in (id_logits, ood_logits)]
-        truth = np.repeat([0, 1], [len(id_logits), len(ood_logits)])
-        return float((id_logits.argmax(-1) == labels.numpy()).mean()), float(roc_auc_score(truth, -np.concatenate(msp)))
+        """Accuracy, and the mean over OOD sets of the AUROC of MSP with OOD positive."""
+        id_logits = self.logits(id_inputs)
+        aurocs = []
+        for ood_inputs in ood_sets:
+            msp = [softmax(logits).max(-1) for logits in (id_logits, self.logits(ood_inputs))]
+            aurocs.append(roc_auc_score(np.repeat([0, 1], list(map(len, msp))), -np.concatenate(msp)))
+        return float((id_logits.argmax(-1) == labels.numpy()).mean()), float(np.mean(aurocs))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -77,7 +79,7 @@ def algorithm_1(
     naive: Naive,
     objective: str,
     budget: int,
-    data: tuple[dict[str, Tensor], Tensor, dict[str, Tensor]],
+    data: tuple[dict[str, Tensor], Tensor, *tuple[dict[str, Tensor], ...]],
     candidates: Sequence[Head] | None = None,
 ) -> list[tuple[Head, float, float, float]]:
     """Head, score, accuracy and AUROC of each step."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.modes import EXACT
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
+from hydractl.data.batches import JoinedBatches
 from hydractl.scoring.objective import OBJECTIVES
 from hydractl.scoring.replay import Replay
-from tests.circuit.conftest import Case
+from tests.circuit.conftest import OOD, Case, batches, samples
 from tests.circuit.naive import algorithm_1
 
 BUDGET = 5
@@ -34,6 +37,23 @@ def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
             assert step.measure.accuracy == accuracy
             assert step.measure.auroc == pytest.approx(auroc, rel=0, abs=1e-12)
             assert step.measure.score(objective) == pytest.approx(score, rel=0, abs=1e-12)
+
+
+def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
+    name = "bert" if "input_ids" in case.ood_inputs else "vit"
+    other = samples(name, 4)
+    data = case.data(3)
+    joined = JoinedBatches([data.ood, batches(other, None, 3)], (OOD, 4))
+    data = replace(data, ood=joined, ood_samples=OOD + 4, ood_sets=(OOD, 4))
+    candidates = tuple(member_heads(case.model.heads, 0))
+    found = extract_circuits(case.model, data, Search(candidates, 3, EXACT), [Ranking("ood"), Ranking("avg")])
+    naive = case.naive()
+    for ranking in found:
+        expected = algorithm_1(naive, ranking.objective, 3, (case.id_inputs, case.labels, case.ood_inputs, other))
+        assert [step.head for step in ranking.steps] == [head for head, *_ in expected]
+        for step, (_, score, _, auroc) in zip(ranking.steps, expected, strict=True):
+            assert step.measure.auroc == pytest.approx(auroc, rel=0, abs=1e-12)
+            assert step.measure.score(ranking.objective) == pytest.approx(score, rel=0, abs=1e-12)
 
 
 @pytest.mark.parametrize("batch_size", [1, 3])

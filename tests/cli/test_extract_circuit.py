@@ -67,6 +67,30 @@ def test_a_pipeline_prunes_and_the_search_data_are_refused_later(
     assert "12 of 12 samples were used to make m1" in leak.err
 
 
+def test_several_ood_sets_are_all_used_and_remembered(
+    hydractl: Command, here: Path, search: Sequence[str], vit: Path, images: Path, noise: Path
+) -> None:
+    more = save_images(here / "more", count=1, seed=7)
+    assert hydractl(*search, f"--ood-data=far/more={more}", "--budget=2").code == 0
+    both = json.loads((here / "circuit.json").read_text())
+    assert both["search_data"].keys() == {"id", "ood noise", "ood more"}
+    alone = []
+    for source in (noise, more):
+        arguments = ("--objective=ood", "--budget=1", "--id-data", images, "--ood-data", source, "-o", "-", "-q")
+        alone.append(json.loads(hydractl("extract-circuit", vit, *arguments).out)["baseline"]["auroc"])
+    assert both["baseline"]["auroc"] == pytest.approx(sum(alone) / 2, abs=1e-12)
+    again = hydractl(*search, f"--ood-data=noise={more}", "--budget=2", "--force")
+    assert (again.code, "a set called noise is there already" in again.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["extract-circuit", "evaluate", "calibrate", "score-heads"])
+def test_data_given_twice_is_refused_where_one_set_is_taken(hydractl: Command, command: str) -> None:
+    flag = "--data" if command == "calibrate" else "--id-data"
+    result = hydractl(command, "vit", flag, "cats", flag, "dogs", *(["-o", "x"] if command == "calibrate" else []))
+    assert result.code == 2
+    assert "is given 2 times" in result.err
+
+
 def test_all_heads_of_some_layers(hydractl: Command, here: Path, search: Sequence[str]) -> None:
     assert hydractl(*search, "--layers=1", "--towers=vision", "--budget=all", "--tie-break=nll").code == 0
     steps = json.loads((here / "circuit.json").read_text())["steps"]

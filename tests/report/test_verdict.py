@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
+from rich.console import Console
 
+import hydractl
+from hydractl.report.artifact import join_reports, report_json
+from hydractl.report.notebook import html_table
+from hydractl.report.page import html_page
+from hydractl.report.table import print_results
+from hydractl.report.texts import latex, markdown
 from hydractl.report.verdict import JUDGED, outcome, verdicts
 
 
@@ -19,7 +31,7 @@ def entry(differences: dict[tuple[str, ...], tuple[float, float, float]], multip
     return {"difference": tree, "cost": {"multiply_adds": multiply_adds, "parameters": 2 * multiply_adds}}
 
 
-ACCURACY, NLL, ECE, AUROC = (column.path for column, _ in JUDGED)
+ACCURACY, NLL, ECE, AUROC = (judged.column.path for judged in JUDGED)
 
 
 def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
@@ -62,20 +74,148 @@ def test_without_intervals_there_is_no_verdict() -> None:
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
 def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expected: str) -> None:
-    column, _ = JUDGED[0]
-    assert outcome(column, entry({ACCURACY: (0.05, low, high)})) == expected
+    assert outcome(JUDGED[0].column, entry({ACCURACY: (0.05, low, high)})) == expected
 
 
-def test_the_table_says_it_below(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
+PLAIN = {"id": {"accuracy": 0.9, "nll": 0.5}, "ood": {}, "cost": {"multiply_adds": 100, "parameters": 100}}
 
-    from hydractl.report.table import print_results
-    from hydractl.report.texts import markdown
 
-    plain = {"id": {"accuracy": 0.9}, "ood": {}, "cost": {"multiply_adds": 100, "parameters": 100}}
-    models = {"a": plain, "b": {**plain, **entry({ACCURACY: (0.02, 0.01, 0.03)})}}
-    report = {"models": models, "data": {"id": {"name": "x"}, "ood": {}}, "options": {}, "complete": True}
-    sentence = verdicts(models)["b"].sentence()
-    print_results(report, Console(width=200))
-    assert sentence in capsys.readouterr().out
-    assert sentence in markdown(report)
+def compared(**of_b: tuple[float, float, float]) -> dict[str, Any]:
+    """A report of `a` and of `b`, whose metrics of ID samples differ from it so much, with these intervals."""
+    differing = entry({("id", name): found for name, found in of_b.items()}, multiply_adds=150)
+    return report_json(
+        {"a": PLAIN, "b": {**PLAIN, "id": {"accuracy": 0.92, "nll": 0.6}, **differing}},
+        {"id": {"name": "x"}, "ood": {}},
+        {},
+    )
+
+
+def printed(report: Mapping[str, Any], encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    print_results(report, Console(file=file, width=1000))
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
+    report = compared(accuracy=(0.02, 0.01, 0.03), nll=(0.1, 0.05, 0.15))
+    sentence = report["models"]["b"]["verdict"]["sentence"]
+    assert sentence == verdicts(report["models"])["b"].sentence()
+    assert "verdict" not in report["models"]["a"]
+    for text in (printed(report), markdown(report), latex(report), html_page(report, {}), html_table(report)):
+        assert sentence in text
+    explained = "▲ better, ▼ worse than a beyond chance (paired 95 % interval)."
+    for text in (printed(report), markdown(report), html_page(report, {}), html_table(report)):
+        assert explained in text
+    assert "92.00▲  0.600▼" in printed(report)
+    assert "| **92.00** ▲ | 0.600 ▼ |" in markdown(report)
+    assert "$^{+}$ better, $^{-}$ worse than a" in latex(report)
+    assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(report)
+    page = html_page(report, {})
+    assert page.index(sentence) < page.index("<h1>")
+    assert 'aria-label="better than a beyond chance">▲</span>' in page
+
+
+def test_what_is_within_chance_has_no_mark() -> None:
+    report = compared(accuracy=(0.02, -0.01, 0.05))
+    assert report["models"]["b"]["verdict"]["accuracy"] == {
+        "outcome": "within chance",
+        "difference": 0.02,
+        "interval": [-0.01, 0.05],
+    }
+    row = next(line for line in printed(report).splitlines() if line.startswith("b "))
+    assert "▲" not in row
+    assert "▼" not in row
+
+
+def test_marks_that_a_terminal_cannot_show_are_replaced() -> None:
+    text = printed(compared(accuracy=(0.02, 0.01, 0.03), nll=(0.1, 0.05, 0.15)), "ascii")
+    assert "92.00^" in text
+    assert "0.600v" in text
+    assert "^ better, v worse than a beyond chance" in text
+
+
+def test_without_comparison_nothing_is_explained() -> None:
+    report = report_json({"a": PLAIN}, {"id": {"name": "x"}, "ood": {}}, {})
+    assert "beyond chance" not in printed(report) + markdown(report) + latex(report)
+
+
+def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:
+    one, two = compared(accuracy=(0.02, 0.01, 0.03)), compared(accuracy=(0.04, 0.01, 0.06))
+    two["models"]["c"] = two["models"].pop("b")
+    joined, notes = join_reports({"one.json": one, "two.json": two})
+    assert not notes
+    assert [name for name, found in joined["models"].items() if "verdict" in found] == ["b", "c"]
+    two["models"]["a"] = {**PLAIN, "id": {"accuracy": 0.8, "nll": 0.5}}
+    two["models"] = dict(sorted(two["models"].items()))
+    joined, notes = join_reports({"one.json": one, "two.json": two})
+    assert notes == ["two.json: its differences are to a, which is not the first system here: left out"]
+    assert [name for name, found in joined["models"].items() if "verdict" in found] == ["b"]
+
+
+def test_a_verdict_in_a_file_is_computed_again() -> None:
+    report = compared(accuracy=(0.02, 0.01, 0.03))
+    said = report["models"]["b"]["verdict"]
+    report["models"]["b"]["verdict"] = {"sentence": "all is well"}
+    joined, _ = join_reports({"one.json": report})
+    assert joined["models"]["b"]["verdict"] == said
+
+
+def softmax(logits: NDArray[Any]) -> NDArray[Any]:
+    grown = np.exp(logits)
+    return grown / grown.sum(axis=1, keepdims=True)
+
+
+def by_hand(logits: NDArray[Any], labels: NDArray[Any], far: NDArray[Any], near: NDArray[Any]) -> dict[str, float]:
+    """Accuracy, NLL, ECE and the mean of two AUROCs, each from its definition."""
+    p = softmax(logits)
+    confidence, correct = p.max(axis=1), p.argmax(axis=1) == labels
+    ece = 0.0
+    for k in range(15):
+        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
+        ece += abs((correct[inside] - confidence[inside]).sum()) / len(labels)
+    aurocs = []
+    for outside in (far, near):
+        lower = softmax(outside).max(axis=1)[:, None] - confidence
+        aurocs.append(((lower < 0) + (lower == 0) / 2).mean())
+    nll = -np.log(p[np.arange(len(labels)), labels]).mean()
+    return {"accuracy": correct.mean(), "nll": nll, "ece": ece, "mean_auroc": np.mean(aurocs)}
+
+
+def test_the_verdict_agrees_with_a_computation_by_hand(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(3, size=30)
+    systems = {}
+    for name, sharpness in (("one", 1.0), ("two", 3.0)):
+        logits, far, near = (generator.normal(size=(n, 3)) for n in (30, 20, 10))
+        logits[np.arange(30), labels] += sharpness
+        (tmp_path / name / "ood").mkdir(parents=True)
+        np.savez(tmp_path / name / "id.npz", logits=logits, labels=labels)
+        np.savez(tmp_path / name / "ood" / "far.npz", logits=far)
+        np.savez(tmp_path / name / "ood" / "near.npz", logits=near)
+        systems[name] = (logits, labels, far, near)
+    found = hydractl.evaluate({name: f"predictions:{tmp_path / name}" for name in systems}, bootstrap=50, seed=3)
+    verdict = found.models["two"]["verdict"]
+
+    whole = {name: by_hand(*given) for name, given in systems.items()}
+    # Classification draws from ID samples alone, detection from ID samples and then from each OOD set.
+    for keys, sizes in ((("accuracy", "nll", "ece"), (30,)), (("mean_auroc",), (30, 20, 10))):
+        drawing, draws = np.random.default_rng(3), []
+        for _ in range(50):
+            places = [drawing.integers(size, size=size) for size in sizes] + [np.arange(20), np.arange(10)]
+            drawn = {
+                name: by_hand(x[places[0]], y[places[0]], far[places[1]], near[places[2]])
+                for name, (x, y, far, near) in systems.items()
+            }
+            draws.append([drawn["two"][key] - drawn["one"][key] for key in keys])
+        for key, values in zip(keys, np.transpose(draws), strict=True):
+            difference = whole["two"][key] - whole["one"][key]
+            low, high = np.percentile(values - values.mean() + difference, [2.5, 97.5])
+            higher_is_better = key in ("accuracy", "mean_auroc")
+            expected = "within chance" if low <= 0 <= high else "better" if (low > 0) == higher_is_better else "worse"
+            assert verdict[key]["outcome"] == expected
+            assert verdict[key]["difference"] == pytest.approx(difference)
+            assert verdict[key]["interval"] == pytest.approx([low, high])
+    assert {verdict[key]["outcome"] for key in ("accuracy", "nll")} == {"better"}
+    assert found.models["one"].get("verdict") is None

@@ -7,8 +7,8 @@ from hydractl.errors import DataError, OptionError
 from hydractl.uncertainty.bootstrap import (
     bootstrap,
     classification_replicates,
-    ood_replicates,
     percentile_interval,
+    sets_replicates,
 )
 from hydractl.uncertainty.calibration import (
     ClassificationMetrics,
@@ -19,15 +19,31 @@ from hydractl.uncertainty.ood_detection import OodMetrics, ood_metrics
 from hydractl.uncertainty.table import tabulate
 
 
-def test_one_sample_leaves_nothing_to_chance():
-    values = bootstrap(lambda positions: [float(len(positions)), float(positions[0])], [1], replicates=3)
+def drawn(sizes, replicates, seed):
+    """The places that each resample draws of each set: one generator, one set after the other."""
+    generator = np.random.default_rng(seed)
+    return [[generator.integers(size, size=size) for size in sizes] for _ in range(replicates)]
 
-    assert values.tolist() == [[1, 0]] * 3
+
+def test_one_sample_leaves_nothing_to_chance():
+    values = bootstrap(lambda counts: np.column_stack([counts[:, 0], counts.sum(axis=1)]), [1], replicates=3)
+
+    assert values.tolist() == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize("size", [7, 30_000])
+def test_counts_are_of_the_places_drawn_however_many_resamples_are_held_at_a_time(size):
+    weights = np.arange(size)
+    values = bootstrap(lambda first, second: np.column_stack([first @ weights, second[:, 0]]), [size, 3], 5, seed=4)
+
+    assert values.tolist() == [
+        [first.sum(), np.count_nonzero(second == 0)] for first, second in drawn([size, 3], 5, seed=4)
+    ]
 
 
 def test_the_interval_of_a_mean_is_the_normal_one(generator):
     data = generator.normal(size=2000)
-    values = bootstrap(lambda positions: [float(data[positions].mean())], [2000], replicates=4000)
+    values = bootstrap(lambda counts: counts @ data[:, None] / 2000, [2000], replicates=4000)
     interval = percentile_interval(values[:, 0])
     half_width = 1.96 * data.std() / np.sqrt(2000)
 
@@ -41,9 +57,10 @@ def test_percentiles_by_hand():
     assert (interval.low, interval.high) == (pytest.approx(5), pytest.approx(95))
 
 
-def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble):
-    # Rounded logits, so that confidences tie.
-    logits, labels = ensemble[0][:1].round(), ensemble[1]
+@pytest.mark.parametrize("samples", [400, 9])
+def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, samples):
+    # Rounded logits, so that confidences tie; fewer samples than bins.
+    logits, labels = ensemble[0][:1, :samples].round(), ensemble[1][:samples]
     table = tabulate(logits, labels)
     ours = classification_replicates(table, replicates=20, seed=3)
 
@@ -57,30 +74,33 @@ def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble):
             adaptive_calibration_error(table.msp[positions], correct),
         ]
 
-    expected = bootstrap(of_resampled, [400], replicates=20, seed=3)
+    expected = [of_resampled(*positions) for positions in drawn([samples], 20, seed=3)]
     names = [field.name for field in fields(ClassificationMetrics)]
     assert list(ours) == names
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
 
 
-def test_ood_replicates_are_the_metrics_of_resampled_data(generator):
-    id_scores, ood_scores = generator.normal(size=80).round(1), generator.normal(1, size=50).round(1)
-    ours = ood_replicates(id_scores, ood_scores, replicates=20, seed=3)
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
+    id_scores, ood_scores = generator.normal(size=80).round(decimals), generator.normal(1, size=50).round(decimals)
+    ours = sets_replicates(id_scores, {"far": ood_scores}, replicates=20, seed=3)["far"]
 
     def of_resampled(inside, outside):
         return list(asdict(ood_metrics(id_scores[inside], ood_scores[outside])).values())
 
-    expected = bootstrap(of_resampled, [80, 50], replicates=20, seed=3)
+    expected = [of_resampled(*positions) for positions in drawn([80, 50], 20, seed=3)]
     assert list(ours) == [field.name for field in fields(OodMetrics)]
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
 
 
 def test_the_seed_decides(generator):
-    scores = generator.normal(size=50), generator.normal(size=50)
-    first, again = (ood_replicates(*scores, replicates=10, seed=1)["auroc"] for _ in range(2))
+    inside, sets = generator.normal(size=50), {"far": generator.normal(size=50)}
+    first, again, other = (
+        sets_replicates(inside, sets, replicates=10, seed=seed)["far"]["auroc"] for seed in (1, 1, 2)
+    )
 
     np.testing.assert_array_equal(first, again)
-    assert (first != ood_replicates(*scores, replicates=10, seed=2)["auroc"]).any()
+    assert (first != other).any()
 
 
 def test_replicates_of_two_systems_are_paired(generator):
@@ -104,9 +124,9 @@ def test_replicates_of_two_systems_are_paired(generator):
 
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(DataError, match="without samples"):
-        bootstrap(lambda positions: [0.0], [0])
+        bootstrap(lambda counts: counts, [0])
     with pytest.raises(OptionError, match="0 bootstrap replicates"):
-        bootstrap(lambda positions: [0.0], [3], replicates=0)
+        bootstrap(lambda counts: counts, [3], replicates=0)
     with pytest.raises(OptionError, match="level"):
         percentile_interval(np.zeros(3), level=1.0)
     with pytest.raises(DataError, match="need labels"):
