@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hydractl.steps.analyse_noise import analyse_noise as analyse_noise
     from hydractl.steps.benchmark import benchmark as benchmark
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
@@ -53,12 +54,14 @@ _PLACES = {
     "benchmark": "hydractl.steps.benchmark",
     "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
+    "analyse_noise": "hydractl.steps.analyse_noise",
     "guide": "hydractl.steps.guide",
     "list_recipes": "hydractl.steps.recipes",
     "show_recipe": "hydractl.steps.recipes",
 }
 
 __all__ = [
+    "analyse_noise",
     "benchmark",
     "build",
     "calibrate",

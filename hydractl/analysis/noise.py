@@ -1,0 +1,259 @@
+"""Whether pruning hurts more on noisy data than on clean: what the paper's first proposition asks for.
+
+Pruning changes the weights by dtheta: it sets the rows of W_Q, W_K and W_V of every head that goes, and its columns of
+W_O, to zero. To second order it changes a loss L by <grad L, dtheta> + 1/2 dtheta^T H dtheta. The proposition: where
+the gradient of the loss on noisy data has a positive inner product with dtheta, and diag(H_n - H_t) is positive (n for
+noisy, t for clean), the loss grows by more on noisy data.
+
+The diagonal is taken over the weights that pruning takes, the others have no part in it, and estimated: for signs v
+drawn at random, v * (H v) has the diagonal of H as its mean (Hutchinson 1990; Bekas et al. 2007). Both losses meet the
+same signs.
+
+Source: [HE] Proposition 1 and B.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hydractl.checkpoint.heads import Head, without
+from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
+from hydractl.errors import OptionError
+from hydractl.model.hydra import Hydra
+from hydractl.model.without import without_heads
+from hydractl.scoring.data import ScoringData
+from hydractl.scoring.taylor import cross_entropies, mean_gradients
+
+#: Groups of draws whose sums are kept: leaving out one at a time tells the error of what is no mean of draws.
+GROUPS = 8
+LEAST_DRAWS = 2
+#: It adds as much to a query's products with every key, which softmax takes off again: no loss depends on it, and the
+#: sign of its curvature would be that of a rounding.
+KEY_BIAS = ".attention.k.bias"
+
+Progress = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number estimated from random draws, and its standard error."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The mean cross-entropy of a network and of what pruning leaves of it, nats."""
+
+    dense: float
+    pruned: float
+
+    @property
+    def gap(self) -> float:
+        """By how much pruning makes it worse."""
+        return self.pruned - self.dense
+
+
+@dataclass(frozen=True)
+class NoiseEffect:
+    """What pruning does on data of one kind of noise.
+
+    Attributes:
+        slope: <grad L_n, dtheta>; positive: the loss on noisy data grows, to first order.
+        curvature: the mean of diag(H_n - H_t).
+        positive: the share of its entries that are positive, 0..1. Noise of the draws moves it towards one half.
+    """
+
+    kind: str
+    severity: int
+    losses: Losses
+    slope: float
+    curvature: Estimate
+    positive: Estimate
+
+
+@dataclass(frozen=True)
+class NoiseAnalysis:
+    """What pruning does on clean data and on each kind of noise.
+
+    Attributes:
+        dropped: how many heads went.
+        weights: how many numbers they have, less the biases of their keys, on which no loss depends.
+        draws: of random signs, for each estimate.
+        clean, slope: as in `NoiseEffect`, of clean data.
+    """
+
+    dropped: int
+    weights: int
+    draws: int
+    clean: Losses
+    slope: float
+    effects: tuple[NoiseEffect, ...]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The entries of a parameter that pruning takes: some rows of it, or columns."""
+
+    name: str
+    axis: int
+    entries: Tensor
+
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor.index_select(self.axis, self.entries).flatten()
+
+    def spread(self, values: Tensor, like: Tensor) -> Tensor:
+        """A tensor of that shape, zero but for these entries."""
+        shape = [len(self.entries) if axis == self.axis else size for axis, size in enumerate(like.shape)]
+        return torch.zeros_like(like).index_copy_(self.axis, self.entries, values.view(shape).to(like.dtype))
+
+
+@dataclass(frozen=True)
+class _Diagonal:
+    """Draws of v * (H v): their sums by group, `[GROUPS,W]`, and the mean over weights of each, `[draws]`."""
+
+    sums: Tensor
+    means: Tensor
+
+
+def analyse_noise(
+    model: Hydra,
+    dropped: Set[Head],
+    clean: ScoringData,
+    noisy: Iterable[tuple[str, int, ScoringData]],
+    draws: int,
+    seed: int = 0,
+    progress: Progress = lambda samples: None,
+) -> NoiseAnalysis:
+    """What dropping some heads of a network does to its loss on clean data, and on noisy data of each kind.
+
+    Args:
+        model: of one member, as it was loaded.
+        clean: labelled samples.
+        noisy: kind, severity and samples of each shift, which may be made when their turn comes.
+        draws: of random signs, 2 or more; errors fall with the square root.
+        seed: of the signs.
+        progress: told how many samples more have been seen, of 2 passes over each set.
+
+    Raises:
+        OptionError: no head is dropped, or fewer than 2 draws.
+        DataError: samples without labels.
+    """
+    if not dropped:
+        raise OptionError("pruning took no head: there is nothing to analyse")
+    if draws < LEAST_DRAWS:
+        raise OptionError(f"`draws` {draws}: expected at least {LEAST_DRAWS}, or the error cannot be told")
+    parts = _parts(model, dropped)
+    pruned = without_heads(model, dropped)
+
+    def measured(data: ScoringData) -> tuple[Losses, float, _Diagonal]:
+        losses = Losses(*(mean_loss(network, data) for network in (model, pruned)))
+        progress(data.id_samples)
+        found = losses, _slope(model, parts, data), _diagonal(model, parts, data, draws, seed)
+        progress(data.id_samples)
+        return found
+
+    at_rest, slope, base = measured(clean)
+    effects = []
+    for kind, severity, data in noisy:
+        losses, noisy_slope, diagonal = measured(data)
+        effects.append(NoiseEffect(kind, severity, losses, noisy_slope, *_difference(diagonal, base)))
+    return NoiseAnalysis(len(dropped), base.sums.shape[1], draws, at_rest, slope, tuple(effects))
+
+
+@torch.no_grad()
+def mean_loss(model: Hydra, data: ScoringData) -> float:
+    """The mean cross-entropy of a model of one member, nats."""
+    device, prompts = next(model.parameters()).device, data.all_prompts
+    total = sum(cross_entropies(model, batch, prompts, device).double().sum() for batch in data.id)
+    return float(total) / data.id_samples
+
+
+def _parts(model: Hydra, dropped: Set[Head]) -> list[_Part]:
+    """What pruning takes of each parameter that it takes something of."""
+    after, device = without(model.heads, dropped), next(model.parameters()).device
+    parts = []
+    for name, slot in slots(model.spec).items():
+        if name.endswith(KEY_BIAS):
+            continue
+        kept = kept_entries(slot, model.spec, model.heads, after)
+        if kept is not None:
+            axis = slot.head_axis or 0
+            size = stored_shape(slot, model.spec, model.heads, shared=True)[axis]
+            gone = torch.tensor(sorted(set(range(size)) - set(kept)), device=device)
+            parts.append(_Part(name, axis, gone))
+    return parts
+
+
+def _slope(model: Hydra, parts: Sequence[_Part], data: ScoringData) -> float:
+    """<grad L, dtheta>: dtheta is minus the weights that go."""
+    weights = [model.get_parameter(part.name) for part in parts]
+    gradients = mean_gradients(model, data, weights)
+    terms = zip(parts, weights, gradients, strict=True)
+    return -float(sum((part.of(weight).double() * part.of(gradient)).sum() for part, weight, gradient in terms))
+
+
+def _diagonal(model: Hydra, parts: Sequence[_Part], data: ScoringData, draws: int, seed: int) -> _Diagonal:
+    device, prompts = next(model.parameters()).device, data.all_prompts
+    weights = [model.get_parameter(part.name) for part in parts]
+    sizes = [part.of(weight).numel() for part, weight in zip(parts, weights, strict=True)]
+    sums = torch.zeros(GROUPS, sum(sizes), dtype=torch.float64, device=device)
+    means = torch.zeros(draws, dtype=torch.float64, device=device)
+    with _differentiable(weights):
+        for batch in data.id:
+            loss = cross_entropies(model, batch, prompts, device).sum() / data.id_samples
+            gradients = torch.autograd.grad(loss, weights, create_graph=True)
+            for draw in range(draws):
+                signs = random_signs(sum(sizes), seed, draw, device)
+                along = [
+                    part.spread(own, weight)
+                    for part, own, weight in zip(parts, signs.split(sizes), weights, strict=True)
+                ]
+                products = torch.autograd.grad(gradients, weights, along, retain_graph=True, materialize_grads=True)
+                flat = torch.cat([part.of(product) for part, product in zip(parts, products, strict=True)])
+                drawn = signs * flat.double()
+                sums[draw % GROUPS] += drawn
+                means[draw] += drawn.mean()
+    return _Diagonal(sums, means)
+
+
+def random_signs(count: int, seed: int, draw: int, device: torch.device) -> Tensor:
+    """`[count]` float64, -1 or 1, the same for the same seed and draw on every device."""
+    # Seeds of neighbours are far apart, so no draw of one seed is a draw of the next.
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + draw) % 2**63)
+    return (torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8) * 2 - 1).to(device, torch.float64)
+
+
+@contextmanager
+def _differentiable(weights: Sequence[Tensor]) -> Iterator[None]:
+    """While gradients of gradients can be taken with respect to these weights."""
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        # Of the ways to compute attention, this one can be differentiated twice.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(False)
+
+
+def _difference(noisy: _Diagonal, clean: _Diagonal) -> tuple[Estimate, Estimate]:
+    """The mean of diag(H_n - H_t), and the share of its entries that are positive."""
+    means, sums = noisy.means - clean.means, noisy.sums - clean.sums
+    draws = len(means)
+    mean = Estimate(float(means.mean()), float(means.std()) / sqrt(draws))
+    total = sums.sum(0)
+    groups = min(GROUPS, draws)
+    left = torch.stack([(total - sums[group] > 0).double().mean() for group in range(groups)])
+    # The jackknife: how much the share differs between estimates that each leave out one group of draws.
+    error = sqrt((groups - 1) / groups * float((left - left.mean()).square().sum()))
+    return mean, Estimate(float((total > 0).double().mean()), error)

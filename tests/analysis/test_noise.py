@@ -1,0 +1,163 @@
+"""Proposition 1 on tiny networks: each number against autograd's whole Hessian, differences, or a zeroed head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hydractl.analysis.noise import NoiseAnalysis, analyse_noise, mean_loss, random_signs
+from hydractl.checkpoint.heads import Head
+from hydractl.errors import DataError, OptionError
+from hydractl.model.hydra import Hydra
+from hydractl.scoring.data import ScoringData
+from tests.circuit.conftest import ID, Case, batches, build_case
+
+DROPPED = {"vit": {Head("vision", 1, 2)}, "bert": {Head("text", 0, 1)}, "clip": {Head("text", 2, 0)}}
+
+
+@pytest.fixture(params=["vit", "bert", "clip"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return build_case(request.param, tmp_path)
+
+
+def noisy(case: Case) -> ScoringData:
+    """The OOD samples, with labels of their own."""
+    labels = torch.arange(11) % 5
+    prompts = (case.prompts,) if case.prompts else ()
+    return ScoringData(batches(case.ood_inputs, labels, 6), 11, prompts=prompts)
+
+
+def analysed(case: Case, draws: int = 3, seed: int = 0) -> NoiseAnalysis:
+    dropped = DROPPED[case.reference.name]
+    return analyse_noise(case.model, dropped, case.data(), [("fog", 3, noisy(case))], draws, seed)
+
+
+def pieces(case: Case) -> list[tuple[str, tuple[slice, ...]]]:
+    """The names of the parameters that count and what pruning takes of each, in the table's order: no bias of keys."""
+    (head,) = DROPPED[case.reference.name]
+    width = case.model.spec.tower(head.tower).head_width
+    rows = slice(head.head * width, (head.head + 1) * width)
+    prefix = f"{head.tower}.layers.{head.layer}.attention"
+    names = [f"{prefix}.{name}" for name in ("q.weight", "q.bias", "k.weight", "v.weight", "v.bias")]
+    return [(name, (rows,)) for name in names] + [(f"{prefix}.o.weight", (slice(None), rows))]
+
+
+def loss_of(case: Case, data: ScoringData) -> Callable[[Tensor], Tensor]:
+    """The mean loss as a function of the weights that pruning takes, one after the other."""
+    model, taken = case.model, pieces(case)
+    sizes = [model.get_parameter(name)[place].numel() for name, place in taken]
+
+    def loss(flat: Tensor) -> Tensor:
+        changed = {}
+        for (name, place), values in zip(taken, flat.split(sizes), strict=True):
+            changed[name] = model.get_parameter(name).detach().clone()
+            changed[name][place] = values.view(changed[name][place].shape)
+        total = torch.zeros((), dtype=torch.float64)
+        for batch in data.id:
+            inputs = {**batch.inputs, **data.all_prompts}
+            logits = torch.func.functional_call(model, changed, (), inputs).member_logits[0]
+            total = total + F.cross_entropy(logits, batch.labels, reduction="sum")
+        return total / data.id_samples
+
+    return loss
+
+
+def taken_weights(case: Case) -> Tensor:
+    return torch.cat([case.model.get_parameter(name)[place].flatten() for name, place in pieces(case)])
+
+
+def hessian(case: Case, data: ScoringData) -> Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.autograd.functional.hessian(loss_of(case, data), taken_weights(case))
+
+
+def zeroed(case: Case) -> Hydra:
+    """The network with the head's columns of the output projection at zero."""
+    (head,) = DROPPED[case.reference.name]
+    width = case.model.spec.tower(head.tower).head_width
+    weight = case.model.get_parameter(f"{head.tower}.layers.{head.layer}.attention.o.weight")
+    weight.data[:, head.head * width : (head.head + 1) * width] = 0
+    return case.model
+
+
+def test_slopes_are_derivatives_along_what_pruning_takes(case: Case) -> None:
+    found = analysed(case)
+    weights, step = taken_weights(case), 1e-5
+    for data, slope in ((case.data(), found.slope), (noisy(case), found.effects[0].slope)):
+        loss = loss_of(case, data)
+        towards, away = (float(loss(weights * (1 - sign * step))) for sign in (1, -1))
+        assert slope == pytest.approx((towards - away) / (2 * step), rel=1e-6, abs=1e-9)
+
+
+def test_losses_are_those_with_the_head_turned_off(case: Case) -> None:
+    found = analysed(case)
+    before = [float(loss_of(case, data)(taken_weights(case))) for data in (case.data(), noisy(case))]
+    after = [mean_loss(zeroed(case), data) for data in (case.data(), noisy(case))]
+    for losses, dense, pruned in zip((found.clean, found.effects[0].losses), before, after, strict=True):
+        assert (losses.dense, losses.pruned) == pytest.approx((dense, pruned), abs=1e-10)
+        assert losses.gap == pytest.approx(pruned - dense, abs=1e-10)
+
+
+def test_draws_are_products_with_the_whole_hessian(case: Case) -> None:
+    difference = hessian(case, noisy(case)) - hessian(case, case.data())
+    found = analysed(case, draws=3, seed=4)
+    weights = len(difference)
+    assert (found.dropped, found.weights, found.draws) == (1, weights, 3)
+    signs = [random_signs(weights, 4, draw, torch.device("cpu")) for draw in range(3)]
+    drawn = torch.stack([v * (difference @ v) for v in signs])
+    (effect,) = found.effects
+    assert effect.curvature.value == pytest.approx(float(drawn.mean()), abs=1e-9)
+    assert effect.curvature.error == pytest.approx(float(drawn.mean(1).std()) / sqrt(3), abs=1e-9)
+    assert effect.positive.value == pytest.approx(float((drawn.mean(0) > 0).double().mean()), abs=1e-12)
+    shares = torch.stack([(drawn[[i for i in range(3) if i != left]].sum(0) > 0).double().mean() for left in range(3)])
+    assert effect.positive.error == pytest.approx(sqrt(2 / 3 * float((shares - shares.mean()).square().sum())))
+
+
+def test_many_draws_find_the_diagonal_and_tell_their_error(tmp_path: Path) -> None:
+    case = build_case("vit", tmp_path)
+    difference = hessian(case, noisy(case)) - hessian(case, case.data())
+    exact = difference.diag()
+    (effect,) = analysed(case, draws=200).effects
+    # The variance of v' H v is twice the sum of the squares beside the diagonal.
+    beside = difference - exact.diag()
+    error = sqrt(2 * float(beside.square().sum()) / 200) / len(exact)
+    assert effect.curvature.error == pytest.approx(error, rel=0.15)
+    assert effect.curvature.value == pytest.approx(float(exact.mean()), abs=3 * error)
+    assert effect.positive.value == pytest.approx(float((exact > 0).double().mean()), abs=0.1)
+    assert 0 < effect.positive.error < 0.1
+
+
+def test_seeds_draw_other_signs_and_batches_do_not_show(tmp_path: Path) -> None:
+    case = build_case("vit", tmp_path)
+    first, again, other = (analysed(case, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.effects[0].curvature != other.effects[0].curvature
+    whole = analyse_noise(case.model, DROPPED["vit"], case.data(5), [("fog", 3, noisy(case))], 3, seed=1)
+    assert whole.slope == pytest.approx(first.slope, abs=1e-12)
+    assert whole.effects[0].curvature.value == pytest.approx(first.effects[0].curvature.value, abs=1e-10)
+    assert not any(parameter.requires_grad for parameter in case.model.parameters())
+
+
+def test_progress_counts_each_sample_twice(tmp_path: Path) -> None:
+    case = build_case("vit", tmp_path)
+    seen: list[int] = []
+    analyse_noise(case.model, DROPPED["vit"], case.data(), [("fog", 3, noisy(case))], 2, progress=seen.append)
+    assert sum(seen) == 2 * (ID + 11)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    case = build_case("vit", tmp_path)
+    with pytest.raises(OptionError, match="pruning took no head"):
+        analyse_noise(case.model, set(), case.data(), [], 4)
+    with pytest.raises(OptionError, match="`draws` 1: expected at least 2"):
+        analyse_noise(case.model, DROPPED["vit"], case.data(), [], 1)
+    unlabelled = ScoringData(batches(case.id_inputs, None, 5), ID)
+    with pytest.raises(DataError, match="no labels"):
+        analyse_noise(case.model, DROPPED["vit"], unlabelled, [], 2)
