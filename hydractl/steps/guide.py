@@ -26,6 +26,7 @@ Topic = Literal[
     "fine-tuning",
     "evaluation",
     "systems",
+    "analyses",
     "speed",
     "results",
     "file-format",
