@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from pydantic import ConfigDict, Field
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.errors import ArtifactError
 from hydractl.schema import STDIN, Document, Origin, Schema, read_json, shown
+from hydractl.text import printable_json
 
 PREDICTIONS = "predictions:"  # what stands before a folder of saved predictions in the place of a model
 REMEDY = "correct it or write the file again"
@@ -96,10 +96,12 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool = False) -> Non
 def json_text(value: Mapping[str, Any], folder: Path | None = None) -> str:
     """A JSON object as people read it, the models that it names as seen from where it lies.
 
+    Characters that control a terminal or turn the direction of writing are escaped as JSON escapes them.
+
     Args:
         folder: where that is; the current one where left out.
     """
-    return json.dumps(seen_from(folder or Path(), value), indent=2, ensure_ascii=False)
+    return printable_json(seen_from(folder or Path(), value))
 
 
 def seen_from(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:

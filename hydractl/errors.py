@@ -1,10 +1,27 @@
 """The errors a user can cause. Each carries one line: the file, what was found there, and what to do about it."""
 
+from __future__ import annotations
+
+from hydractl.text import abridged, first_sentence, one_line, without_secrets
+
+LONGEST = 600  # characters of a message, names of files included
+
 
 class HydractlError(Exception):
     """A problem the user can mend. Its text is one line; `exit_code` is what the command line exits with."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """The message as it can be shown anywhere, whatever names, files and other libraries put into it.
+
+        Of a library's own message, which stands in it where that was the cause, the first sentence is repeated.
+        """
+        message = super().__str__()
+        cause = self.__cause__
+        if cause is not None and not isinstance(cause, HydractlError) and (foreign := str(cause)):
+            message = message.replace(foreign, first_sentence(foreign))
+        return abridged(one_line(without_secrets(message)), LONGEST)
 
 
 class CheckpointError(HydractlError):

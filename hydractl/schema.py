@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hydractl.errors import HydractlError
+from hydractl.text import printable, shortened
 
 STDIN = "-"
 LARGEST = 2**26  # bytes; the largest tokenizers take half of that
@@ -247,14 +248,3 @@ def shown(value: Any) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     return shortened(json.dumps(value, ensure_ascii=False, default=str), 60)
-
-
-def shortened(text: str, most: int) -> str:
-    """Text without control characters, its end left out where it is longer than `most` characters."""
-    text = printable(text[: most + 1])
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def printable(text: str) -> str:
-    """Text with what is no printable character escaped, so that it neither breaks a line nor moves a cursor."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

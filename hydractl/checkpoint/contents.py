@@ -13,7 +13,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.checkpoint.writer import dtype_name, tensor_bytes
 from hydractl.errors import CheckpointError
-from hydractl.schema import shortened
+from hydractl.text import shortened
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
 from hydractl.errors import ArtifactError, OptionError, OutputError
-from hydractl.schema import Items, Origin, Schema, shortened
+from hydractl.schema import Items, Origin, Schema
 from hydractl.scoring.objective import Measure, Objective
+from hydractl.text import shortened
 
 PLACEHOLDER = "{objective}"
 FORMAT = "hydractl-search-state"

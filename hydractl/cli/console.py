@@ -9,10 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hydractl.steps.result import Result
 from hydractl.steps.watch import Advance
+from hydractl.text import one_line, printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,8 +76,13 @@ def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
     for argument in arguments:
         flag, equals, _ = argument.partition("=")
         if not secret and not (equals and flag in SECRETS) and argument not in SECRETS:
-            yield argument
+            yield without_secrets(argument)
         secret = not secret and argument in SECRETS
+
+
+def is_closed(stream: TextIO) -> bool:
+    """Whether the command was started without this stream, so that nobody can read what it writes there."""
+    return getattr(stream, "name", None) == os.devnull
 
 
 class Terminal:
@@ -93,11 +99,11 @@ class Terminal:
     def note(self, message: str) -> None:
         """A line on stderr, unless quiet."""
         if not self.quiet:
-            print(self._respell(message), file=sys.stderr)
+            _say(self._respell(message))
 
     def warn(self, message: str) -> None:
         """A line on stderr, quiet or not."""
-        print(f"warning: {self._respell(message)}", file=sys.stderr)
+        _say(f"warning: {self._respell(message)}")
 
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
@@ -106,11 +112,17 @@ class Terminal:
             yield lambda done, said=None: None
             return
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda done, said=None: bar.update(task, advance=done, description=said or what)
+        # Names of files may stand in what is said of the work: their square brackets are no markup.
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(printable(what), total=total)
+            yield lambda done, said=None: bar.update(task, advance=done, description=printable(said or what))
+
+
+def _say(message: str) -> None:
+    print(one_line(without_secrets(message)), file=sys.stderr)
 
 
 def show(result: Result) -> None:
@@ -120,7 +132,8 @@ def show(result: Result) -> None:
         draw(stdout_console())
         return
     for line in result.lines():
-        print(line)
+        # Tabs are between columns, and every other one in a name has been escaped by who made the line.
+        print("\t".join(map(printable, line.split("\t"))))
 
 
 def stdout_console() -> Console:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -94,6 +95,8 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         os.environ["HF_TOKEN"] = own["token"]  # where every library looks that fetches something
     force, streamed = bool(values.get("force")), _streamed(command, values)
     printed, file = _json_places(command, values, force)
+    if (printed or streamed) and console.is_closed(sys.stdout):
+        raise OptionError(f"`{'json' if printed else 'output'}` -: standard output is closed: name a file")
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts, one speaks
     terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
     extra = {"watch": terminal} if "watch" in inspect.signature(command.step).parameters else {}

@@ -1,136 +1,138 @@
-"""The command `hydractl`: its subcommands, and the one place where errors become messages and exit codes."""
+"""Where the command `hydractl` begins and ends: its streams, its signals, and errors as one line and an exit code.
+
+What can fail stands inside `run`, imports among it: a signal or a limit of memory may meet them as well.
+"""
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
-import typer
-
-from hydractl.cli import console
-from hydractl.cli.commands import COMMANDS
-from hydractl.cli.derive import command_class, runner
 from hydractl.errors import HydractlError
+from hydractl.text import LONGEST_SENTENCE, first_sentence, one_line, printable, shortened, without_secrets
 
-INTERRUPTED = 128 + signal.SIGINT
-TERMINATED = 128 + signal.SIGTERM
 READER_GONE = 1  # as typer has it when it notices first
+#: What ends a process from outside; a hang-up is unknown to Windows.
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+INTERRUPTED = 128 + signal.SIGINT
 
-WIDEST = 120  # longer lines are hard to read
-
-
-def _width() -> int | None:
-    """The width of the terminal that a person sits at, also where help goes through a pipe to a pager."""
-    for stream in (0, 1, 2):
-        with suppress(OSError):
-            return min(os.get_terminal_size(stream).columns, WIDEST)
-    return None
-
-
-app = typer.Typer(
-    name="hydractl",
-    invoke_without_command=True,
-    pretty_exceptions_enable=False,
-    # Boxes and colours are for people: in a pipe, help is plain text.
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST, "terminal_width": _width()},
+#: How libraries that raise whatever they like say that memory is short.
+_MEMORY = re.compile(
+    r"(can't|cannot|unable to|failed to) (re|m)?alloc|bad alloc|out of memory|start new thread|failed to map segment",
+    re.IGNORECASE,
 )
-groups = {
-    "circuit": typer.Typer(help="Look at circuits and compare them.", no_args_is_help=True),
-    "analyse": typer.Typer(help="Measure what pruning does to a network.", no_args_is_help=True),
-    "recipes": typer.Typer(help="Show the published fine-tuning recipes.", no_args_is_help=True),
-}
-for each in COMMANDS:
-    group, _, name = each.name.rpartition(" ")
-    place = groups[group] if group else app
-    place.command(name, cls=command_class(each), no_args_is_help=False)(runner(each))
-for name, commands in groups.items():
-    app.add_typer(commands, name=name)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"hydractl {version('hydractl')}")
-        raise typer.Exit
-
-
-@app.callback()
-def hydractl(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """Turn a trained transformer classifier into one Hydra ensemble that knows when it is wrong.
-
-    checkpoint -> pruned members (prune, finetune) -> one fused Hydra (fuse) -> table of results (evaluate)
-    """
-    console.silence_libraries()
-    if context.invoked_subcommand is None:
-        print(context.get_help())
 
 
 def run() -> NoReturn:
-    """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 143 terminated."""
-    signal.signal(signal.SIGTERM, _exit_on_termination)
+    """Runs the command line and exits.
+
+    The code is 0 when done, 1 failed, 2 wrong usage, and as shells have it 130 interrupted, 143 terminated, 129 left
+    by the terminal.
+    """
+    _prepare_streams()
+    for number in ENDING:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, _end)
     if os.environ.get("HYDRACTL_TRACEBACK"):
         sys.exit(_invoke())
     try:
         code = _invoke()
         sys.stdout.flush()
+    except SystemExit:
+        raise
     except BrokenPipeError:
         # Python flushes stdout once more at exit; give that flush somewhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = READER_GONE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except Exception as error:
+    except BaseException as error:  # what libraries in Rust raise when they panic is no Exception
         code = _report(error)
     if code == INTERRUPTED:
-        print("interrupted", file=sys.stderr)
+        _say("interrupted")
     sys.exit(code)
 
 
 def _invoke() -> int:
+    from hydractl.cli.app import app
+
     return app(prog_name="hydractl", standalone_mode=False) or 0
 
 
-def _exit_on_termination(_signal: int, _frame: FrameType | None) -> NoReturn:
-    # Raised instead of dying on the spot, so that half-written temporary files are removed on the way out.
-    raise SystemExit(TERMINATED)
+def _prepare_streams() -> None:
+    """Gives closed streams a place, and lets no character fail that a stream cannot encode.
+
+    A file that is opened gets the lowest number that is free: left closed, a model's file could become standard
+    output, and what a library prints would be written into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
-def _report(error: Exception) -> int:
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    """Ends by an exception, so that half-written files are removed on the way out; the next signal does not wait."""
+    for each in ENDING:
+        signal.signal(each, _end_at_once)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
+def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
+    # Parts of files that stay are removed by the next run of that output.
+    os._exit(128 + number)
+
+
+def _report(error: BaseException) -> int:
     message, code = _explain(error)
     # Steps' own options are spelled already; this is for what nobody declared.
     message = re.sub(r"`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", message)
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    _say(f"error: {message}")
     return code
 
 
-def _explain(error: Exception) -> tuple[str, int]:
+def _say(message: str) -> None:
+    """A line on stderr, if that is there to be read."""
+    with suppress(OSError):
+        print(one_line(without_secrets(message)), file=sys.stderr, flush=True)
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
     """The one line a user sees of an error, and the exit code."""
+    if (short := _out_of_memory(error)) is not None:
+        said = f" ({short})" if short else ""
+        return f"out of memory{said}: lower `batch_size` or choose another `device`", 1
     if isinstance(error, HydractlError):
         return str(error), error.exit_code
-    if isinstance(error, typer.TyperException):
-        context = getattr(error, "ctx", None)
-        hint = f" (see {context.command_path} --help)" if context else ""
-        return error.format_message() + hint, error.exit_code
-    if isinstance(error, typer.Abort):
-        return "aborted", 1
     if isinstance(error, OSError) and error.errno is not None:
         return _explain_os_error(error), 1
-    if _is_out_of_memory(error):
-        return f"out of memory ({error}): lower --batch-size or choose another --device", 1
-    return f"internal error: {type(error).__name__}: {error} (HYDRACTL_TRACEBACK=1 shows where; please report it)", 1
+    return _explain_usage(error) or (_explain_bug(error), 1)
+
+
+def _explain_usage(error: BaseException) -> tuple[str, int] | None:
+    typer = sys.modules.get("typer")
+    if typer is not None and isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context else ""
+        return first_sentence(error.format_message()) + hint, error.exit_code
+    return ("aborted", 1) if typer is not None and isinstance(error, typer.Abort) else None
+
+
+def _explain_bug(error: BaseException) -> str:
+    said = f"{type(error).__name__}: {shortened(one_line(str(error)), LONGEST_SENTENCE)}"
+    return f"internal error: {said} (HYDRACTL_TRACEBACK=1 shows where; please report it)"
 
 
 def _explain_os_error(error: OSError) -> str:
@@ -139,9 +141,23 @@ def _explain_os_error(error: OSError) -> str:
         errno.EACCES: ": check the permissions",
         errno.ENOENT: ": check the name",
     }.get(error.errno or 0, "")
-    return f"{error.filename or 'output'}: {error.strerror}{remedy}"
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
+    return f"{printable(name)}: {error.strerror}{remedy}"
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _out_of_memory(error: BaseException) -> str | None:
+    """What was said where an error, or what caused it, is a lack of memory; None where it is not."""
     torch = sys.modules.get("torch")
-    return isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+    for each in _causes(error):
+        if isinstance(each, HydractlError):
+            continue  # which may name a file as it likes
+        short = isinstance(each, MemoryError) or (torch is not None and isinstance(each, torch.OutOfMemoryError))
+        if short or (isinstance(each, OSError) and each.errno == errno.ENOMEM) or _MEMORY.search(str(each)):
+            return first_sentence(str(each))
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

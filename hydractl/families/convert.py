@@ -15,7 +15,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families.config import Config, config_origin, read_config
 from hydractl.families.family import Family
 from hydractl.families.names import Source, locate, read_from
-from hydractl.schema import shortened
+from hydractl.text import shortened
 
 
 def from_transformers(

@@ -20,7 +20,7 @@ from hydractl.families.base import complete_base
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import from_transformers, model_spec
 from hydractl.families.refused import REFUSED
-from hydractl.schema import shortened
+from hydractl.text import shortened
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.report.escape import front_matter, markdown, markdown_code
 from hydractl.report.summary import summarize, summary_lines
 
 PIPELINES = {
@@ -27,9 +28,11 @@ def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automat
 
 
 def _front(checkpoint: Checkpoint) -> Iterator[str]:
-    yield from ("---", "library_name: transformers", f"pipeline_tag: {PIPELINES[checkpoint.spec.task]}")
-    yield from ("tags:", "- hydractl", "- ensemble", "- uncertainty", "---", "", "# Hydra ensemble", "")
-    yield f"{checkpoint.members} members of the family {checkpoint.family} in one network (arXiv 2510.18358)."
+    tags = ["hydractl", "ensemble", "uncertainty"]
+    task = PIPELINES[checkpoint.spec.task]
+    yield front_matter({"library_name": "transformers", "pipeline_tag": task, "tags": tags})
+    yield from ("", "# Hydra ensemble", "")
+    yield f"{checkpoint.members} members of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
     yield "Softmax of its logits is the mean of the members' probabilities;"
     yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
     yield ""
@@ -54,7 +57,7 @@ def _structure(checkpoint: Checkpoint) -> Iterator[str]:
 def _origin(checkpoint: Checkpoint) -> Iterator[str]:
     yield from ("## Origin", "", f"- weights: SHA-256 `{identity(checkpoint)}`")
     for place, value in _leaves(checkpoint.provenance, "made by"):
-        yield f"- {place}: `{value}`"
+        yield f"- {markdown(place)}: {markdown_code(str(value))}"
     yield ""
 
 
@@ -75,7 +78,8 @@ def _results(checkpoint: Checkpoint, report: Mapping[str, Any] | None) -> Iterat
     own = identity(checkpoint)
     named = {name: model for name, model in report["models"].items() if model.get("model", {}).get("sha256") == own}
     for name, model in (named or report["models"]).items():
-        yield from (f"## Results{'' if named else f' of {name}'}", "", "| metric | value |", "|---|---|")
+        yield from (f"## Results{'' if named else f' of {markdown(name)}'}", "", "| metric | value |", "|---|---|")
         for place, value in _leaves({part: model.get(part, {}) for part in ("id", "ood", "cost")}, ""):
-            yield f"| {place.strip()} | {value:.4g} |" if isinstance(value, float) else f"| {place.strip()} | {value} |"
+            shown = f"{value:.4g}" if isinstance(value, float) else markdown(str(value))
+            yield f"| {markdown(place.strip())} | {shown} |"
         yield ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from math import log
 from pathlib import Path
@@ -19,6 +18,7 @@ from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.names import Source, locate
+from hydractl.text import printable_json
 
 
 def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> None:
@@ -43,7 +43,7 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
 
 def to_json(value: object) -> bytes:
     """The bytes of a JSON file that a person can read."""
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+    return (printable_json(value) + "\n").encode()
 
 
 def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:

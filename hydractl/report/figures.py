@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import OptionError
 from hydractl.report.columns import Entry, telling_means
+from hydractl.report.escape import drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,19 +50,19 @@ def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
 
     models: Mapping[str, Entry] = report["models"]
     with_curves = {name: entry["curves"] for name, entry in models.items() if entry.get("curves")}
-    drawn: dict[str, Figure] = {}
+    found: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
         if with_curves:
-            drawn["reliability"] = _reliability(with_curves)
-            drawn["risk-coverage"] = _risk_coverage(with_curves)
+            found["reliability"] = _reliability(with_curves)
+            found["risk-coverage"] = _risk_coverage(with_curves)
         if any(curves["roc"] for curves in with_curves.values()):
-            drawn["roc"] = _roc(with_curves)
-            drawn["scores"] = _scores(with_curves)
+            found["roc"] = _roc(with_curves)
+            found["scores"] = _scores(with_curves)
         if (pictured := _cost(models)) is not None:
-            drawn["cost"] = pictured
+            found["cost"] = pictured
         if any(entry.get("shift") for entry in models.values()):
-            drawn["shift"] = _shift(models)
-    return drawn
+            found["shift"] = _shift(models)
+    return found
 
 
 TITLES = {
@@ -115,7 +116,7 @@ def _reliability(curves: Mapping[str, Any]) -> Figure:
         points = [(c, a) for c, a in zip(found["confidence"], found["accuracy"], strict=True) if c is not None]
         axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
         axes.plot(*zip(*points, strict=True), color=_color(place), marker="o", markersize=4)
-        axes.set(title=name, xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+        axes.set(title=drawn(name), xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
     return figure
 
 
@@ -123,7 +124,7 @@ def _risk_coverage(curves: Mapping[str, Any]) -> Figure:
     figure, (axes,) = _panels(1, 6.0, 3.4)
     for place, (name, entry) in enumerate(curves.items()):
         found = entry["risk_coverage"]
-        axes.plot(found["coverage"], found["risk"], color=_color(place), label=name)
+        axes.plot(found["coverage"], found["risk"], color=_color(place), label=drawn(name))
     axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
@@ -138,8 +139,10 @@ def _roc(curves: Mapping[str, Any]) -> Figure:
         for place, (system, entry) in enumerate(curves.items()):
             if name in entry["roc"]:
                 found = entry["roc"][name]
-                axes.plot(found["false_positive_rate"], found["true_positive_rate"], color=_color(place), label=system)
-        axes.set(title=name, xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
+                rates = found["false_positive_rate"], found["true_positive_rate"]
+                axes.plot(*rates, color=_color(place), label=drawn(system))
+        axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
+        axes.set_title(drawn(name))
     _legend_below(figure, panels[0])
     return figure
 
@@ -152,8 +155,8 @@ def _scores(curves: Mapping[str, Any]) -> Figure:
         axes.stairs(found["id"], found["edges"], fill=True, color="#cccccc", label="ID")
         for place, name in enumerate(sets):
             if name in found["ood"]:
-                axes.stairs(found["ood"][name], found["edges"], color=_color(place), label=name, linewidth=1.3)
-        axes.set(title=system, xlabel="score", ylabel="share of samples")
+                axes.stairs(found["ood"][name], found["edges"], color=_color(place), label=drawn(name), linewidth=1.3)
+        axes.set(title=drawn(system), xlabel="score", ylabel="share of samples")
     _legend_below(figure, panels[0])
     return figure
 
@@ -205,7 +208,7 @@ def _name_points(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None
         heights = _apart([y for _, _, y in column], 0.065 * (high - low))
         for (name, x, y), height in zip(column, heights, strict=True):
             line = {"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate(name, (x, y), (start, height), va="center", fontsize=8, arrowprops=line)
+            axes.annotate(drawn(name), (x, y), (start, height), va="center", fontsize=8, arrowprops=line)
 
 
 def _apart(ascending: Sequence[float], gap: float) -> list[float]:
@@ -224,7 +227,7 @@ def _shift(models: Mapping[str, Entry]) -> Figure:
         for column, kind in enumerate(kinds):
             axes = panels[row * len(kinds) + column]
             _shift_lines(axes, models, kind, metric)
-            axes.set(title=kind, xlabel="severity", ylabel=label)
+            axes.set(title=drawn(kind), xlabel="severity", ylabel=label)
     _legend_below(figure, panels[0])
     return figure
 
@@ -236,5 +239,6 @@ def _shift_lines(axes: Axes, models: Mapping[str, Entry], kind: str, metric: str
             severities: Sequence[int] = sorted(int(severity) for severity in by_severity)
             # Severity 0 is the data as it is.
             values = [entry["id"][metric], *(by_severity[str(severity)][metric] for severity in severities)]
-            axes.plot([0, *severities], [100 * v for v in values], color=_color(place), marker="o", ms=3, label=name)
+            percent = [100 * value for value in values]
+            axes.plot([0, *severities], percent, color=_color(place), marker="o", ms=3, label=drawn(name))
             axes.set_xticks([0, *severities])

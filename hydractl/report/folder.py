@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from hydractl.errors import OutputError
 from hydractl.report.figures import figures, png, svg
 from hydractl.report.page import html_page
 from hydractl.report.texts import latex, markdown
+from hydractl.text import printable_json
 
 PAGE = "index.html"
 
@@ -43,7 +43,7 @@ def write_report(folder: Path, report: Mapping[str, Any], force: bool = False) -
         write_bytes(folder / "figures" / f"{name}.png", png(figure), force=True)
     report = seen_from(folder, report)
     texts = {
-        "report.json": json.dumps(report, indent=2, ensure_ascii=False) + "\n",
+        "report.json": printable_json(report) + "\n",
         "table.md": markdown(report),
         "table.tex": latex(report),
         # The page comes last: where it is, the rest is.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from hydractl.report.escape import drawn
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
@@ -40,7 +42,7 @@ def draw_heat_maps(figure: Figure | SubFigure, maps: Mapping[str, Rows]) -> None
     axes = figure.subplots(1, len(maps), squeeze=False)
     for axis, (name, rows) in zip(axes[0], maps.items(), strict=True):
         image = axis.imshow(rows, cmap="viridis", origin="lower", aspect="auto")
-        axis.set(title=name, xlabel="head", ylabel="layer")
+        axis.set(title=drawn(name), xlabel="head", ylabel="layer")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.yaxis.get_major_locator().set_params(integer=True)
         figure.colorbar(image, ax=axis)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.checkpoint.heads import Head
+from hydractl.report.escape import drawn
 from hydractl.report.summary import DROPPED, KEPT
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def overlap_figure(dropped: Rankings, sizes: Sizes) -> Figure:
         grids = {name: _order(ranking, tower, size) for name, ranking in dropped.items()}
         longest = max(len(ranking) for ranking in dropped.values())
         for axes, (name, grid) in zip(row, grids.items(), strict=False):
-            image = _draw(axes, grid, f"{name}: {tower}", "viridis", (1, max(2, longest)))
+            image = _draw(axes, grid, f"{drawn(name)}: {tower}", "viridis", (1, max(2, longest)))
         figure.colorbar(image, ax=row[:-1], label="dropped at step")
         counts = np.sum([~np.isnan(grid) for grid in grids.values()], axis=0).astype(float)
         counts[counts == 0] = np.nan

@@ -10,6 +10,7 @@ from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups
 from hydractl.report.definitions import DEFINITIONS, caption, marked
 from hydractl.report.figures import TITLES
 from hydractl.report.verdict import legend, mark, outcome, verdicts
+from hydractl.text import printable
 
 
 def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
@@ -20,8 +21,12 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
         pictures: SVG by name, as in `TITLES`.
     """
     from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    # Jinja escapes what means something to HTML, but lets characters through that no page may hold.
+    environment = Environment(
+        autoescape=True, finalize=_finalized, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models: Mapping[str, Entry] = report["models"]
     rows = list(models.values())
@@ -35,11 +40,15 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
         ],
         verdicts=[verdict.sentence() for verdict in verdicts(models).values()],
         caption=[line for line in (legend(models), *caption(report, full=True)) if line],
-        pictures=[(TITLES[name], pictures[name]) for name in TITLES if name in pictures],
+        pictures=[(TITLES[name], Markup(pictures[name])) for name in TITLES if name in pictures],
         maps=list(_head_maps(models)),
         definitions=DEFINITIONS,
         first=next(iter(models)),
     )
+
+
+def _finalized(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
 
 
 def _table(group: ColumnGroup, rows: list[Entry]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.slots import all_heads, parameter_count
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.evaluation.cost import multiply_adds
+from hydractl.text import printable, shortened
 
 KEPT, DROPPED = "■", "·"
 
@@ -75,7 +76,7 @@ def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
         "members": summary["members"],
         "parameters": f"{summary['parameters']:,} ({', '.join(summary['dtypes'])})",
         "mult-adds": _with_ratio(summary["multiply_adds"], summary["dense_multiply_adds"]),
-        "labels": "none" if labels is None else _shortened(labels),
+        "labels": "none" if labels is None else _first(labels),
     }
     if summary["separate"]:
         facts["per member"] = ", ".join(summary["separate"])
@@ -90,9 +91,9 @@ def _with_ratio(performed: int, dense: int) -> str:
 
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """The lines that `hydractl inspect` prints: facts first, then a map with a column per member."""
-    yield f"{summary['model']}"
+    yield printable(str(summary["model"]))
     for name, fact in summary_facts(summary).items():
-        yield f"  {name:<11} {fact}"
+        yield f"  {name:<11} {printable(str(fact))}"
     for name, tower in summary["towers"].items():
         yield ""
         yield from _tower_lines(name, tower)
@@ -115,20 +116,16 @@ def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
 def _tree(value: Mapping[str, Any], indent: str) -> Iterator[str]:
     for key, entry in value.items():
         if isinstance(entry, Mapping):
-            yield f"{indent}{key}:"
+            yield f"{indent}{printable(key)}:"
             yield from _tree(entry, indent + "  ")
         elif isinstance(entry, list) and any(isinstance(item, Mapping) for item in entry):
             for number, item in enumerate(entry):
-                yield f"{indent}{key} {number}:"
+                yield f"{indent}{printable(key)} {number}:"
                 yield from _tree(item, indent + "  ")
         else:
-            yield f"{indent}{key}: {_abridged(str(entry))}"
+            yield f"{indent}{printable(key)}: {shortened(str(entry), 100)}"
 
 
-def _abridged(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-def _shortened(labels: list[str]) -> str:
+def _first(labels: list[str]) -> str:
     shown = ", ".join(labels[:10])
     return f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"

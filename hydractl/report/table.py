@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from hydractl.report import escape
 from hydractl.report.columns import Column, Entry, column_groups
 from hydractl.report.definitions import caption, marked
 from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, legend, outcome, verdicts
@@ -29,7 +30,8 @@ def print_results(report: Mapping[str, Any], console: Console, full: bool = Fals
     if not models:
         return
     rows = list(models.values())
-    names = _part("", [("system", [Text(marked(name, entry)) for name, entry in models.items()])], justify="left")
+    systems = [escape.terminal(marked(name, entry)) for name, entry in models.items()]
+    names = _part("", [("system", systems)], justify="left")
     marks = ASCII_MARKS if console.options.ascii_only else MARKS
     parts = [
         _part(group.title, [(column.name, _cells(column, rows, marks)) for column in group.columns])
@@ -43,9 +45,9 @@ def print_results(report: Mapping[str, Any], console: Console, full: bool = Fals
         console.print(line)
     console.print()
     for verdict in verdicts(models).values():
-        console.print(verdict.sentence(), highlight=False, markup=False)
+        console.print(escape.terminal(verdict.sentence()))
     for text in filter(None, (legend(models, marks), *caption(report, full))):
-        console.print(text, style="dim", highlight=False, markup=False)
+        console.print(escape.terminal(text, "dim"))
 
 
 def _cells(column: Column, rows: Sequence[Entry], marks: Marks) -> list[Text]:
@@ -65,11 +67,11 @@ def _cells(column: Column, rows: Sequence[Entry], marks: Marks) -> list[Text]:
 def _part(
     title: str, columns: Sequence[tuple[str, Sequence[Text]]], justify: Literal["left", "right"] = "right"
 ) -> Table:
-    table = Table(title=title or " ", title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
+    table = Table(title=escape.terminal(title or " "), title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
     table.show_edge = table.pad_edge = False
     table.padding = (0, 1, 0, 0)
     for name, _ in columns:
-        table.add_column(name, justify=justify, no_wrap=True)
+        table.add_column(escape.terminal(name), justify=justify, no_wrap=True)
     for cells in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*cells)
     return table
@@ -90,6 +92,6 @@ def _fit(parts: Sequence[Table], console: Console, width: int) -> Iterator[list[
 
 
 def _width(part: Table, console: Console) -> int:
-    title = len(part.title) if isinstance(part.title, str) else 0
+    title = part.title.cell_len if isinstance(part.title, Text) else 0
     part.min_width = title  # a title wider than its columns must not wrap
     return max(title, Measurement.get(console, console.options, part).maximum)

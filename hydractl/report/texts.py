@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hydractl.report import escape
 from hydractl.report.columns import Column, Entry, column_groups
 from hydractl.report.definitions import caption, marked
 from hydractl.report.verdict import Marks, legend, mark, verdicts
+from hydractl.text import printable
 
 #: Beside a number in LaTeX, without a package.
 RAISED: Marks = {"better": "$^{+}$", "worse": "$^{-}$", "within chance": ""}
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "†": r"$\dagger$",
-}
 
 
 def markdown(report: Mapping[str, Any]) -> str:
@@ -35,15 +23,19 @@ def markdown(report: Mapping[str, Any]) -> str:
         (f"{group.title} {column.name}", column) for group in column_groups(rows, full=True) for column in group.columns
     ]
     lines = [
-        "| " + " | ".join(["system", *(_cell(name) for name, _ in columns)]) + " |",
+        "| " + " | ".join(["system", *(escape.markdown(name) for name, _ in columns)]) + " |",
         "| --- |" + " ---: |" * len(columns),
     ]
     bests = [column.best(rows) for _, column in columns]
     for name, entry in models.items():
         cells = [_markdown_cell(column, entry, best) for (_, column), best in zip(columns, bests, strict=True)]
-        lines.append("| " + " | ".join([_cell(marked(name, entry)), *cells]) + " |")
-    said = [*(verdict.sentence() for verdict in verdicts(models).values()), legend(models)]
-    return "\n".join([*lines, "", *map(_cell, filter(None, said)), *caption(report, full=True), ""])
+        lines.append("| " + " | ".join([escape.markdown(marked(name, entry)), *cells]) + " |")
+    said = [
+        *(verdict.sentence() for verdict in verdicts(models).values()),
+        legend(models),
+        *caption(report, full=True),
+    ]
+    return "\n".join([*lines, "", *(escape.markdown(text) for text in said if text), ""])
 
 
 def latex(report: Mapping[str, Any]) -> str:
@@ -52,20 +44,19 @@ def latex(report: Mapping[str, Any]) -> str:
     rows = list(models.values())
     groups = column_groups(rows, full=False)
     columns = [column for group in groups for column in group.columns]
-    titles = [rf"\multicolumn{{{len(group.columns)}}}{{c}}{{{_escaped(group.title)}}}" for group in groups]
+    titles = [rf"\multicolumn{{{len(group.columns)}}}{{c}}{{{escape.latex(group.title)}}}" for group in groups]
     said = [*(verdict.sentence() for verdict in verdicts(models).values()), legend(models, RAISED), *caption(report)]
     lines = [
-        *(f"% {' '.join(text.split())}" for text in said if text),
+        *(f"% {printable(text)}" for text in said if text),
         rf"\begin{{tabular}}{{l{'r' * len(columns)}}}",
         r"\toprule",
         " & ".join(["", *titles]) + r" \\",
-        " & ".join(["system", *(_escaped(column.name) for column in columns)]) + r" \\",
+        " & ".join(["system", *(escape.latex(column.name) for column in columns)]) + r" \\",
         r"\midrule",
     ]
-    lines += [
-        " & ".join([_escaped(marked(name, entry)), *(_latex_cell(column, entry, rows) for column in columns)]) + r" \\"
-        for name, entry in models.items()
-    ]
+    for name, entry in models.items():
+        cells = [escape.latex(marked(name, entry)), *(_latex_cell(column, entry, rows) for column in columns)]
+        lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -75,14 +66,6 @@ def _markdown_cell(column: Column, entry: Entry, best: float | None) -> str:
 
 
 def _latex_cell(column: Column, entry: Entry, rows: list[Entry]) -> str:
-    text = _escaped(column.text(entry))
+    text = escape.latex(column.text(entry))
     shown = rf"\textbf{{{text}}}" if column.is_best(entry, column.best(rows)) else text
     return shown + mark(column, entry, RAISED)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
-
-
-def _escaped(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hydractl.evaluation.benchmark import Row
+from hydractl.report import escape
 
 COLUMNS = (
     "model",
@@ -51,7 +52,7 @@ def _table(rows: Sequence[Row], width: int) -> Table:
     for column in COLUMNS[1:]:
         table.add_column(column, justify="right", overflow="fold")
     for row in rows:
-        table.add_row(row.name, *_cells(row))
+        table.add_row(escape.terminal(row.name), *_cells(row))
     return table
 
 

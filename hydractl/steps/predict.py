@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
 from hydractl.errors import DataError, OptionError
+from hydractl.report.escape import html
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -27,6 +27,7 @@ from hydractl.steps.inputs import (
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
+from hydractl.text import printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,9 +86,9 @@ class Predictions(Result):
 
     def lines(self) -> Iterator[str]:
         for row in self.rows():
-            # A tab or a line end inside a text would break the columns.
-            name = " ".join(row["input"].split())
-            yield f"{name}\t{row['label']}\t{row['msp']:.4f}\t{row['mutual_information']:.4f}"
+            # A tab or a line end inside a text or a label would break the columns.
+            names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
+            yield "\t".join([*names, f"{row['msp']:.4f}", f"{row['mutual_information']:.4f}"])
 
     def facts(self) -> Mapping[str, object]:
         return {"inputs": len(self.inputs), "mean confidence": f"{self.msp.mean():.4f}"}
@@ -99,7 +100,7 @@ class Predictions(Result):
     def _repr_html_(self) -> str:
         columns = ("input", "label", "msp", "mutual information")
         rows = [columns, *(line.split("\t") for line in repr(self).splitlines())]
-        cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
+        cells = ("".join(f"<td>{html(cell)}</td>" for cell in row) for row in rows)
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from html import escape
 from typing import Any
+
+from hydractl.report.escape import html
+from hydractl.text import printable
 
 
 class Result:
@@ -23,10 +25,10 @@ class Result:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        facts = {name: str(value) for name, value in self.facts().items()}
+        facts = {printable(name): printable(str(value)) for name, value in self.facts().items()}
         width = max(map(len, facts), default=0)
         return "\n".join([type(self).__name__, *(f"  {name:<{width}}  {value}" for name, value in facts.items())])
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(str(v))}</td></tr>" for name, v in self.facts().items())
+        rows = (f"<tr><th>{html(name)}</th><td>{html(str(v))}</td></tr>" for name, v in self.facts().items())
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"

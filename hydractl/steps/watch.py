@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from hydractl.text import printable
+
 logger = logging.getLogger("hydractl")
 
 
@@ -41,10 +43,10 @@ class Log:
     command: str | None = None
 
     def note(self, message: str) -> None:
-        logger.info(message)
+        logger.info(printable(message))
 
     def warn(self, message: str) -> None:
-        logger.warning(message)
+        logger.warning(printable(message))
 
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from hydractl.bounds import MEMBERS, whole
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
-from hydractl.schema import shortened
 from hydractl.surgery.members import split_members
+from hydractl.text import shortened
 from hydractl.training.data import Kind
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.recipe import Recipe

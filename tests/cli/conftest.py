@@ -22,7 +22,7 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from hydractl.cli.main import run
+from hydractl.cli.main import ENDING, run
 
 LABELS = ("cat", "dog", "owl")
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
@@ -47,7 +47,7 @@ def hydractl(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Command]:
     """Runs `hydractl` with these arguments, and bytes for its standard input; a test that fails shows what it said."""
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in ENDING}
 
     def command(*arguments: object, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "argv", ["hydractl", *map(str, arguments)])
@@ -62,7 +62,8 @@ def hydractl(
         return result
 
     yield command
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def save_vit(folder: Path, seed: int = 0, **changes: object) -> Path:

@@ -16,7 +16,7 @@ import typer
 from safetensors import safe_open
 
 from hydractl.checkpoint.slots import slots
-from hydractl.cli.main import app
+from hydractl.cli.app import app
 from hydractl.families.open import read_checkpoint
 from hydractl.steps.guide import TOPICS
 from hydractl.steps.manual import page

@@ -1,0 +1,93 @@
+"""Names from outside as text of another format: one function per format, called by whoever writes it.
+
+Names of systems, data and labels, fields of a manifest and values of options may hold what means something to the
+format they are written in. Each function returns what shows the name there, and nothing else.
+"""
+
+from __future__ import annotations
+
+import html as _html
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from hydractl.text import abridged, printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LONGEST_DRAWN = 48  # characters of a name in a picture, which grows with its names
+#: An underscore between letters means nothing in Markdown, and escaped is hard to read.
+_MARKDOWN = re.compile(r"[\\`*{}\[\]<>|&~$#]|(?<![^\W_])_|_(?![^\W_])")
+#: At its start a line would become an item of a list, or the line above it a heading.
+_LIST = re.compile(r"^(\d{0,9})([-+=.)])(?=[-=\s]|$)")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    # At the start of a row these would be arguments of the line end before it.
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "±": r"$\pm$",
+    "†": r"$\dagger$",
+}
+
+
+def terminal(text: str, style: str = "") -> Text:
+    """Text for a table on a terminal: rich takes no square brackets in it for markup."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def html(text: str) -> str:
+    """Text for HTML, between tags and in quoted attributes."""
+    return _html.escape(printable(text))
+
+
+def markdown(text: str) -> str:
+    """Text for a line or a cell of a table in Markdown."""
+    return _LIST.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\g<0>", printable(text).strip()))
+
+
+def markdown_code(text: str) -> str:
+    """Text as code within a line of Markdown."""
+    text = printable(text)
+    # Nothing can be escaped in code: it ends at as many backticks as it began with, more than the text has in a row.
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    # Blanks beside the fences keep them apart from the text's own backticks; Markdown takes one off each side.
+    padding = " " if text[:1] in ("`", " ") or text[-1:] in ("`", " ") else ""
+    return f"{fence}{padding}{text}{padding}{fence}"
+
+
+def front_matter(fields: Mapping[str, Any]) -> str:
+    """Metadata in front of a model card, as the hub reads it: YAML between two lines of dashes."""
+    from huggingface_hub import ModelCardData
+
+    return f"---\n{ModelCardData(**fields).to_yaml()}\n---"
+
+
+def latex(text: str) -> str:
+    """Text for LaTeX, in a cell of a table."""
+    return "".join(_LATEX.get(character, character) for character in printable(text))
+
+
+def drawn(name: str) -> str:
+    """A name for a picture of matplotlib, shortened in its middle.
+
+    It takes what stands between dollars for mathematics, and leaves names that begin with an underscore out of legends.
+    """
+    text = abridged(printable(name), LONGEST_DRAWN).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text

@@ -1,0 +1,90 @@
+"""Text from outside on its way into a line that a person reads: an error, a note, a line of a terminal.
+
+Files, names and other libraries may hold anything: codes that move a cursor or turn the direction of writing, line
+ends, secrets, pages of explanations. What passes through here is one line that shows what was there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+LONGEST_SENTENCE = 300  # of another library's message
+#: What `str.isprintable` refuses and every language needs: blanks of other widths, and what joins letters and emoji.
+HARMLESS = frozenset("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000\u200c\u200d")
+_SECRETS = (
+    (re.compile(r"(?<=://)[^/@\s]+(?=@)"), "***"),  # a name and a password in an address
+    (re.compile(r"(?<=://)([^\s?'\"]+\?)[^\s'\"]+"), r"\1***"),  # the query of one, in which signatures stand
+    (re.compile(r"\bhf_\w{6,}"), "hf_***"),
+)
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def printable(text: str) -> str:
+    """Text with control characters escaped, so that it breaks no line, moves no cursor and turns nothing around.
+
+    The escapes are Python's own, as in `\\x1b`. Halves of characters, as which Python reads names that are not UTF-8,
+    are escaped too: what comes back can be encoded.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if is_harmless(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def printable_json(value: Any) -> str:
+    """JSON as people read it, what is no printable character escaped: it reads back as the same value.
+
+    A half of a character, which JSON readers refuse, becomes the escape that `printable` shows.
+    """
+    lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    return "\n".join(line if line.isprintable() else "".join(map(_in_json, line)) for line in lines)
+
+
+def _in_json(character: str) -> str:
+    if is_harmless(character):
+        return character
+    escaped = json.dumps(character)[1:-1] if character > "\x7f" else "\\u007f"
+    return f"\\{escaped}" if "\ud800" <= character <= "\udfff" else escaped
+
+
+def is_harmless(character: str) -> bool:
+    """Whether a character may stand in files and on terminals as it is."""
+    return character.isprintable() or character in HARMLESS
+
+
+def one_line(text: str) -> str:
+    """Text as one line: a line end is a blank, and what else cannot be printed is escaped."""
+    return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
+
+
+def shortened(text: str, most: int) -> str:
+    """Text without control characters, its end left out where it is longer than `most` characters."""
+    text = printable(text[: most + 1])
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def abridged(text: str, most: int) -> str:
+    """Text with its middle left out where it is longer than `most` characters: names often differ at their ends."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - most // 3 - 1]}…{text[len(text) - most // 3 :]}"
+
+
+def first_sentence(message: str) -> str:
+    """What another library says, in one line: its first sentence, without secrets, and at most 300 characters of it."""
+    # Where the first line only announces what follows, that belongs to it.
+    message = re.sub(r":[ \t]*\n\s*", ": ", message.strip()[: 20 * LONGEST_SENTENCE])
+    first = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\n", message, maxsplit=1)[0]
+    return shortened(one_line(without_secrets(first)), LONGEST_SENTENCE)
+
+
+def without_secrets(text: str) -> str:
+    """Text without tokens of the hub and without passwords and signatures in addresses."""
+    for name in _TOKENS:
+        if len(token := os.environ.get(name, "").strip()) >= 6:
+            text = text.replace(token, "***")
+    for pattern, replacement in _SECRETS:
+        text = pattern.sub(replacement, text)
+    return text

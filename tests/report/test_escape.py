@@ -1,0 +1,268 @@
+"""Whatever systems and sets are called, every format has its rows and cells, and shows the names as text."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from hydractl.report.columns import column_groups
+from hydractl.report.escape import markdown_code
+from hydractl.report.figures import figures, png, svg
+from hydractl.report.notebook import html_table
+from hydractl.report.overlap import overlap_figure
+from hydractl.report.page import html_page
+from hydractl.report.picture import write_picture
+from hydractl.report.table import print_results
+from hydractl.report.texts import latex, markdown
+from hydractl.text import printable, printable_json
+from tests.hostile import FRAGMENTS, NAMES, controls
+from tests.report.test_table import result
+
+ENTRY = result(0.75)
+SET = ENTRY["ood"]["dtd"]
+#: The same cases each time; what fails is shown as it was found.
+SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None, phases=(Phase.generate,))
+SYSTEMS = st.lists(NAMES, min_size=2, max_size=4, unique_by=printable)
+SETS = st.lists(NAMES, min_size=2, max_size=3, unique_by=printable)
+
+
+def report_of(systems: list[str], sets: list[str]) -> dict[str, Any]:
+    entry = {
+        **ENTRY,
+        "ood": dict.fromkeys(sets, SET),
+        "leaks": [{"overlap": 1, "samples": 2, "name": sets[0], "set": systems[0], "used_as": [sets[-1]]}],
+        "temperature": {"value": 1.0, "nll_before": 1.0, "nll_after": 0.5, "argmax_changed": 0.0},
+        "difference": {"id": {"accuracy": {"value": 0.1, "interval": [0.05, 0.2]}}},
+        "model": {"reference": systems[-1], "sha256": "0"},
+    }
+    options = {"ood_score": sets[0], "style": systems[0], systems[0]: sets[0]}
+    data = {"id": {"name": sets[0], "samples": 4}, "ood": {name: {"name": name} for name in sets}}
+    return {
+        "models": dict.fromkeys(systems, entry),
+        "options": options,
+        "data": data,
+        "complete": False,
+        "hydractl": "1",
+        "command": f"hydractl {systems[0]}",
+    }
+
+
+def columns(report: dict[str, Any], full: bool) -> int:
+    return sum(len(group.columns) for group in column_groups(list(report["models"].values()), full))
+
+
+def markdown_rows(tokens: list[Token]) -> Iterator[list[Token]]:
+    row: list[Token] = []
+    for token, following in pairwise(tokens):
+        if token.type == "tr_open":
+            row = []
+        elif token.type in ("th_open", "td_open"):
+            row.append(following)
+        elif token.type == "tr_close":
+            yield row
+
+
+def plain(inline: Token) -> str:
+    """What a reader sees of a line; anything but text and bold numbers is a name that was taken for markup."""
+    children = inline.children or []
+    assert {child.type for child in children} <= {"text", "text_special", "strong_open", "strong_close", "softbreak"}
+    return "".join(child.content for child in children)
+
+
+@SOME
+@given(SYSTEMS, SETS)
+def test_markdown(systems: list[str], sets: list[str]) -> None:
+    report = report_of(systems, sets)
+    text = markdown(report)
+    assert not controls(text)
+    tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
+    head, *rows = markdown_rows(tokens)
+    assert {len(row) for row in (head, *rows)} == {1 + columns(report, full=True)}
+    assert [plain(row[0]) for row in rows] == [f"{printable(name)} †".strip() for name in systems]
+    assert {token.type for token in tokens if token.level == 0} == {
+        *("table_open", "table_close", "paragraph_open", "paragraph_close")
+    }
+    for token in tokens:
+        if token.type == "inline":
+            plain(token)
+
+
+def test_code_in_markdown() -> None:
+    for fragment in FRAGMENTS:
+        for text in (f"{fragment}x{fragment}", f"x{fragment}"):
+            (paragraph,) = (
+                token
+                for token in MarkdownIt("commonmark").parse(f"- a: {markdown_code(text)}")
+                if token.type == "inline"
+            )
+            assert [child.content for child in paragraph.children or []] == ["a: ", printable(text)]
+
+
+LATEX = re.compile(r"\\[A-Za-z]+(?:\{\})?|\\.|\{\[\}|\{\]\}|\{\*\}|.", re.DOTALL)
+SHOWN = {
+    r"\textbackslash{}": "\\",
+    r"\textasciitilde{}": "~",
+    r"\textasciicircum{}": "^",
+    r"\textless{}": "<",
+    r"\textgreater{}": ">",
+    r"\textbar{}": "|",
+    r"\textasciigrave{}": "`",
+    "{[}": "[",
+    "{]}": "]",
+    "{*}": "*",
+    **{f"\\{character}": character for character in "&%$#_{}"},
+}
+
+
+def typeset(cell: str) -> str:
+    """What LaTeX sets of a cell; a command that is no character, or a bare special one, fails."""
+    cell = cell.replace(r"$\dagger$", "†").replace("$^{+}$", "▲").replace(r"$\pm$", "±")
+    parts = LATEX.findall(cell)
+    assert all(part in SHOWN or (len(part) == 1 and part not in r"\{}$&%#_^~[]*|<>`") for part in parts), cell
+    return "".join(SHOWN.get(part, part) for part in parts)
+
+
+@SOME
+@given(SYSTEMS, SETS)
+def test_latex(systems: list[str], sets: list[str]) -> None:
+    report = report_of(systems, sets)
+    text = latex(report)
+    assert not controls(text)
+    body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
+    assert all(row.endswith(r" \\") for row in body)
+    cells = [re.split(r"(?<!\\)(?:\\\\)*&", row.removesuffix(r" \\")) for row in body]
+    assert {len(row) for row in cells} == {1 + columns(report, full=False)}
+    assert [typeset(row[0]).strip() for row in cells] == [f"{printable(name)} †".strip() for name in systems]
+    for line in text[: text.index(r"\begin")].splitlines():
+        assert line.startswith("% ")
+
+
+class Page(HTMLParser):
+    """The tags of a page, and the texts of the first cells of its rows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.names: list[str] = []
+        self._first = False
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._first = tag in ("td", "th") and self.tags[-1:] == ["tr"]
+        if self._first:
+            self.names.append("")
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._first = False
+
+    def handle_data(self, data: str) -> None:
+        if self._first:
+            self.names[-1] += data
+
+
+@SOME
+@given(SYSTEMS, SETS)
+def test_html(systems: list[str], sets: list[str]) -> None:
+    report = report_of(systems, sets)
+    shown = [f"{printable(name)} †" for name in systems]
+    harmless = Page(html_page(report_of(["a", "b", "c", "d"][: len(systems)], ["e", "f", "g"][: len(sets)]), {}))
+    page = Page(text := html_page(report, {}))
+    assert not controls(text)
+    assert page.tags == harmless.tags
+    assert [name for name in page.names if name in shown] == 2 * shown  # the table, and the one with every metric
+    piece = Page(text := html_table(report))
+    assert not controls(text)
+    assert piece.names == ["", "system", *shown]
+    assert piece.tags.count("td") == len(systems) * columns(report, full=False)
+
+
+@SOME
+@given(SYSTEMS, SETS)
+def test_terminal(systems: list[str], sets: list[str]) -> None:
+    report = report_of(systems, sets)
+    for colour in (False, True):
+        out = io.StringIO()
+        print_results(report, Console(file=out, width=300, force_terminal=colour, color_system="standard"))
+        text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
+        assert not controls(text)
+        for name in systems:
+            assert len(name) > 99 or f"{printable(name)} †" in text
+
+
+@SOME
+@given(SYSTEMS, SETS)
+def test_json(systems: list[str], sets: list[str]) -> None:
+    report = report_of(systems, sets)
+    text = printable_json(report)
+    assert not controls(text)
+    again = json.loads(text.encode())
+    assert len(again["models"]) == len(systems)
+    assert re.search("[\ud800-\udfff]", "".join(systems + sets)) or again == report
+
+
+def curves(sets: list[str]) -> dict[str, Any]:
+    half = [0.0, 0.5, 1.0]
+    return {
+        "reliability": {"edges": half, "counts": [1, 3], "confidence": [0.2, 0.8], "accuracy": [0.3, 0.9]},
+        "risk_coverage": {"coverage": half, "risk": half},
+        "roc": {name: {"false_positive_rate": half, "true_positive_rate": half} for name in sets},
+        "scores": {"edges": half, "id": [0.5, 0.5], "ood": {name: [0.2, 0.8] for name in sets}},
+    }
+
+
+def read(figure: Figure) -> str:
+    """All text in a picture, its blanks at line ends joined as SVG has them."""
+    text = svg(figure)
+    assert not controls(text)
+    assert len(text) < 1_000_000
+    return "".join(ElementTree.fromstring(text).itertext())
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")  # of which the font has none
+def test_each_fragment_in_a_picture() -> None:
+    for start in range(0, len(FRAGMENTS), 30):
+        names = [f"({fragment}){start + place};" for place, fragment in enumerate(FRAGMENTS[start : start + 30])]
+        shown = read(figures(report_of(names, ["set"]))["cost"])
+        for name in names:
+            assert (printable(name) if len(name) < 40 else name[-10:]) in shown
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_each_picture_with_the_worst_names() -> None:
+    systems, sets = ["_$\\frac{$", "</svg>\x1b[31m" + "y" * 10_000], ["$$\n", "_<!--\udcff"]
+    report = report_of(systems, sets)
+    own = {"ood_means": {"far": SET, "all": SET}, "curves": curves(sets), "shift": {systems[0]: {"1": ENTRY["id"]}}}
+    report["models"] = {name: {**entry, **own} for name, entry in report["models"].items()}
+    drawn = figures(report)
+    assert len(drawn) == 6
+    for name, figure in drawn.items():
+        shown = read(figure)
+        assert "$\\frac{$" in shown
+        assert name not in ("roc", "scores") or ("$$\\n" in shown and "_<!--\\udcff" in shown)
+    assert png(drawn["risk-coverage"]).startswith(b"\x89PNG")
+    assert not controls(html_page(report, {name: svg(figure) for name, figure in drawn.items()}))
+
+
+@pytest.mark.parametrize("ending", [".svg", ".pdf"])
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_pictures_in_files(tmp_path: Path, ending: str) -> None:
+    names = {"$$ \x1b~": (), "_\u202e$\\x$": (), "\udcff" + "y" * 10_000: ()}
+    write_picture(overlap_figure(names, {"vision": (2, 2)}), tmp_path / f"picture{ending}", force=False)
+    assert (tmp_path / f"picture{ending}").stat().st_size > 1000
