@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.atomic import write_bytes
-from hydractl.checkpoint.folders import is_ours, mark
+from hydractl.checkpoint.atomic import part_of, write_bytes
+from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.errors import ArtifactError, OutputError
 
 KIND = "selection-state"
@@ -46,9 +46,9 @@ class Store:
                     f"{folder}: an interrupted selection lies there: go on with `resume`, or start over with `force`"
                 )
             self.remove()
-        folder.mkdir()
-        mark(folder, KIND, [])
-        write_bytes(folder / CONDITIONS, json.dumps(wanted).encode())
+        # Whole or not at all: whoever is killed here has left nothing that stands in the way of the next.
+        with write_folder(folder, KIND) as new:
+            write_bytes(new / CONDITIONS, json.dumps(wanted).encode())
 
     def read(self, name: str, number: int) -> NDArray[np.floating] | None:
         """The logits of a batch of a set, or None where it has not been answered."""
@@ -70,7 +70,10 @@ class Store:
     def remove(self) -> None:
         """Removes the folder, once the selection is written or given up."""
         self._require_ours()
-        shutil.rmtree(self.folder)
+        # Under another name first: half a folder could not be told from somebody else's.
+        gone = part_of(self.folder)
+        self.folder.rename(gone)
+        shutil.rmtree(gone)
 
     def _path(self, name: str, number: int) -> Path:
         # Names of sets are the user's: files are told apart by the bytes of theirs.

@@ -72,8 +72,8 @@ class Built(Result):
             yield from (task.line() for task in self.tasks)
             return
         yield self.verdict
-        yield from self.advice
         yield str(self.folder / HYDRA)
+        yield from self.advice
 
     def facts(self) -> Mapping[str, object]:
         return {"folder": self.folder, "steps": len(self.tasks), "verdict": self.verdict or "not run"}
@@ -361,20 +361,15 @@ def _begin(tasks: Sequence[Task], folder: Path) -> None:
     import json
 
     from hydractl.checkpoint.atomic import write_bytes
-    from hydractl.checkpoint.folders import is_ours, mark, refuse_folder
+    from hydractl.checkpoint.folders import is_ours, write_folder
     from hydractl.steps.pipeline import refuse_other
 
     lines = [task.line() for task in tasks]
     if is_ours(folder, KIND):
-        begun = folder / "steps.json"
-        if begun.is_file():
-            refuse_other(folder, json.loads(begun.read_bytes()), lines)
-            return
-    else:
-        refuse_folder(folder, KIND, force=False)
-        folder.mkdir(exist_ok=True)
-        mark(folder, KIND, [])
-    write_bytes(folder / "steps.json", f"{json.dumps(lines, indent=2)}\n".encode(), force=True)
+        refuse_other(folder, json.loads((folder / "steps.json").read_bytes()), lines)
+        return
+    with write_folder(folder, KIND) as new:
+        write_bytes(new / "steps.json", f"{json.dumps(lines, indent=2)}\n".encode())
 
 
 def _advice(tasks: Sequence[Task]) -> tuple[str, ...]:

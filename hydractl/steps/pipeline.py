@@ -56,24 +56,27 @@ class Task:
     needs: tuple[str, ...] = ()
 
     def run(self, folder: Path, watch: Watcher) -> Result:
-        """Does it, as the command line would."""
+        """Does it, as the command line would. What a killed run has made of its outputs is made again."""
         values = {name: _located(value, folder) for name, value in self.values.items()}
-        extra = {"watch": watch} if "watch" in inspect.signature(self.step).parameters else {}
-        return self.step(**values, **extra)
+        own = {"force": True, "watch": watch}
+        known = inspect.signature(self.step).parameters
+        return self.step(**values, **{name: value for name, value in own.items() if name in known})
 
     def line(self) -> str:
         """It as a line of a Makefile, sources and outputs by the Makefile's variables and names."""
         words = ["hydractl", *self.command.split()]
         flags: list[str] = []
         for option in declared(self.step):
-            if option.name not in self.values or self.values[option.name] is None:
+            # Whoever changes a step has make replace what it made, and all that was made of that.
+            value = True if option.name == "force" else self.values.get(option.name)
+            if value is None:
                 continue
-            listed = [_word(value) for value in _several(self.values[option.name])]
+            listed = [_word(one) for one in _several(value)]
             if option.option.positional:
                 words += listed
-            elif self.values[option.name] is True:
-                flags.append(flags_of(option)[-1 if option.name in ("force",) else 0])
-            elif self.values[option.name] is not False:
+            elif value is True:
+                flags.append(flags_of(option)[0])
+            elif value is not False:
                 flags += [word for value in listed for word in (flags_of(option)[0], value)]
         return " ".join([*words, *flags])
 
