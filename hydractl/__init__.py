@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
     from hydractl.steps.analyse_noise import analyse_noise as analyse_noise
     from hydractl.steps.benchmark import benchmark as benchmark
     from hydractl.steps.build import build as build
@@ -54,6 +55,7 @@ _PLACES = {
     "benchmark": "hydractl.steps.benchmark",
     "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
+    "analyse_budgets": "hydractl.steps.analyse_budgets",
     "analyse_noise": "hydractl.steps.analyse_noise",
     "guide": "hydractl.steps.guide",
     "list_recipes": "hydractl.steps.recipes",
@@ -61,6 +63,7 @@ _PLACES = {
 }
 
 __all__ = [
+    "analyse_budgets",
     "analyse_noise",
     "benchmark",
     "build",

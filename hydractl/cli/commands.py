@@ -7,6 +7,7 @@ from typing import Any
 
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
+from hydractl.steps.analyse_budgets import analyse_budgets
 from hydractl.steps.analyse_noise import analyse_noise
 from hydractl.steps.benchmark import benchmark
 from hydractl.steps.build import build
@@ -57,6 +58,7 @@ COMMANDS = (
     Command("export", export, writes=True),
     Command("recipes list", list_recipes),
     Command("recipes show", show_recipe),
+    Command("analyse budgets", analyse_budgets),
     Command("analyse noise", analyse_noise),
     Command("guide", guide),
 )

@@ -79,7 +79,7 @@ def answer(
             batch = batches[number]
             logits = store.read(name, number) if store else None
             if logits is None:
-                logits = _logits(networks, batch, device)
+                logits = logits_of(networks, batch, device)
                 if store:
                     store.write(name, number, logits)
             found[:, batch.positions.numpy()] = logits
@@ -90,7 +90,12 @@ def answer(
     return Answers(inside, _labels(data), {name: of(name, part) for name, part in data.outside.items()}, temperature)
 
 
-def _logits(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
+def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
+    """What all networks say of a batch, `[K,B,C]`, at least float32.
+
+    Raises:
+        NotFiniteError: a logit is not finite.
+    """
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
     parts = [network.logits(inputs) for network in networks]
     # Half precision ends here: decisions are made of float32.

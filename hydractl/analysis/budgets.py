@@ -1,0 +1,157 @@
+"""How much a network loses with each head that goes: every method at every budget, in one pass over the data.
+
+Source: [HE] B.3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from hydractl.checkpoint.heads import Head
+from hydractl.data.batches import Batch
+from hydractl.errors import DataError, OptionError
+from hydractl.selection.answers import Answering, logits_of
+from hydractl.selection.candidates import counts
+from hydractl.surgery.choose import by_ranking, by_scores
+from hydractl.uncertainty.ood_detection import OodMetrics, ood_metrics
+from hydractl.uncertainty.table import PredictionTable, concatenate, in_order, tabulate
+
+PER_LAYER = "/layer"
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """How many heads to drop: `numbers` over the whole network, or in each layer."""
+
+    numbers: tuple[int, ...] = ()
+    per_layer: bool = False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A network less some heads: which method chose them, and how many they are."""
+
+    method: str
+    dropped: frozenset[Head]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """How a network does: accuracy 0..1 and NLL in nats on ID data, detection of each OOD set by MSP."""
+
+    accuracy: float
+    nll: float
+    ood: Mapping[str, OodMetrics] = field(default_factory=dict)
+
+    def mean(self, name: str) -> float | None:
+        """A figure of `OodMetrics`, its mean over the OOD sets; None where there are none."""
+        values = [getattr(found, name) for found in self.ood.values()]
+        return sum(values) / len(values) if values else None
+
+
+def parse_budgets(text: str, heads: Iterable[Head]) -> Budgets:
+    """The budgets in a text: numbers of heads or shares of all, as `12,24,33%`, or of each layer, as `2,4,6/layer`.
+
+    Args:
+        heads: all of the network.
+
+    Raises:
+        OptionError: no budgets, or not numbers of heads that there are.
+    """
+    layers = Counter((head.tower, head.layer) for head in heads)
+    per_layer = text.endswith(PER_LAYER)
+    most = min(layers.values()) if per_layer else layers.total()
+    numbers = counts("budgets", text.removesuffix(PER_LAYER), most)
+    if not numbers:
+        raise OptionError(f"`budgets` {text!r}: expected numbers, as in 12,24,48 or 2,4,6,8{PER_LAYER}")
+    return Budgets(tuple(numbers), per_layer)
+
+
+def cuts_of_ranking(method: str, ranking: Sequence[Head], budgets: Budgets, heads: Sequence[Head]) -> list[Cut]:
+    """What a circuit drops at each budget; of each layer the heads that it drops first.
+
+    Args:
+        heads: all of the network.
+
+    Raises:
+        OptionError: the circuit does not rank so many, or not so many of a layer.
+    """
+    if not budgets.per_layer:
+        return [Cut(method, frozenset(by_ranking(ranking, number))) for number in budgets.numbers]
+    layers: dict[tuple[str, int], list[Head]] = {(head.tower, head.layer): [] for head in heads}
+    for head in ranking:
+        layers[head.tower, head.layer].append(head)
+    (tower, layer), fewest = min(layers.items(), key=lambda item: len(item[1]))
+    if len(fewest) < (most := max(budgets.numbers)):
+        raise OptionError(
+            f"`budgets` {most}{PER_LAYER}: {method} ranks {len(fewest)} heads of {tower} layer {layer}: extract it "
+            "with a larger budget, or ask for fewer"
+        )
+    return [
+        Cut(method, frozenset(head for ranked in layers.values() for head in ranked[:number]))
+        for number in budgets.numbers
+    ]
+
+
+def cuts_of_scores(method: str, scores: Mapping[Head, float], budgets: Budgets) -> list[Cut]:
+    """What the lowest scores drop at each budget, over all layers or in each.
+
+    Raises:
+        OptionError: fewer heads are scored.
+    """
+    layers = len({(head.tower, head.layer) for head in scores})
+    return [
+        Cut(method, frozenset(by_scores(scores, number * layers, "layer")))
+        if budgets.per_layer
+        else Cut(method, frozenset(by_scores(scores, number)))
+        for number in budgets.numbers
+    ]
+
+
+def measure_all(
+    networks: Sequence[Answering],
+    inside: Sequence[Batch],
+    outside: Mapping[str, Sequence[Batch]],
+    device: torch.device,
+    temperature: float = 1.0,
+    on_batch: Callable[[int], object] = lambda samples: None,
+) -> list[Quality]:
+    """How every network does, in their order; each batch is read once for all, and no logits are kept.
+
+    Args:
+        inside: batches of the ID samples, with labels.
+        outside: batches of each OOD set.
+        temperature: of all, as they are of one network.
+        on_batch: told the size of each finished batch.
+
+    Raises:
+        DataError: a sample cannot be read, ID samples have no labels, or a logit is not finite.
+    """
+
+    def tables(batches: Sequence[Batch], labelled: bool) -> list[PredictionTable]:
+        parts: list[list[PredictionTable]] = []
+        for batch in batches:
+            if labelled and batch.labels is None:
+                raise DataError("the ID samples have no labels: accuracy needs them")
+            labels = batch.labels.numpy() if labelled and batch.labels is not None else None
+            logits = logits_of(networks, batch, device)
+            parts.append([tabulate(own[None], labels, temperature) for own in logits])
+            on_batch(len(batch.positions))
+        order = np.concatenate([batch.positions.numpy() for batch in batches])
+        return [in_order(concatenate(own), order) for own in zip(*parts, strict=True)]
+
+    of_id = tables(inside, labelled=True)
+    of_ood = {name: tables(batches, labelled=False) for name, batches in outside.items()}
+    return [
+        Quality(
+            float(table.labelled().correct.mean()),
+            float(table.labelled().nll.mean()),
+            {name: ood_metrics(-table.msp, -found[number].msp) for name, found in of_ood.items()},
+        )
+        for number, table in enumerate(of_id)
+    ]
