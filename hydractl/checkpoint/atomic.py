@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
-from hydractl.checkpoint.locks import is_abandoned, lock
+from hydractl.checkpoint.locks import lock, remove_if_abandoned
 from hydractl.errors import OutputError
 
 PART = ".part"  # how names of files end that are not whole yet
@@ -33,6 +35,33 @@ def refuse_existing(path: Path, force: bool) -> None:
 
 
 @contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what the disk refuses while the block runs into an error of ours.
+
+    Raises:
+        OutputError: it did.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise OutputError(f"{path}: cannot write: {reason}: free some space or name another output") from error
+
+
+class _File(FileIO):
+    """A file that remembers what the disk refused: some libraries make an error of their own of it."""
+
+    refusal: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.refusal = error
+            raise
+
+
+@contextmanager
 def write_atomically(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     """A binary file to write into that becomes `path` when the block ends well, and vanishes when it does not.
 
@@ -44,24 +73,22 @@ def write_atomically(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     """
     refuse_existing(path, force)
     remove_abandoned(path)
-    temporary = part_of(path)
-    try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            lock(file.fileno())
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-            _put(temporary, path, force)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write: {error.strerror}: free some space or name another output") from error
-    finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+    with writing(path):
+        raw, temporary = _part(path)
+        try:
+            with BufferedWriter(raw) as file:
+                yield cast("BinaryIO", file)
+                file.flush()
+                os.fsync(file.fileno())
+                _put(temporary, path, force)
+            _sync_folder(path.parent)
+        except Exception as error:
+            if raw.refusal is not None:
+                raise raw.refusal from error
+            raise
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
 
 
 def write_bytes(path: Path, data: bytes, force: bool = False) -> None:
@@ -74,6 +101,33 @@ def write_bytes(path: Path, data: bytes, force: bool = False) -> None:
         file.write(data)
 
 
+def append_bytes(path: Path, data: bytes) -> None:
+    """Adds to the end of a file all of the data or, where the disk refuses it, nothing.
+
+    Raises:
+        OutputError: it does.
+    """
+    with writing(path), path.open("ab", buffering=0) as file:
+        end = file.tell()
+        try:
+            if file.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(end)
+            raise
+
+
+def _part(path: Path) -> tuple[_File, Path]:
+    """A new file beside `path`, locked, and sure to be there still: before it was, another run may have removed it."""
+    while True:
+        temporary = part_of(path)
+        raw = _File(temporary, "xb")
+        with suppress(FileNotFoundError):
+            if lock(raw.fileno()) and os.path.samestat(os.fstat(raw.fileno()), os.stat(temporary)):
+                return raw, temporary
+        raw.close()
+
+
 def part_of(path: Path) -> Path:
     """A new name beside `path`, for what is to become it."""
     return path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{PART}")
@@ -81,10 +135,18 @@ def part_of(path: Path) -> Path:
 
 def remove_abandoned(path: Path) -> None:
     """Removes the parts of an output that a killed run has left: no process holds their lock."""
-    for part in path.parent.glob(f".{literal(path.name[:200])}.*{PART}"):
-        if part.is_file() and is_abandoned(part):
-            with suppress(OSError):
-                part.unlink()
+    _remove_abandoned(path.parent.glob(f".{literal(path.name[:200])}.*{PART}"))
+
+
+def remove_abandoned_parts(folder: Path) -> None:
+    """Removes the parts that a killed run has left in a folder of ours, of whichever file."""
+    _remove_abandoned(folder.glob(f".*{PART}"))
+
+
+def _remove_abandoned(parts: Iterable[Path]) -> None:
+    for part in parts:
+        if part.is_file():
+            remove_if_abandoned(part)
 
 
 def _put(temporary: Path, path: Path, force: bool) -> None:

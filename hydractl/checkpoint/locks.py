@@ -27,18 +27,18 @@ def lock(descriptor: int) -> bool:
     return True
 
 
-def is_abandoned(path: Path) -> bool:
-    """Whether no process holds the lock of a file: false where that cannot be told."""
+def remove_if_abandoned(path: Path) -> None:
+    """Removes a file whose lock no process holds; where that cannot be told it stays."""
     if fcntl is None:
-        return False
-    try:
+        return
+    with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        return lock(descriptor)
-    finally:
-        os.close(descriptor)
+        try:
+            # Locked until it is gone: whoever has just made it sees that it is not theirs any more.
+            if lock(descriptor):
+                path.unlink()
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
 from hydractl.checkpoint.slots import slots
@@ -79,6 +80,12 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "provenance": dict(checkpoint.provenance),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
+
+
+def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
+    """Two hashes: whatever is computed with a checkpoint, or made of it, is determined by what they are of."""
+    settings = to_metadata(checkpoint)[KEY].encode()
+    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest()}
 
 
 def from_metadata(

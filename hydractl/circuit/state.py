@@ -14,6 +14,7 @@ from hydractl.artifacts import ArtifactFile, Index, TowerName, read_artifact
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
+from hydractl.conditions import difference
 from hydractl.errors import ArtifactError, OptionError, OutputError
 from hydractl.schema import Items, Origin, Schema
 from hydractl.scoring.objective import Measure, Objective
@@ -94,16 +95,9 @@ class Journal:
             ArtifactError: no such state, damaged, or of a search under other conditions; the first difference is named.
         """
         state = read_artifact(str(self.path), _State, FORMAT, VERSION)
-        wanted, found = json.loads(json.dumps(self.conditions)), state.conditions
-        for key in [*wanted, *found]:
-            if wanted.get(key) != found.get(key):
-                origin = Origin(
-                    str(self.path), ArtifactError, "give what it was started with, or start over with `force`"
-                )
-                raise origin.refusal(
-                    f"is of a search with another {shortened(key, 40)} ({_short(found.get(key))}, now "
-                    f"{_short(wanted.get(key))})"
-                )
+        if other := difference(state.conditions, self.conditions):
+            origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
+            raise origin.refusal(f"is of a search with {other}")
         return [ranking.value for ranking in state.rankings]
 
     def begin(self, objectives: Sequence[Objective], resume: bool, force: bool) -> list[Ranking]:
@@ -133,7 +127,3 @@ def _to_json(ranking: Ranking) -> dict[str, Any]:
         "steps": [[list(step.head), list(step.measure)] for step in ranking.steps],
         "shortcut": [cut.kind, cut.slack, cut.checked] if (cut := ranking.shortcut) else None,
     }
-
-
-def _short(value: object) -> str:
-    return shortened(value if isinstance(value, str) else json.dumps(value), 24)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from hydractl.checkpoint.atomic import part_of, write_bytes
 from hydractl.checkpoint.folders import is_ours, write_folder
+from hydractl.conditions import difference
 from hydractl.errors import ArtifactError, OutputError
+from hydractl.schema import Origin, read_json
 
 KIND = "selection-state"
 CONDITIONS = "conditions.json"
@@ -84,13 +87,8 @@ class Store:
             raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
 
     def _compare(self, wanted: Mapping[str, Any]) -> None:
-        try:
-            found = json.loads((self.folder / CONDITIONS).read_bytes())
-        except (OSError, ValueError) as error:
-            raise ArtifactError(f"{self.folder}: is damaged: start over with `force`") from error
-        for key in [*wanted, *found]:
-            if wanted.get(key) != found.get(key):
-                raise ArtifactError(
-                    f"{self.folder}: is of a selection with another {key}: give what it was started with, or start "
-                    "over with `force`"
-                )
+        remedy = "give what it was started with, or start over with `force`"
+        origin = Origin(str(self.folder), ArtifactError, remedy)
+        found = read_json(self.folder / CONDITIONS, replace(origin, name=str(self.folder / CONDITIONS))).fields
+        if other := difference(found, wanted):
+            raise origin.refusal(f"is of a selection with {other}")

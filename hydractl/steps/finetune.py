@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.like import DataLike
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     Device,
     Force,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.training.conditions import Conditions
     from hydractl.training.recipe import Recipe
     from hydractl.training.run import OnStep
     from hydractl.training.trial import Progress
@@ -263,11 +264,13 @@ def finetune(
         OutputError: an output exists and neither `force` nor `resume` is set, or the disk refuses it.
         TrainingError: the loss or a weight is not finite.
     """
+    from hydractl.checkpoint.locks import claim
     from hydractl.checkpoint.outputs import output_paths
     from hydractl.data.columns import Columns
     from hydractl.steps.compute import choose_device
     from hydractl.steps.inputs import as_checkpoint
     from hydractl.training.batches import Machine
+    from hydractl.training.conditions import training_conditions
     from hydractl.training.data import open_training_data
     from hydractl.training.folders import is_done, prepare_folder, run_folder
     from hydractl.training.jobs import choose_ensemble, choose_jobs, sample_kind
@@ -293,12 +296,20 @@ def finetune(
     samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming)
     total = step_count(chosen, samples.size) * len(chosen.lr)
     networks = []
-    with training_process(choose_device(device), precision) as accelerator, TemporaryDirectory() as scratch:
+    with (
+        training_process(choose_device(device), precision) as accelerator,
+        TemporaryDirectory() as scratch,
+        ExitStack() as claims,
+    ):
         accelerator.wait_for_everyone()  # what one process writes is no reason for another to stop
         teller = watch if accelerator.is_main_process else LOG
+        for path in paths if accelerator.is_main_process else ():
+            claims.enter_context(claim(path) if path is not None else nullcontext())
         for number, (job, path) in enumerate(zip(jobs, paths, strict=True)):
             if path is not None and done[number]:
-                networks.append(_finished(job.name, path))
+                wanted = training_conditions(job.checkpoint, samples, chosen, seed + number, match_labels, ensemble,
+                                             precision)  # fmt: skip
+                networks.append(_finished(job.name, path, wanted))
                 continue
             folder = Path(scratch) / str(number) if path is None else run_folder(path)
             if accelerator.is_main_process:
@@ -326,19 +337,20 @@ def _written(tuned: Tuned, path: Path, folder: Path, accelerator: Accelerator, f
     return replace(tuned, checkpoint=read_checkpoint(path), output=path)
 
 
-def _finished(name: str, path: Path) -> Tuned:
+def _finished(name: str, path: Path, wanted: Conditions) -> Tuned:
     """What an earlier run made of a network.
 
     Raises:
-        OutputError: the file was made by something else.
+        CheckpointError: the file cannot be read, or was made by something else.
+        OptionError: it was made under other conditions; the first difference is named.
     """
     from hydractl.families.open import read_checkpoint
+    from hydractl.training.conditions import read_made, refuse_other
 
     checkpoint = read_checkpoint(path)
-    if checkpoint.provenance.get("command") != "finetune":
-        raise OutputError(f"{path}: was not made by fine-tuning, so there is nothing to resume: name another output")
-    made = checkpoint.provenance["options"]
-    return Tuned(name, checkpoint, made["recipe"]["lr"], made["best_step"], made["steps"], None, (), path)
+    made = read_made(checkpoint)
+    refuse_other(path, made.conditions, wanted)
+    return Tuned(name, checkpoint, made.lr, made.best_step, made.steps, None, (), path)
 
 
 @contextmanager

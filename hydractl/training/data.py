@@ -146,10 +146,14 @@ def remembered(data: Samples | Streamed) -> dict[str, Any]:
     """
     if isinstance(data, Streamed):
         return {"stream": data.name, "samples": data.length}
+    return seen.sketch(_drawn(data).content_hashes())
+
+
+def _drawn(data: Samples) -> Samples:
+    """All samples, or of a large set always the same REMEMBERED: no run waits for millions of images to be hashed."""
     if len(data) <= REMEMBERED:
-        return seen.sketch(data.content_hashes())
-    drawn = np.sort(np.random.default_rng(0).permutation(len(data))[:REMEMBERED])
-    return seen.sketch(data.subset(drawn).content_hashes())
+        return data
+    return data.subset(np.sort(np.random.default_rng(0).permutation(len(data))[:REMEMBERED]))
 
 
 def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
@@ -165,9 +169,10 @@ def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
 
 
 def digest(data: Samples | Streamed) -> str:
-    """A fingerprint of a training set: of its labels, so that no image is decoded; of a stream its source."""
+    """A fingerprint of a training set: size, samples in order (of a large set some), labels; of a stream its source."""
     if isinstance(data, Streamed):
         source = data.images if isinstance(data, PairStream) else data
-        return f"stream of {source.asked}"
-    labels = data.labels if data.labels is not None else np.array([len(data)])
-    return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()
+        return f"stream of {source.asked} {source.length} {source.chosen_columns}"
+    said = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
+    labels = b"" if data.labels is None else data.labels.astype("<i8").tobytes()
+    return hashlib.sha256(said.encode() + labels).hexdigest()

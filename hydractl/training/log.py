@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.atomic import write_atomically, write_bytes
+from hydractl.checkpoint.atomic import append_bytes, write_atomically, write_bytes
 
 LOG_NAME = "log.jsonl"
 
@@ -29,8 +29,7 @@ class Log:
     def write(self, entry: Mapping[str, Any]) -> None:
         """Adds one line."""
         if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(_line(entry))
+            append_bytes(self._path, _line(entry).encode())
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from accelerate import Accelerator
 
-from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.atomic import writing
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batches
 from hydractl.errors import OptionError, TrainingError
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.training.batches import Machine, training_batches, training_preprocessor, validation_batches
-from hydractl.training.data import Match, TrainingData, digest, fit_labels, remembered
+from hydractl.training.conditions import Conditions, as_provenance, training_conditions
+from hydractl.training.data import Match, TrainingData, fit_labels, remembered
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.factors import spread
+from hydractl.training.folders import refuse_other_run
 from hydractl.training.log import LOG_NAME, plot_curve, read_log
 from hydractl.training.loop import fine_tune
 from hydractl.training.network import build_network
-from hydractl.training.optimizer import step_count, validation_interval
-from hydractl.training.recipe import Recipe, to_json
+from hydractl.training.optimizer import validation_interval
+from hydractl.training.recipe import Recipe
 from hydractl.training.trial import Outcome, Progress, Trial
 
 OnStep = Callable[[float, Progress], None]
@@ -51,6 +54,10 @@ def fine_tune_checkpoint(
         DataError: labels do not match, a sample cannot be read.
         TrainingError: the loss or a weight is not finite, with every rate.
     """
+    precision = accelerator.mixed_precision
+    conditions = training_conditions(checkpoint, data, recipe, seed, match, ensemble, precision)
+    if machine.resume:
+        refuse_other_run(machine.folder, conditions)
     fitted, data = fit_labels(checkpoint, data, recipe, match, seed)
     if ensemble is not None:
         fitted = spread(fitted, ensemble)
@@ -59,7 +66,7 @@ def fine_tune_checkpoint(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
             "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
         )
-    work = _Work(fitted, data, recipe, seed, machine, accelerator, ensemble)
+    work = _Work(fitted, data, recipe, conditions, machine, accelerator, ensemble)
     best: Outcome | None = None
     failed: TrainingError | None = None
     for lr in recipe.lr:
@@ -84,35 +91,36 @@ class _Work:
     checkpoint: Checkpoint
     data: TrainingData
     recipe: Recipe
-    seed: int
+    conditions: Conditions
     machine: Machine
     accelerator: Accelerator
     ensemble: Ensemble | None
 
     def trial(self, lr: float) -> Trial:
         """The trial of one rate; where there are several, each has a folder of its own."""
-        steps = step_count(self.recipe, self.data.size)
+        steps = self.conditions["steps"]
         every = validation_interval(self.recipe, self.data.size, steps)
-        folder = self.machine.folder / f"lr-{lr:g}" if len(self.recipe.lr) > 1 else self.machine.folder
+        folder = self.machine.folder / f"lr-{lr}" if len(self.recipe.lr) > 1 else self.machine.folder
         return Trial(
             recipe=self.recipe,
             lr=lr,
-            seed=self.seed,
+            seed=self.conditions["seed"],
             steps=steps,
             validate_every=every,
             save_every=self.machine.save_every or every,
             folder=folder,
             keep=self.machine.keep,
             resume=self.machine.resume,
-            run={"model": identity(self.checkpoint), "train": digest(self.data.train), "method": self._method()},
+            conditions=self.conditions,
             weighs_samples=self.ensemble is not None and self.ensemble.method.weighs_samples,
         )
 
     def run(self, trial: Trial, on_step: OnStep | None) -> Outcome:
         """What a trial ends with; its log and its curve are in its folder."""
-        trial.folder.mkdir(parents=True, exist_ok=True)
+        with writing(trial.folder):
+            trial.folder.mkdir(parents=True, exist_ok=True)
         batches = training_batches(
-            self.data.train, self.checkpoint, self.recipe, self.seed, self.machine, self.accelerator
+            self.data.train, self.checkpoint, self.recipe, self.conditions["seed"], self.machine, self.accelerator
         )
         self.accelerator.gradient_accumulation_steps = batches.division.passes
         told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
@@ -131,11 +139,8 @@ class _Work:
         # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
         chosen_by = {} if validation is None else {"validation data": remembered(validation)}
         return {
-            "recipe": {**to_json(self.recipe), "lr": best.lr},
-            "seed": self.seed,
-            "method": self._method(),
+            **as_provenance(self.conditions, self.recipe, best.lr),
             "best_step": best.step,
-            "steps": best.steps,
             "training_data": remembered(self.data.train),
             SEEN: chosen_by or None,
         }
@@ -143,13 +148,10 @@ class _Work:
     def _network(self) -> Hydra:
         if self.ensemble is None:
             return build_network(self.checkpoint, self.recipe)
-        return self.ensemble.method.build(self.checkpoint, self.recipe, self.ensemble, self.seed)
+        return self.ensemble.method.build(self.checkpoint, self.recipe, self.ensemble, self.conditions["seed"])
 
     def _validation(self) -> Batches | None:
         if self.data.validation is None:
             return None
         preprocessor = training_preprocessor(self.checkpoint, self.recipe)
         return validation_batches(self.data.validation, preprocessor, self.machine, self.accelerator)
-
-    def _method(self) -> dict[str, Any] | None:
-        return None if self.ensemble is None else asdict(self.ensemble)

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from hydractl.checkpoint.atomic import write_atomically
-from hydractl.errors import CheckpointError, OptionError
+from hydractl.checkpoint.atomic import write_atomically, writing
+from hydractl.errors import CheckpointError
+from hydractl.training.conditions import refuse_other
 
 NAME = re.compile(r"state-(\d{8})\.pt")
 
@@ -23,8 +24,9 @@ def save_state(folder: Path, step: int, state: Mapping[str, Any], keep: int) -> 
     """
     with write_atomically(folder / f"state-{step:08}.pt", force=True) as file:
         torch.save(dict(state), file)
-    for path in saved_states(folder)[:-keep]:
-        path.unlink()
+    with writing(folder):
+        for path in saved_states(folder)[:-keep]:
+            path.unlink()
 
 
 def saved_states(folder: Path) -> list[Path]:
@@ -47,16 +49,13 @@ def load_state(folder: Path, run: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     try:
         # weights_only: a state is numbers and names, and nothing that could run when it is read.
-        state: dict[str, Any] = torch.load(paths[-1], map_location="cpu", weights_only=True)
+        state: dict[str, Any] = torch.load(paths[-1], map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch raises whatever it likes on a damaged file
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(
             f"{paths[-1]}: cannot be read ({reason}): remove it to go on from the one before"
         ) from error
-    for name, value in run.items():
-        if state["run"].get(name) != value:
-            raise OptionError(
-                f"`resume`: {name} was {state['run'].get(name)!r} in {paths[-1]}, now {value!r}: "
-                "resume with the same options, or start again without `resume`"
-            )
+    if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
+        raise CheckpointError(f"{paths[-1]}: is no state of a run: remove it to go on from the one before")
+    refuse_other(paths[-1], state["run"], run)
     return state

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.training.recipe import Recipe, to_json
+from hydractl.training.recipe import Recipe
 from hydractl.training.validate import Validation
 
 
@@ -16,7 +16,7 @@ from hydractl.training.validate import Validation
 class Trial:
     """A run with one of a recipe's learning rates, and the folder of its log and its states.
 
-    `run` is what its result depends on beside recipe, rate and seed, in plain JSON; a state of another is not resumed.
+    `conditions` are all that the result of the whole run depends on, in plain JSON; a state of another is not resumed.
     """
 
     recipe: Recipe
@@ -28,12 +28,12 @@ class Trial:
     folder: Path
     keep: int = 2
     resume: bool = False
-    run: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = field(default_factory=dict)
     weighs_samples: bool = False  # whether each member weighs samples in its own way
 
     def identity(self) -> dict[str, Any]:
-        """All that the result depends on, in plain JSON."""
-        return {**to_json(self.recipe), "lr": self.lr, "seed": self.seed, "steps": self.steps, **self.run}
+        """All that the result of this trial depends on, in plain JSON."""
+        return {**self.conditions, "rate": self.lr}
 
 
 class Progress(NamedTuple):

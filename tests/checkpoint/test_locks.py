@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.checkpoint.locks import claim, is_abandoned, lock
+from hydractl.checkpoint.locks import claim, lock, remove_if_abandoned
 from hydractl.errors import OutputError
 
 HOLDER = """
@@ -37,10 +37,12 @@ def test_a_second_run_is_told_who_holds_the_output_until_that_one_is_killed(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_abandoned_once_nobody_holds_its_lock(tmp_path: Path) -> None:
+def test_a_file_is_removed_once_nobody_holds_its_lock(tmp_path: Path) -> None:
     path = tmp_path / "part"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     assert lock(descriptor)
-    assert not is_abandoned(path)
+    remove_if_abandoned(path)
+    assert path.exists()
     os.close(descriptor)
-    assert is_abandoned(path)
+    remove_if_abandoned(path)
+    assert not path.exists()

@@ -16,7 +16,7 @@ from PIL import Image
 
 import hydractl
 from hydractl.checkpoint.contents import identity
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.steps.watch import Advance, Log
 from hydractl.training.recipe import Recipe, to_toml
 from tests.cli.conftest import LABELS, Command
@@ -45,7 +45,7 @@ def test_the_call_and_the_command_write_the_same_bytes(command: Command, vit: Pa
     assert done.code == 0, done.err
     result = hydractl.finetune(vit, data=images, recipe=RECIPE, output="call", **OPTIONS)
     assert Path("call").read_bytes() == Path("command").read_bytes()
-    assert sorted(path.name for path in Path("call.training").iterdir()) == ["curve.png", "log.jsonl"]
+    assert sorted(path.name for path in Path("call.training").iterdir()) == [".hydractl.json", "curve.png", "log.jsonl"]
     [network] = result.networks
     assert network.output == Path("call") and network.validation is not None
     assert [entry["step"] for entry in network.log] == [1, 2, 2, 3, 3]
@@ -91,7 +91,7 @@ def test_a_finished_run_is_not_done_again(vit: Path, images: Path, here: Path) -
     assert identity(again.checkpoint) == identity(first.checkpoint)
     assert (again.networks[0].lr, again.networks[0].steps, again.networks[0].validation) == (0.05, 3, None)
     hydractl.fuse([vit, vit], output=Path("fused"))
-    with pytest.raises(OutputError, match="fused: was not made by fine-tuning, so there is nothing to resume"):
+    with pytest.raises(CheckpointError, match="fused: was not made by fine-tuning, so there is nothing to resume"):
         hydractl.finetune(vit, resume=True, **{**options, "output": "fused"})
     with pytest.raises(OptionError, match="name the `output`"):
         hydractl.finetune(vit, resume=True, **{**options, "output": None})

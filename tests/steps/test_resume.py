@@ -1,0 +1,165 @@
+"""What is resumed was determined by the same things: each of them in turn is changed, named and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hydractl
+from hydractl.checkpoint.contents import identity
+from hydractl.errors import CheckpointError, HydractlError, OutputError
+from hydractl.training.recipe import Recipe
+from tests.cli.conftest import save_images, save_vit
+
+RECIPE = Recipe(optimizer="sgd", lr=(0.05,), batch=4, steps=2, dropout=0.1)
+#: Another value for every setting of a recipe, where it matters with something beside it.
+OTHERS: dict[str, dict[str, Any]] = {
+    "train_only": {"train_only": ["mlp"]},
+    "freeze_below": {"freeze_below": 1},
+    "new_classifier": {"new_classifier": "zeros"},
+    "optimizer": {"optimizer": "adamw"},
+    "lr": {"lr": [0.05, 0.1]},
+    "momentum": {"momentum": 0.5},
+    "weight_decay": {"weight_decay": 0.1},
+    "clip": {"clip": 1.0},
+    "schedule": {"schedule": "constant"},
+    "warmup": {"warmup": 1},
+    "final_rate": {"final_rate": 0.1},
+    "steps": {"steps": 3},
+    "epochs": {"epochs": 1},
+    "batch": {"batch": 2},
+    "validate_every": {"validate_every": 1},
+    "patience": {"patience": 1},
+    "improvement": {"improvement": 0.1},
+    "crop_scale": {"crop_scale": [0.5, 1.0]},
+    "pad_crop": {"pad_crop": 1},
+    "flip": {"flip": True},
+    "randaugment": {"randaugment": [1, 2]},
+    "label_smoothing": {"label_smoothing": 0.1},
+    "dropout": {"dropout": 0.2},
+    "max_length": {"max_length": 8},
+}
+
+
+def test_every_setting_of_a_recipe_is_tried() -> None:
+    assert OTHERS.keys() == set(Recipe.__dataclass_fields__) - {"source", "loss"}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("resume")
+    save_vit(folder / "vit")
+    save_vit(folder / "other", seed=1)
+    save_vit(folder / "dropping", hidden_dropout_prob=0.3)
+    for name, seed in (("pets", 0), ("cats", 1), ("dogs", 2)):
+        save_images(folder / name, seed=seed)
+    return folder
+
+
+def options(place: Path, output: Path, **changes: Any) -> dict[str, Any]:
+    asked = {"models": place / "vit", "data": f"{place}/pets", "val_data": f"{place}/cats", "recipe": RECIPE, "seed": 7,
+             "device": "cpu", "output": output, "resume": True}  # fmt: skip
+    return {**asked, **changes}
+
+
+def determinants(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What differs, by the name that the error gives it, and the options that make it so."""
+    yield from (("steps" if name == "epochs" else name, {"settings": one}) for name, one in OTHERS.items())
+    yield "seed", {"seed": 8}
+    yield "model weights", {"models": place / "other"}
+    yield "model settings", {"models": place / "dropping"}
+    yield "training data", {"data": f"{place}/dogs"}
+    yield "training data", {"val_data": None, "val_split": 4}
+    yield "training data", {"limit": 9}
+    yield "validation data", {"val_data": f"{place}/dogs"}
+    yield "validation data", {"val_data": None}
+    yield "precision", {"precision": "bf16"}
+    yield "match_labels", {"match_labels": "index"}
+    yield "method", {"method": "lora-ensemble", "members": 2}
+
+
+def test_each_determinant_of_a_finished_run_is_held_to(place: Path, tmp_path: Path) -> None:
+    made = hydractl.finetune(**options(place, tmp_path / "m"))
+    before = (tmp_path / "m").read_bytes()
+    assert identity(hydractl.finetune(**options(place, tmp_path / "m")).checkpoint) == identity(made.checkpoint)
+    # How it is carried out may change, and where the recipe's numbers are said to come from.
+    again = {"batch_size": 2, "keep": 1, "recipe": replace(RECIPE, source="mine")}
+    hydractl.finetune(**options(place, tmp_path / "m", **again))
+    for name, changes in determinants(place):
+        with pytest.raises(HydractlError) as raised:
+            hydractl.finetune(**options(place, tmp_path / "m", **changes))
+        assert str(raised.value).startswith(f"{tmp_path / 'm'}: was made with another {name} ("), str(raised.value)
+    assert (tmp_path / "m").read_bytes() == before
+
+
+class Killed(Exception):
+    """Stands for a kill between two steps."""
+
+
+def killed_after(step: int) -> Any:
+    from hydractl.steps.watch import Log
+
+    class Watch(Log):
+        done = 0
+
+        def progress(self, what: str, total: float | None) -> Any:
+            from contextlib import contextmanager
+
+            @contextmanager
+            def block() -> Iterator[Callable[..., None]]:
+                def advance(done: float, said: str | None = None) -> None:
+                    self.done += 1
+                    if self.done > step:
+                        raise Killed
+
+                yield advance
+
+            return block()
+
+    return Watch()
+
+
+def test_each_determinant_of_an_unfinished_run_is_held_to(place: Path, tmp_path: Path) -> None:
+    whole = hydractl.finetune(**options(place, tmp_path / "whole", recipe=replace(RECIPE, steps=4)))
+    asked = options(place, tmp_path / "m", recipe=replace(RECIPE, steps=4), save_every=1)
+    with pytest.raises(Killed):
+        hydractl.finetune(**asked, watch=killed_after(2))
+    for name, changes in islice(determinants(place), 3, None, 6):
+        with pytest.raises(HydractlError, match=f"state-00000002.pt: was made with another {name} "):
+            hydractl.finetune(**{**asked, **changes})
+    # Several rates have folders of their own, and do not begin beside the state of one.
+    with pytest.raises(HydractlError, match=r"another lr \(\[0.05\], now \[0.05, 0.1\]\)"):
+        hydractl.finetune(**{**asked, "settings": OTHERS["lr"]})
+    resumed = hydractl.finetune(**asked)
+    assert identity(resumed.checkpoint) == identity(whole.checkpoint)
+
+
+def test_what_is_no_model_is_not_resumed(place: Path, tmp_path: Path) -> None:
+    for content in (b"", b"no model", b"\x08" + b"\0" * 30):
+        (tmp_path / "m").write_bytes(content)
+        with pytest.raises(CheckpointError, match="m: "):
+            hydractl.finetune(**options(place, tmp_path / "m"))
+        assert (tmp_path / "m").read_bytes() == content
+
+
+def test_a_folder_of_the_users_is_left_alone(place: Path, tmp_path: Path) -> None:
+    theirs = tmp_path / "m.training"
+    theirs.mkdir()
+    (theirs / "notes.txt").write_text("mine")
+    for changes in ({"resume": False}, {"resume": False, "force": True}, {"resume": True}):
+        with pytest.raises(OutputError, match=r"holds notes\.txt, which hydractl did not write"):
+            hydractl.finetune(**options(place, tmp_path / "m", **changes))
+    assert (theirs / "notes.txt").read_text() == "mine"
+    (theirs / "notes.txt").rename(theirs / "log.jsonl")  # a name of ours in a folder that is not
+    with pytest.raises(OutputError, match=r"holds log\.jsonl"):
+        hydractl.finetune(**options(place, tmp_path / "m", resume=False, force=True))
+    (theirs / "log.jsonl").unlink()
+    hydractl.finetune(**options(place, tmp_path / "m", resume=False))
+    (theirs / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"holds notes\.txt"):
+        hydractl.finetune(**options(place, tmp_path / "m", resume=False, force=True))
