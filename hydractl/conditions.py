@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from hydractl.schema import shortened
 
@@ -19,15 +19,21 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
     return _difference(found, json.loads(json.dumps(wanted)), "")
 
 
-def _difference(found: Mapping[str, Any], wanted: Mapping[str, Any], within: str) -> str | None:
+def _difference(found: Mapping[Any, Any], wanted: Mapping[Any, Any], within: str) -> str | None:
     for name in {**wanted, **found}:
         old, new = found.get(name), wanted.get(name)
         if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             return _difference(old, new, f"{within}{name} ")
+        if _are_objects(old) and _are_objects(new) and len(old) == len(new):
+            return _difference(dict(enumerate(old)), dict(enumerate(new)), f"{within}{name} ")
         return f"another {within}{shortened(str(name), 40)} ({_short(old)}, now {_short(new)})"
     return None
+
+
+def _are_objects(value: object) -> TypeGuard[list[Mapping[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
 
 
 def _short(value: object) -> str:

@@ -18,7 +18,6 @@ from hydractl.conditions import difference
 from hydractl.errors import ArtifactError, OptionError, OutputError
 from hydractl.schema import Items, Origin, Schema
 from hydractl.scoring.objective import Measure, Objective
-from hydractl.text import shortened
 
 PLACEHOLDER = "{objective}"
 FORMAT = "hydractl-search-state"

@@ -12,6 +12,8 @@ from typing import Any
 
 from hydractl import inference
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.manifest import fingerprint
+from hydractl.checkpoint.writer import tensor_bytes
 from hydractl.data.classes import set_classes
 from hydractl.data.like import Modality
 from hydractl.data.preprocessing import preprocessor_from_json
@@ -117,6 +119,18 @@ class NetworkSystem:
         }
         return {"model": model, "networks": networks, **({"dropout": asdict(self.dropout)} if self.dropout else {})}
 
+    def conditions(self, running: Running) -> dict[str, Any]:
+        zero_shot = self.checkpoints[0].spec.task == "zero-shot"
+        return {
+            "networks": [fingerprint(checkpoint) for checkpoint in self.checkpoints],
+            "dropout": None if self.dropout is None else asdict(self.dropout),
+            "seed": running.seed if self.draws else None,
+            "prompts": [_prompts(given, running) for given in self.networks] if zero_shot else None,
+            "batch_size": running.batch_size,
+            "dtype": None if running.dtype is None else str(running.dtype),
+            "compiled": running.compiled,
+        }
+
     def check_data(self, data: EvaluationData) -> None:
         """Any will do: labels are matched when they are read."""
 
@@ -154,8 +168,8 @@ class NetworkSystem:
     def _model(self, place: int, data: EvaluationData, running: Running) -> Hydra:
         checkpoint, given = self.checkpoints[place], self.networks[place]
         model = inference.load_checkpoint(checkpoint, running.device, running.dtype)
-        if isinstance(given, Hydra) and given.class_embeddings is not None and running.classes is None:
-            # A zero-shot model that a program has told its classes keeps them.
+        if isinstance(given, Hydra) and _keeps_classes(given, running):
+            assert given.class_embeddings is not None
             model.labels, model.class_prompts = given.labels, given.class_prompts
             model.class_embeddings = given.class_embeddings.to(model.logit_scale)
         else:
@@ -163,6 +177,18 @@ class NetworkSystem:
         if self.dropout is None:
             return model.optimize_for_inference()
         return with_dropout(model, self.dropout, checkpoint.name)
+
+
+def _keeps_classes(given: Hydra, running: Running) -> bool:
+    """Whether it is a zero-shot model that a program has told its classes, and nothing tells it others."""
+    return given.class_embeddings is not None and running.classes is None
+
+
+def _prompts(given: NetworkLike, running: Running) -> str:
+    """What class names are put into, or a hash of what was made of them before."""
+    if isinstance(given, Hydra) and given.class_embeddings is not None and _keeps_classes(given, running):
+        return sha256(tensor_bytes(given.class_embeddings)).hexdigest()
+    return running.template
 
 
 def check_together(checkpoints: Sequence[Checkpoint]) -> None:

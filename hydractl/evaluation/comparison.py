@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hydractl.checkpoint.atomic import writing
+from hydractl.checkpoint.locks import claim
 from hydractl.data.like import Modality
+from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream
 from hydractl.errors import OptionError
 from hydractl.evaluation.certainty import Measured, resample, resamples
@@ -129,9 +133,11 @@ def measure_systems(
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         about = {**system.describe(), **leaks[name]}
         data = comparison.data and watch_streams(name, system.histories, comparison.data)
-        with system.answering(data, _named(running, name)) as predictor:
+        with system.answering(data, _named(running, name)) as predictor, ExitStack() as claims:
             if folder is not None and data is not None and not system.sets:
-                predictor = _saving(predictor, folder, about, data, measurement)
+                claims.enter_context(_claimed(folder))
+                conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
+                predictor = _saving(predictor, folder, about, data, conditions, measurement)
             measured = _measure(name, predictor, comparison.sets(system), about, measurement, listeners, on_note)
         del predictor
         on_note = _unheard  # what holds for the first system holds for all
@@ -142,14 +148,38 @@ def _named(running: Running, name: str) -> Running:
     return replace(running, on_note=lambda text: running.on_note(f"{name}: {text}"))
 
 
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """A folder for one system's answers, which is this process's alone for as long as the block lasts."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with claim(folder):
+        yield
+
+
+def _conditions(
+    made_of: Mapping[str, Any], data: EvaluationData, labels: Sequence[str] | None, key: SetKey
+) -> dict[str, Any]:
+    """What determines a system's answers on a set, as plain JSON."""
+    samples = data.sets[key]
+    assert isinstance(samples, Samples)
+    known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
+    return {**made_of, "classes": labels, "data": samples.identity(), **known}
+
+
 def _saving(
-    predictor: Predictor, folder: Path, about: Mapping[str, Any], data: EvaluationData, measurement: Measurement
+    predictor: Predictor,
+    folder: Path,
+    about: Mapping[str, Any],
+    data: EvaluationData,
+    conditions: Callable[[SetKey], Mapping[str, Any]],
+    measurement: Measurement,
 ) -> SavingPredictor:
     """The same predictor, which saves what it answers."""
     leaks = {"leaks": about["leaks"]} if "leaks" in about else {}
     said = {**about_json(data.id.name, predictor, about["networks"]), **leaks}
     features = measurement.settings.score.needs_features
-    saving = SavingPredictor(predictor, folder, said, features, measurement.resume, measurement.force)
+    saving = SavingPredictor(predictor, folder, said, conditions, features, measurement.resume, measurement.force)
     saving.start()
     return saving
 

@@ -73,6 +73,9 @@ class SavedPredictions:
         model = {"reference": f"predictions:{self.folder}"}
         return {"model": model, "networks": self.about.plain("networks")}
 
+    def conditions(self, _running: Running) -> dict[str, Any]:
+        return {}
+
     def check_data(self, data: EvaluationData) -> None:
         for key, samples in data.sets.items():
             if isinstance(samples, SampleStream):

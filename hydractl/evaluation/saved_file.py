@@ -43,6 +43,16 @@ def read_tensors(path: Path, *names: str) -> tuple[Tensor, ...]:
             return tuple(tensors.get_tensor(name) for name in names)
 
 
+def read_metadata(path: Path) -> Mapping[str, str]:
+    """What the header of a safetensors file says of it.
+
+    Raises:
+        DataError: it is damaged.
+    """
+    with _readable(path), safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """An array `[M,N,...]` in a file, of which a range of samples is read at a time."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,14 +14,20 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hydractl.artifacts import json_text
-from hydractl.checkpoint.atomic import write_atomically, write_bytes
+from hydractl.checkpoint.atomic import write_atomically, write_bytes, writing
 from hydractl.checkpoint.writer import layout, tensor_bytes
+from hydractl.conditions import difference
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.about import FORMAT, VERSION
 from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, SavedPredictions
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
+from hydractl.evaluation.saved_file import read_metadata
 from hydractl.evaluation.sets import SetKey
+from hydractl.schema import Origin, parse_json, read_json
+
+CONDITIONS = "conditions"  # under which a file's header says them
+REMEDY = "name another folder, or leave out `resume`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +36,7 @@ class SavingPredictor:
 
     Attributes:
         about: what the folder says of itself, see `about_json`.
+        conditions: what determines the answers of a set, as plain JSON, which its file says too.
         features: whether they are saved too.
         resume: whether what lies there already counts.
     """
@@ -36,6 +44,7 @@ class SavingPredictor:
     predictor: Predictor
     folder: Path
     about: Mapping[str, Any]
+    conditions: Callable[[SetKey], Mapping[str, Any]]
     features: bool
     resume: bool
     force: bool
@@ -64,7 +73,8 @@ class SavingPredictor:
         if self.resume and path.exists():
             yield from self._saved(key, path, features)
             return
-        with saving(path, self.samples(key), self.predictor.answers(key, features), self.force) as batches:
+        said = {CONDITIONS: json.dumps(self.conditions(key))}
+        with saving(path, self.samples(key), self.predictor.answers(key, features), self.force, said) as batches:
             yield from batches
 
     def start(self) -> None:
@@ -73,24 +83,27 @@ class SavingPredictor:
         Raises:
             OutputError: the folder holds predictions already and they are not to be replaced, or not of this system.
         """
-        self._write(ABOUT, f"{json_text(self.about, self.folder)}\n".encode())
+        about, text = self.folder / ABOUT, json_text(self.about, self.folder)
+        if self.resume and about.exists():
+            _refuse_other(about, read_json(about, Origin(str(about), DataError, REMEDY)).fields, json.loads(text))
+        else:
+            write_bytes(about, f"{text}\n".encode(), self.force)
         classifier = self.classifier if self.features else None
-        if classifier is not None:
-            self._write(f"{CLASSIFIER}.safetensors", save(classifier._asdict(), {"format": "pt"}))
-
-    def _write(self, name: str, content: bytes) -> None:
-        path = self.folder / name
-        if not (self.resume and path.exists()):
-            make_folder(self.folder)
-            write_bytes(path, content, self.force)
-        elif path.read_bytes() != content:
-            raise OutputError(f"{path}: is of another system or data: name another folder, or leave out `resume`")
+        path = self.folder / f"{CLASSIFIER}.safetensors"
+        # It follows from the networks, which are the same where the folder says so.
+        if classifier is not None and not (self.resume and path.exists()):
+            write_bytes(path, save(classifier._asdict(), {"format": "pt"}), self.force)
 
     def _saved(self, key: SetKey, path: Path, features: bool) -> Iterator[AnsweredBatch]:
-        saved = SavedPredictions(self.folder, {key: path})
-        if (found := saved.samples(key)) != (expected := self.samples(key)):
-            raise DataError(f"{path}: holds {found} samples, the data has {expected}: remove the file")
-        yield from saved.answers(key, features)
+        said = read_metadata(path).get(CONDITIONS, "{}")
+        _refuse_other(path, parse_json(said, Origin(str(path), DataError, REMEDY)).fields, self.conditions(key))
+        yield from SavedPredictions(self.folder, {key: path}).answers(key, features)
+
+
+def _refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises OutputError where what was saved is not what would be computed now; the first difference is named."""
+    if other := difference(found, wanted):
+        raise OutputError(f"{path}: was made with {other}: {REMEDY}")
 
 
 def about_json(id_name: str, predictor: Predictor, networks: Sequence[Any]) -> dict[str, Any]:
@@ -111,44 +124,36 @@ def about_json(id_name: str, predictor: Predictor, networks: Sequence[Any]) -> d
     }
 
 
-def make_folder(folder: Path) -> None:
-    """Makes a folder and those it lies in.
-
-    Raises:
-        OutputError: the disk refuses it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
-
-
 @contextmanager
 def saving(
-    path: Path, samples: int, batches: Iterator[AnsweredBatch], force: bool
+    path: Path, samples: int, batches: Iterator[AnsweredBatch], force: bool, said: Mapping[str, str] | None = None
 ) -> Iterator[Iterator[AnsweredBatch]]:
     """The same batches, each written to the file on its way through; the file appears when the block ends well.
 
     Args:
         path: FOLDER/SET.safetensors.
         samples: N, of all batches together.
+        said: what the file says of itself.
 
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
-    make_folder(path.parent)
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(path, force) as file:
-        yield _written(file, samples, batches)
+        yield _written(file, samples, batches, {"format": "pt", **(said or {})})
 
 
-def _written(file: Any, samples: int, batches: Iterator[AnsweredBatch]) -> Iterator[AnsweredBatch]:
+def _written(
+    file: Any, samples: int, batches: Iterator[AnsweredBatch], said: dict[str, str]
+) -> Iterator[AnsweredBatch]:
     starts: dict[str, int] = {}
     for batch in batches:
         arrays = {"logits": batch.member_logits}
         if batch.features is not None:
             arrays["features"] = batch.features
         if not starts:
-            header, starts = _layout(arrays, batch.labels is not None, samples)
+            header, starts = _layout(arrays, batch.labels is not None, samples, said)
             file.write(header)
         # Texts come in order of length: every sample has its own place in the file.
         for first, count, position in _runs(batch.positions):
@@ -163,14 +168,16 @@ def _written(file: Any, samples: int, batches: Iterator[AnsweredBatch]) -> Itera
         yield batch
 
 
-def _layout(arrays: Mapping[str, Tensor], labelled: bool, samples: int) -> tuple[bytes, dict[str, int]]:
+def _layout(
+    arrays: Mapping[str, Tensor], labelled: bool, samples: int, said: dict[str, str]
+) -> tuple[bytes, dict[str, int]]:
     """The header of a file for so many samples, and where each tensor's bytes start."""
     tensors: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         name: (array.dtype, (len(array), samples, array.shape[-1])) for name, array in arrays.items()
     }
     if labelled:
         tensors["labels"] = (torch.int64, (samples,))
-    return layout(tensors, {"format": "pt"})
+    return layout(tensors, said)
 
 
 def _runs(positions: Tensor) -> Iterator[tuple[int, int, int]]:

@@ -74,6 +74,9 @@ class System(Protocol):
     def describe(self) -> dict[str, Any]:
         """What it is made of, for a report."""
 
+    def conditions(self, running: Running) -> dict[str, Any]:
+        """What its answers depend on beside the data, as plain JSON; nothing where it brings them along."""
+
     def check_data(self, data: EvaluationData) -> None:
         """Nothing, if it can be evaluated on this data.
 

@@ -40,7 +40,7 @@ def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
     assert (result.code, result.out) == (0, "m1\n")
     assert "of 3 at lr 0.05: validation accuracy" in result.err
     assert {path.name for path in here.iterdir()} == {"m1", "m1.training"}
-    assert {path.name for path in (here / "m1.training").iterdir()} == {"log.jsonl", "curve.png"}
+    assert {path.name for path in (here / "m1.training").iterdir()} == {".hydractl.json", "log.jsonl", "curve.png"}
     lines = [json.loads(line) for line in (here / "m1.training" / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 2, 3, 3]
     provenance = read_checkpoint("m1").provenance

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import hydractl
 from hydractl.checkpoint.contents import identity
@@ -163,3 +165,53 @@ def test_a_folder_of_the_users_is_left_alone(place: Path, tmp_path: Path) -> Non
     (theirs / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match=r"holds notes\.txt"):
         hydractl.finetune(**options(place, tmp_path / "m", resume=False, force=True))
+
+
+def evaluation(place: Path, logits: Path, **changes: Any) -> dict[str, Any]:
+    asked = {"systems": {"m": str(place / "vit")}, "id_data": f"{place}/pets", "save_logits": logits, "resume": True,
+             "ood_data": [f"{place}/dogs"], "device": "cpu", "seed": 3}  # fmt: skip
+    return {**asked, **changes}
+
+
+def test_each_determinant_of_saved_answers_is_held_to(place: Path, tmp_path: Path) -> None:
+    dropout = {"m": f"{place / 'vit'},mc-dropout=2,p=0.5"}
+    hydractl.evaluate(**evaluation(place, tmp_path / "plain"))
+    hydractl.evaluate(**evaluation(place, tmp_path / "dropout", systems=dropout))
+    settings = place / "vit" / "preprocessor_config.json"
+    before = settings.read_text()
+    for logits, name, changes in (
+        ("plain", "networks 0 reference", {"systems": {"m": str(place / "other")}}),
+        ("plain", "networks 0 settings", {}),
+        ("plain", "cost members", {"systems": dropout}),
+        ("plain", "data", {"id_data": {"pets": f"{place}/cats"}}),
+        ("plain", "id_name", {"id_data": {"cats": f"{place}/pets"}}),
+        ("plain", "data", {"limit": 5}),
+        ("plain", "data", {"ood_data": {"dogs": f"{place}/cats"}}),
+        ("plain", "batch_size", {"batch_size": 5}),
+        ("plain", "dtype", {"dtype": "float64"}),
+        ("plain", "match_labels", {"match_labels": "index"}),
+        ("dropout", "seed", {"systems": dropout, "seed": 4}),
+        ("dropout", "dropout rate", {"systems": {"m": dropout["m"].replace("0.5", "0.4")}}),
+        ("dropout", "cost members", {"systems": {"m": dropout["m"].replace("=2", "=3")}}),
+    ):
+        if name.endswith("settings"):  # of a network of the same name and weights
+            settings.write_text(before.replace("0.5", "0.4"))
+        with pytest.raises(OutputError, match=f"was made with another {name} ") as raised:
+            hydractl.evaluate(**evaluation(place, tmp_path / logits, **changes))
+        assert str(tmp_path / logits / "m") in str(raised.value)
+        settings.write_text(before)
+    # What nothing depends on may change, and a set may join.
+    more = [f"{place}/dogs", f"{place}/cats"]
+    again = hydractl.evaluate(**evaluation(place, tmp_path / "plain", seed=4, ood_data=more))
+    assert (tmp_path / "plain" / "m" / "ood" / "cats.safetensors").exists()
+    assert again.models["m"]["id"]["samples"] == 12
+
+
+def test_answers_that_do_not_say_what_they_are_of_are_not_gone_on_with(place: Path, tmp_path: Path) -> None:
+    hydractl.evaluate(**evaluation(place, tmp_path))
+    save_file({"logits": torch.zeros(1, 12, 3), "labels": torch.zeros(12).long()}, tmp_path / "m" / "id.safetensors")
+    with pytest.raises(OutputError, match=r"id.safetensors: was made with another networks \(null, now"):
+        hydractl.evaluate(**evaluation(place, tmp_path))
+    (tmp_path / "m" / "predictions.json").write_text("[1")
+    with pytest.raises(HydractlError, match=r"predictions.json: is not readable JSON"):
+        hydractl.evaluate(**evaluation(place, tmp_path))
