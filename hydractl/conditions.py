@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-from hydractl.schema import shortened
+from hydractl.text import shortened
 
 
 def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
