@@ -12,8 +12,10 @@ import math
 import stat
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -26,6 +28,7 @@ STDIN = "-"
 LARGEST = 2**26  # bytes; the largest tokenizers take half of that
 MOST_DIGITS = 300  # of a whole number; with more it is none of floating point
 DEEPEST = 200  # objects and lists inside one another
+LONGEST_LINE = 1000  # characters of TOML, whose reader takes time by the square of the parts that a key has
 LONGEST = 200  # characters of what was found, so that an error of any damage stays one line
 
 T = TypeVar("T")
@@ -90,10 +93,18 @@ class Document:
         Raises:
             HydractlError: of the origin's kind: it has another form.
         """
+        form: Any = kind
         try:
-            return TypeAdapter(kind).validate_json(self.text, strict=True, extra=extra)
+            value: T = _adapter(form).validate_json(self.text, strict=True, extra=extra)
+            return value
         except ValidationError as error:
-            raise self.origin.refusal(_problem(error)) from error
+            raise self.origin.refusal(_problem(error, kind)) from error
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    # Made once: that takes longer than to read most files.
+    return TypeAdapter(kind)
 
 
 def read_json(path: Path | str, origin: Origin) -> Document:
@@ -105,16 +116,20 @@ def read_json(path: Path | str, origin: Origin) -> Document:
     return parse_json(read_text(path, origin), origin)
 
 
-def read_text(path: Path | str, origin: Origin) -> str:
+def read_text(path: Path | str, origin: Origin, most: int | None = None) -> str:
     """The text of a regular file, or of standard input where the path is `-`.
 
+    Args:
+        most: how many bytes it may have; LARGEST unless given.
+
     Raises:
-        HydractlError: of the origin's kind: it is missing, a folder, a pipe or a device, beyond LARGEST, or no UTF-8.
+        HydractlError: of the origin's kind: it is missing, a folder, a pipe or a device, too large, or no UTF-8.
     """
+    most = most or LARGEST
     try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if str(path) == STDIN else _regular_bytes(Path(path), origin)
-        if len(data) > LARGEST:
-            raise origin.refusal(f"is larger than the {LARGEST} bytes that are read")
+        data = sys.stdin.buffer.read(most + 1) if str(path) == STDIN else _regular_bytes(Path(path), origin, most)
+        if len(data) > most:
+            raise origin.refusal(f"is larger than the {most} bytes that are read")
         return data.decode("utf-8-sig")
     except FileNotFoundError as error:
         raise origin.refusal("is missing") from error
@@ -122,12 +137,12 @@ def read_text(path: Path | str, origin: Origin) -> str:
         raise origin.refusal(f"cannot be read ({error})") from error
 
 
-def _regular_bytes(path: Path, origin: Origin) -> bytes:
+def _regular_bytes(path: Path, origin: Origin, most: int) -> bytes:
     # Looked at before it is opened: to open a pipe waits for its writer, and a device may do anything.
     if not stat.S_ISREG(path.stat().st_mode):
         raise origin.refusal("is no regular file")
     with path.open("rb") as file:
-        return file.read(LARGEST + 1)
+        return file.read(most + 1)
 
 
 def parse_json(text: str, origin: Origin) -> Document:
@@ -156,8 +171,10 @@ def parse_toml(text: str, origin: Origin) -> Document:
     """TOML as a document.
 
     Raises:
-        HydractlError: of the origin's kind: not TOML, or nesting beyond DEEPEST.
+        HydractlError: of the origin's kind: not TOML, a line beyond LONGEST_LINE, or nesting beyond DEEPEST.
     """
+    if any(len(line) > LONGEST_LINE for line in text.splitlines()):
+        raise origin.refusal(f"has a line of more than {LONGEST_LINE} characters")
     try:
         value = tomllib.loads(text)
     except RecursionError as error:
@@ -176,8 +193,18 @@ def document(value: Any, origin: Origin) -> Document:
     try:
         # Dates, which TOML has, stand as text; no field takes them for anything else.
         return Document(origin, json.dumps(_not_too_deep(value, origin), default=str), value)
-    except ValueError as error:
-        raise origin.refusal(f"holds a number that cannot be read ({error})") from error
+    except (TypeError, ValueError) as error:
+        raise origin.refusal(f"{_beyond_reason(value)} is beyond what can be read") from error
+
+
+def _beyond_reason(value: Any) -> str:
+    """The key of a value that JSON cannot say, such as a number of thousands of digits."""
+    for key, child in value.items() if isinstance(value, dict) else ():
+        try:
+            json.dumps({key: child}, default=str)
+        except (TypeError, ValueError):
+            return shortened(str(key), 80)
+    return "what it holds"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -219,7 +246,7 @@ def _children(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-def _problem(error: ValidationError) -> str:
+def _problem(error: ValidationError, kind: Any) -> str:
     """The first thing that is wrong, with the dotted path of its key."""
     found = error.errors(include_url=False)
     # Of a choice between several forms pydantic tells what is wrong with each; a wrong value says more than a key
@@ -231,7 +258,7 @@ def _problem(error: ValidationError) -> str:
     if first["type"].startswith("missing"):
         return f"{key} is missing"
     if first["type"] in absent:
-        return f"{place} unknown"
+        return f"{place} unknown{_nearest(first['loc'], kind)}"
     if first["type"] == "json_invalid":
         return f"is not readable JSON ({first['msg']})"
     if first["type"] == "value_error":
@@ -239,6 +266,13 @@ def _problem(error: ValidationError) -> str:
     _, should, wanted = first["msg"].partition("should")
     wanted = wanted.replace("a valid dictionary", "an object").replace(" after validation", "")
     return f"{place} {shown(first['input'])}, {should}{wanted}" if should else f"{key}: {first['msg']}"
+
+
+def _nearest(place: Sequence[Any], kind: Any) -> str:
+    """For a field that a kind does not have, the one that it has of the most similar name."""
+    names: Any = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", ())
+    close = get_close_matches(str(place[0])[:100], list(names), 1, cutoff=0.5) if len(place) == 1 else []
+    return f", the nearest that is known is {close[0]}" if close else ""
 
 
 def shown(value: Any) -> str:

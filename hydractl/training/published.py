@@ -89,6 +89,10 @@ RECIPES = {
 }
 
 
+#: Settings with an option of another name.
+OPTIONS = {"lr": "lr_grid"}
+
+
 def find_recipe(recipe: str | Path | Recipe) -> Recipe:
     """The published recipe of that name, the one in a TOML file, or the recipe itself.
 
@@ -117,5 +121,8 @@ def choose_recipe(
         OptionError: no such recipe or setting, or a value that does not fit it.
     """
     changes = dict(settings) if isinstance(settings, Mapping) else parse_settings(settings)
-    changes |= {name: value for name, value in options.items() if value is not None}
-    return changed(Recipe() if recipe is None else find_recipe(recipe), changes, "the settings")
+    for name, value in options.items():
+        if value is not None:
+            changed(Recipe(), {name: value}, f"`{OPTIONS.get(name, name)}`")
+            changes[name] = value
+    return changed(Recipe() if recipe is None else find_recipe(recipe), changes, "`settings`")

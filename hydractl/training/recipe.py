@@ -6,80 +6,174 @@ whatever the machine.
 
 from __future__ import annotations
 
+import json
+import sys
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import tomli_w
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter
 
+from hydractl import bounds
+from hydractl.checkpoint.spec import RANGES
 from hydractl.errors import OptionError
+from hydractl.schema import LONGEST_LINE, Origin, document, parse_toml, read_text
+
+REMEDY = "correct it; hydractl guide fine-tuning lists the settings"
+LARGEST = 2**14  # bytes of a recipe
+LONGEST = 100  # items of a list
 
 Schedule = Literal["constant", "linear", "cosine"]
 NewClassifier = Literal["no", "zeros", "normal"]
 Loss = Literal["cross-entropy", "contrastive"]
 
 
+def _several(value: Any) -> Any:
+    """A list, a single value or values with commas between as the tuple that they mean."""
+    if isinstance(value, str):
+        return tuple(_value(part) for part in map(str.strip, value.split(",", LONGEST)) if part)
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def _keeps_or_share(value: float) -> float:
+    if -1 < value < 0:
+        raise ValueError(f"is {value:g}, should be from 0 to 1, or -1")
+    return value
+
+
+def _smallest_and_largest(value: tuple[float, ...]) -> tuple[float, ...]:
+    if value and (len(value) != 2 or value[0] > value[1]):
+        raise ValueError("takes two shares, the smaller one first")
+    return value
+
+
+def _operations_and_magnitude(value: tuple[int, ...]) -> tuple[int, ...]:
+    if value and (len(value) != 2 or not value[0] or value[1] > 30):
+        raise ValueError("takes two numbers, at least one operation and a magnitude of 0 to 30")
+    return value
+
+
+Text = Annotated[str, Field(max_length=1000)]
+Part = Annotated[str, Field(min_length=1, max_length=200)]
+LearningRate = Annotated[float, Field(gt=0, le=bounds.RATE)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a network is fine-tuned. Zero, or an empty list, turns a setting off."""
 
-    source: str = ""  # where the numbers come from
-    # What trains: parts of the network (all if empty), and no layer below `freeze_below` (negative: from the top).
-    train_only: tuple[str, ...] = ()
-    freeze_below: int = 0
-    new_classifier: NewClassifier = "no"
-    # The optimiser, by timm's name ("sgd" without Nesterov's step). Several rates are tried and validation chooses.
-    optimizer: str = "adamw"
-    lr: tuple[float, ...] = (1e-4,)
-    momentum: float = 0.9
-    weight_decay: float = 0.0  # never on biases and norms
-    clip: float = 0.0  # the largest norm of the gradient
-    # The schedule: linear warm-up over `warmup` steps (below 1: that share of all), then down to `final_rate` times lr.
-    schedule: Schedule = "cosine"
-    warmup: float = 0.0
-    final_rate: float = 0.0
-    steps: int = 0  # or, if 0:
-    epochs: float = 0.0
-    batch: int = 32  # samples of a step, over all devices and forward passes
-    # Validation: every so many steps (0: after each epoch); stop after `patience` in a row without `improvement`.
-    validate_every: int = 0
-    patience: int = 0
-    improvement: float = 0.0
-    # Augmentation of images, and regularisation. `dropout` -1 keeps the checkpoint's own.
-    crop_scale: tuple[float, ...] = ()  # random resized crop: smallest and largest share of the area
-    pad_crop: int = 0  # random crop out of the image padded by so many pixels
-    flip: bool = False
-    randaugment: tuple[int, ...] = ()  # number of operations, magnitude
-    label_smoothing: float = 0.0
-    dropout: float = -1.0
-    max_length: int = 0  # tokens of a text
-    loss: Loss = "cross-entropy"
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    source: Annotated[Text, Field(description="where the numbers come from")] = ""
+    # What trains.
+    train_only: Annotated[
+        tuple[Part, ...],
+        BeforeValidator(_several),
+        Field(max_length=LONGEST, description="parts of the network that train; all of them if empty"),
+    ] = ()
+    freeze_below: Annotated[
+        int,
+        Field(
+            ge=-bounds.LAYERS,
+            le=bounds.LAYERS,
+            description="no layer below this one trains; a negative number counts from the top",
+        ),
+    ] = 0
+    new_classifier: Annotated[NewClassifier, Field(description="an untrained one takes the old one's place")] = "no"
+    # The optimiser. Several rates are tried, and validation chooses.
+    optimizer: Annotated[
+        Text, Field(min_length=1, description="by timm's name; sgd is without the step of Nesterov's")
+    ] = "adamw"
+    lr: Annotated[
+        tuple[LearningRate, ...],
+        BeforeValidator(_several),
+        Field(min_length=1, max_length=LONGEST, description="learning rate, or several to choose from by validation"),
+    ] = (1e-4,)
+    momentum: Annotated[float, Field(ge=0, lt=1, description="of an optimiser that has one")] = 0.9
+    weight_decay: Annotated[float, Field(ge=0, le=100, description="never of biases and norms")] = 0.0
+    clip: Annotated[float, Field(ge=0, le=1e6, description="the largest norm of the gradient")] = 0.0
+    # The schedule.
+    schedule: Annotated[Schedule, Field(description="of the learning rate after its warm-up")] = "cosine"
+    warmup: Annotated[
+        float, Field(ge=0, le=bounds.STEPS, description="steps of the warm-up; below 1 that share of all steps")
+    ] = 0.0
+    final_rate: Annotated[float, Field(ge=0, le=1, description="share of `lr` that a cosine ends at")] = 0.0
+    steps: Annotated[int, Field(ge=0, le=bounds.STEPS, description="of the optimiser; or, if 0, `epochs`")] = 0
+    epochs: Annotated[float, Field(ge=0, le=bounds.EPOCHS, description="passes over the training data")] = 0.0
+    batch: Annotated[
+        int, Field(ge=1, le=bounds.BATCH, description="samples of a step, over all devices and forward passes")
+    ] = 32
+    # Validation.
+    validate_every: Annotated[
+        int, Field(ge=0, le=bounds.STEPS, description="steps between two validations; 0 is after each epoch")
+    ] = 0
+    patience: Annotated[
+        int,
+        Field(ge=0, le=bounds.STEPS, description="stop after so many validations without `improvement`"),
+    ] = 0
+    improvement: Annotated[float, Field(ge=0, le=1e6, description="what counts as one")] = 0.0
+    # Augmentation of images, and regularisation.
+    crop_scale: Annotated[
+        tuple[Share, ...],
+        BeforeValidator(_several),
+        AfterValidator(_smallest_and_largest),
+        Field(description="random resized crop: smallest and largest share of the area"),
+    ] = ()
+    pad_crop: Annotated[
+        int,
+        Field(ge=0, le=RANGES["image_size"][1], description="random crop out of the image padded by so many pixels"),
+    ] = 0
+    flip: Annotated[bool, Field(description="mirror half of the images")] = False
+    randaugment: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=1000)], ...],
+        BeforeValidator(_several),
+        AfterValidator(_operations_and_magnitude),
+        Field(description="RandAugment: number of operations, and magnitude of 0 to 30"),
+    ] = ()
+    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share of a label given to all classes")] = 0.0
+    dropout: Annotated[
+        float,
+        Field(ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own"),
+        AfterValidator(_keeps_or_share),
+    ] = -1.0
+    max_length: Annotated[int, Field(ge=0, le=RANGES["positions"][1], description="tokens of a text")] = 0
+    loss: Annotated[Loss, Field(description="contrastive is for pairs of image and text")] = "cross-entropy"
+
+    def __post_init__(self) -> None:
+        if self.steps and self.epochs:
+            raise ValueError("steps and epochs are both given, one of the two is enough")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A row of the guide's table: what may be set in a recipe."""
+
+    name: str
+    default: str
+    values: str
+    help: str
 
 
 def changed(recipe: Recipe, changes: Mapping[str, Any], where: str) -> Recipe:
     """The recipe with some of its settings replaced, checked.
 
     Args:
-        changes: setting to value, as TOML has them: lists for several, whole numbers for fractions too.
+        changes: setting to value, as TOML has them; for several also a text with commas between.
         where: what messages call their origin.
 
     Raises:
         OptionError: an unknown setting, a value of the wrong kind or out of range.
     """
-    kinds = get_type_hints(Recipe)
-    for key in changes:
-        if key not in kinds:
-            raise OptionError(f"{where}: unknown setting {key!r}: a recipe has {', '.join(kinds)}")
-    values = {key: _read(f"{where}: {key}", value, kinds[key]) for key, value in changes.items()}
+    values = {**asdict(recipe), **changes}
     # Asked for a number of epochs, a recipe's own number of steps no longer holds, and the other way round.
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
-        if values.get(one) and other not in values:
+        if changes.get(one) and other not in changes:
             values[other] = 0
-    result = replace(recipe, **values)
-    _check(result, where)
-    return result
+    return document(values, Origin(where, OptionError, REMEDY)).read(Recipe)
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -88,11 +182,8 @@ def read_recipe(path: Path) -> Recipe:
     Raises:
         OptionError: the file cannot be read, or see `changed`.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise OptionError(f"{path}: is no readable recipe ({error}): write TOML, see hydractl recipes show") from error
-    return changed(Recipe(), content, str(path))
+    origin = Origin(str(path), OptionError, REMEDY)
+    return changed(Recipe(), parse_toml(read_text(path, origin, LARGEST), origin).fields, str(path))
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -106,11 +197,20 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals:
             raise OptionError(f"`settings` {pair}: write name=value, e.g. lr=0.001")
-        try:
-            settings[key.strip()] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            settings[key.strip()] = text.strip()
+        settings[key.strip()] = _value(text.strip())
     return settings
+
+
+def _value(text: str) -> Any:
+    """What a text says in TOML, or the number that it is to everybody else, or the text."""
+    try:
+        content = tomllib.loads(f"value = {text}") if len(text) <= LONGEST_LINE else {}
+    except (ValueError, RecursionError):
+        content = {}
+    if content.keys() == {"value"}:
+        return content["value"]
+    number = bounds.real(text, -sys.float_info.max, sys.float_info.max)
+    return text if number is None else number
 
 
 def to_toml(recipe: Recipe) -> str:
@@ -123,60 +223,30 @@ def to_json(recipe: Recipe) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
 
 
-def _read(where: str, value: Any, kind: Any) -> Any:
-    if get_origin(kind) is tuple:
-        item = get_args(kind)[0]
-        values = (
-            value
-            if isinstance(value, list | tuple)
-            else [part.strip() for part in value.split(",")]
-            if isinstance(value, str)
-            else [value]
-        )
-        return tuple(_read(where, one, item) for one in values if one != "")
-    if get_origin(kind) is Literal:
-        if value not in get_args(kind):
-            raise OptionError(f"{where} is {value!r}: choose {', '.join(get_args(kind))}")
-        return value
-    return _number_or_text(where, value, kind)
+def _settings() -> tuple[Setting, ...]:
+    declared = TypeAdapter(Recipe).json_schema()["properties"]
+    defaults = to_json(Recipe())
+    return tuple(
+        Setting(name, json.dumps(defaults[name]), _values(field), field["description"])
+        for name, field in declared.items()
+    )
 
 
-def _number_or_text(where: str, value: Any, kind: type) -> Any:
-    if kind in (int, float) and isinstance(value, str):
-        try:
-            value = kind(value)
-        except ValueError as error:
-            raise OptionError(f"{where} is {value!r}: expected a number") from error
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-        raise OptionError(f"{where} is {value!r}: expected {names[kind]}")
-    return value
+def _values(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(field["enum"])
+    if field["type"] == "array":
+        return f"several: {_values(field['items'])}"
+    kinds = {"string": "text", "boolean": "true or false", "integer": "whole", "number": ""}
+    return " ".join(part for part in (kinds[field["type"]], *_ends(field)) if part)
 
 
-def _check(recipe: Recipe, where: str) -> None:
-    problems = {
-        "lr: needs at least one rate above 0": not recipe.lr or min(recipe.lr) <= 0,
-        "batch: needs at least 1": recipe.batch < 1,
-        "steps, epochs: cannot be negative": recipe.steps < 0 or recipe.epochs < 0,
-        "steps, epochs: give one of the two, not both": bool(recipe.steps and recipe.epochs),
-        "label_smoothing: must lie in 0 to 1": not 0 <= recipe.label_smoothing < 1,
-        "dropout: must lie in 0 to 1, or be -1 to keep the checkpoint's": recipe.dropout != -1
-        and not 0 <= recipe.dropout < 1,
-        "crop_scale: takes two shares, 0 < smallest <= largest <= 1": bool(recipe.crop_scale)
-        and not (len(recipe.crop_scale) == 2 and 0 < recipe.crop_scale[0] <= recipe.crop_scale[1] <= 1),
-        "randaugment: takes two numbers, operations and magnitude 0 to 30": bool(recipe.randaugment)
-        and not (len(recipe.randaugment) == 2 and 0 <= recipe.randaugment[1] <= 30 and recipe.randaugment[0] > 0),
-    }
-    negative = [f.name for f in fields(recipe) if f.name not in ("dropout", "freeze_below", "source")]
-    for name in negative:
-        value = getattr(recipe, name)
-        if isinstance(value, int | float) and value < 0:
-            problems[f"{name}: cannot be negative"] = True
-    for problem, found in problems.items():
-        if found:
-            raise OptionError(f"{where}: {problem}")
+def _ends(field: Mapping[str, Any]) -> Iterator[str]:
+    words = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
+    yield from (f"{word} {field[key]:.10g}" for key, word in words.items() if key in field)
 
 
-__all__ = ["Recipe", "changed", "parse_settings", "read_recipe", "to_json", "to_toml"]
+#: What may be set in a recipe, and to what, from the declarations in `Recipe`.
+SETTINGS = _settings()
+
+__all__ = ["SETTINGS", "Recipe", "changed", "parse_settings", "read_recipe", "to_json", "to_toml"]

@@ -134,7 +134,7 @@ def test_two_processes_equal_one_with_twice_the_batch(vit: Path, images: Path, h
     [
         (["--steps", "3", "--recipe", "nonsense"], 2, "--recipe nonsense: unknown: choose imagenet1k"),
         ([], 2, "the recipe says neither steps nor epochs: pass --steps or --epochs"),
-        (["--steps", "3", "--set", "rate=1"], 2, "the settings: unknown setting 'rate'"),
+        (["--steps", "3", "--set", "rate=1"], 2, "--set: rate is unknown, the nearest that is known is final_rate"),
         (["--steps", "3", "--lr-grid", "0.1,0.2"], 2, "2 learning rates to choose from, but no validation data"),
         (["--steps", "3", "--val-split", "12"], 2, "--val-split 12: pets has 12 samples"),
         (["--steps", "3", "--train-only", "heads"], 2, "--train-only heads: no such part of this model"),

@@ -115,24 +115,32 @@ def test_epochs_replace_the_recipe_s_steps() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"learning_rate": 1}, "here: unknown setting 'learning_rate': a recipe has source, train_only"),
-        ({"steps": "many"}, "here: steps is 'many': expected a number"),
-        ({"steps": 2.5}, "here: steps is 2.5: expected a whole number"),
-        ({"flip": 1}, "here: flip is 1: expected true or false"),
-        ({"schedule": "step"}, "here: schedule is 'step': choose constant, linear, cosine"),
-        ({"lr": []}, "here: lr: needs at least one rate above 0"),
-        ({"lr": "0.1,x"}, "here: lr is 'x': expected a number"),
-        ({"batch": 0}, "here: batch: needs at least 1"),
-        ({"steps": 5, "epochs": 1}, "here: steps, epochs: give one of the two, not both"),
-        ({"label_smoothing": 1.0}, "here: label_smoothing: must lie in 0 to 1"),
-        ({"crop_scale": [0.5]}, "here: crop_scale: takes two shares, 0 < smallest <= largest <= 1"),
-        ({"weight_decay": -1}, "here: weight_decay: cannot be negative"),
+        ({"learning_rate": 1}, "learning_rate is unknown, the nearest that is known is final_rate"),
+        ({"steps": "many"}, 'steps is "many", should be a valid integer'),
+        ({"steps": 2.5}, "steps is 2.5, should be a valid integer"),
+        ({"steps": 10**9}, "steps is 1000000000, should be less than or equal to 10000000"),
+        ({"steps": 10**5000}, "steps is beyond what can be read"),
+        ({"flip": 1}, "flip is 1, should be a valid boolean"),
+        ({"schedule": "step"}, "schedule is \"step\", should be 'constant', 'linear' or 'cosine'"),
+        ({"lr": []}, "lr is a list of 0, should have at least 1 item"),
+        ({"lr": "0.1,x"}, 'lr.1 is "x", should be a valid number'),
+        ({"lr": 1e38}, "lr.0 is 1e+38, should be less than or equal to 1000"),
+        ({"clip": float("inf")}, "clip is Infinity, should be a finite number"),
+        ({"momentum": float("nan")}, "momentum is NaN, should be a finite number"),
+        ({"batch": 0}, "batch is 0, should be greater than or equal to 1"),
+        ({"steps": 5, "epochs": 1}, "steps and epochs are both given"),
+        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, should be less than 1"),
+        ({"dropout": -0.5}, "dropout: is -0.5, should be from 0 to 1, or -1"),
+        ({"crop_scale": [0.5]}, "crop_scale: takes two shares, the smaller one first"),
+        ({"crop_scale": [0.8, 0.5]}, "crop_scale: takes two shares, the smaller one first"),
+        ({"randaugment": [2, 31]}, "randaugment: takes two numbers, at least one operation and a magnitude of 0 to 30"),
+        ({"weight_decay": -1}, "weight_decay is -1, should be greater than or equal to 0"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError) as error:
         changed(Recipe(), settings, "here")
-    assert str(error.value).startswith(message)
+    assert str(error.value).startswith(f"here: {message}")
 
 
 def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
@@ -140,7 +148,7 @@ def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
         find_recipe("cifar")
     path = tmp_path / "broken.toml"
     path.write_text("lr = ")
-    with pytest.raises(OptionError, match=r"broken\.toml: is no readable recipe"):
+    with pytest.raises(OptionError, match=r"broken\.toml: is not readable TOML"):
         find_recipe(str(path))
     with pytest.raises(OptionError, match="timm cannot build it"):
         build_optimizer(
