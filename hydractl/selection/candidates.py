@@ -66,7 +66,7 @@ def family(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> Fam
             budget has.
 
     Raises:
-        OptionError: a circuit is shorter than a budget or a pool.
+        OptionError: without a trunk, a circuit is shorter than a budget or a pool.
     """
     found: dict[frozenset[Head], Candidate] = {}
     below = []
@@ -92,6 +92,8 @@ def _own(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple
     seeds = range(sources.seed, sources.seed + max(sources.draws, sources.random))
     for name, ranking in sources.rankings.items():
         above = [head for head in ranking if head.layer >= trunk]
+        if trunk and len(above) < left:
+            continue  # so deep a trunk leaves the circuit too few heads to drop
         yield f"{name} {budget}", by_ranking(above, left)
         for pool in sources.pools:
             size = sum(head.layer >= trunk for head in ranking[:pool])
@@ -99,7 +101,7 @@ def _own(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple
                 for seed in seeds[: sources.draws]:
                     yield f"{name} {budget} of {pool} seed {seed}", by_ranking(above, left, size, seed)
     every = in_candidate_order(head for head in sources.heads if head.layer >= trunk)
-    for seed in seeds[: sources.random]:
+    for seed in seeds[: sources.random if left <= len(every) else 0]:
         yield f"random {budget} seed {seed}", at_random(every, left, seed)
 
 

@@ -108,7 +108,7 @@ def select(
     members: tuple[int, int],
     cost: Cost,
     least_accuracy: Fraction | None = None,
-    most_cost: float | None = None,
+    within: Callable[[Sequence[int]], bool] = lambda chosen: True,
 ) -> Selection:
     """The members that do best together: again and again the candidate that makes the mean of probabilities best.
 
@@ -119,7 +119,7 @@ def select(
         members: how many at least and at most; between them the number with the best objective, of equals the least.
         cost: asked wherever candidates tie.
         least_accuracy: of the members together.
-        most_cost: multiply-adds that their fused network may have; members stop joining where none would keep to it.
+        within: whether members together keep to what they may cost; they stop joining where none would.
 
     Raises:
         OptionError: fewer candidates than members, no OOD samples for an objective that is measured on them, or a
@@ -135,9 +135,7 @@ def select(
     curve: list[Chosen] = []
     while len(curve) < high:
         before = tuple(step.candidate for step in curve)
-        left = [k for k in range(count) if k not in before]
-        if most_cost is not None:
-            left = [k for k in left if cost((*before, k)) <= most_cost]
+        left = [k for k in range(count) if k not in before and within((*before, k))]
         if not left:
             break
         trials = {k: quality(answers, (*before, k)) for k in left}

@@ -9,7 +9,8 @@ from fractions import Fraction
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, KeptHeads, without
+from hydractl.checkpoint.slots import Slot, parameter_count, slots, stored_shape
 from hydractl.errors import OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, Family
@@ -59,8 +60,32 @@ class Pool:
 
     def cost(self, chosen: Sequence[int]) -> int:
         """Multiply-adds of that network for one sample, as published."""
-        whole = self.fused(chosen)
-        return multiply_adds(whole.spec, whole.heads, whole.shared)
+        return multiply_adds(self.network.spec, *self.layout(chosen))
+
+    def parameters(self, chosen: Sequence[int]) -> int:
+        """How many numbers that network stores."""
+        heads, shared = self.layout(chosen)
+        table = slots(self.network.spec)
+        shapes = {n: stored_shape(slot, self.network.spec, heads, n in shared) for n, slot in table.items()}
+        return parameter_count(shapes)
+
+    def layout(self, chosen: Sequence[int]) -> tuple[KeptHeads, frozenset[str]]:
+        """The heads that its members keep, and which tensors these share."""
+        if self.files_among(chosen):
+            whole = self.fused(chosen)
+            return whole.heads, whole.shared
+        # Of one network less some heads nothing has to be read to know where members differ.
+        kept = [without(self.network.heads, self.dropped[candidate].dropped) for candidate in chosen]
+        heads = {
+            tower: tuple(tuple(own[tower][layer][0] for own in kept) for layer in range(len(layers)))
+            for tower, layers in self.network.heads.items()
+        }
+        table = slots(self.network.spec).items()
+        return heads, frozenset(name for name, slot in table if not slot.is_attention or _alike(heads, slot))
+
+
+def _alike(heads: KeptHeads, slot: Slot) -> bool:
+    return slot.tower is None or slot.layer is None or len(set(heads[slot.tower][slot.layer])) == 1
 
 
 def together(
@@ -100,13 +125,20 @@ class Asked:
     Attributes:
         members: how many at least and at most.
         max_accuracy_drop: against the network, 0..1; None for as much as the objective likes.
-        max_cost: multiply-adds as multiples of the network's; None for as many as members have.
+        max_cost, max_parameters: multiply-adds and stored numbers as multiples of the network's; None for as many as
+            members have.
     """
 
     objective: Objective
     members: tuple[int, int]
     max_accuracy_drop: float | None = None
     max_cost: float | None = None
+    max_parameters: float | None = None
+
+    def allows(self, candidates: Pool, chosen: Sequence[int]) -> bool:
+        """Whether members together keep to what they may cost."""
+        limits = ((self.max_cost, candidates.cost), (self.max_parameters, candidates.parameters))
+        return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
 
 
 @dataclass(frozen=True)
@@ -127,15 +159,11 @@ def choose(answers: Answers, candidates: Pool, asked: Asked) -> Choice:
     baseline, least = quality(answers, [0]), None
     if asked.max_accuracy_drop is not None:
         least = baseline.accuracy - Fraction(asked.max_accuracy_drop).limit_denominator(10**6)
-    most = None
-    if asked.max_cost is not None:
-        network = candidates.network
-        most = asked.max_cost * multiply_adds(network.spec, network.heads, network.shared)
     found: list[tuple[Selection, int]] = []
     reason: OptionError | None = None
     for numbers, trunk in zip(candidates.families, candidates.trunks, strict=True):
         try:
-            found.append((_of_family(answers, candidates, numbers, asked, least, most), trunk))
+            found.append((_of_family(answers, candidates, numbers, asked, least), trunk))
         except OptionError as error:
             reason = error
     if not found:
@@ -155,7 +183,6 @@ def _of_family(
     numbers: Sequence[int],
     asked: Asked,
     least: Fraction | None,
-    most: float | None,
 ) -> Selection:
     """A selection among some of the candidates, by their numbers among all."""
     own = Answers(
@@ -171,6 +198,6 @@ def _of_family(
         (low, max(low, min(high, len(numbers)))),
         lambda chosen: candidates.cost([numbers[k] for k in chosen]),
         least,
-        most,
+        lambda chosen: asked.allows(candidates, [numbers[k] for k in chosen]),
     )
     return found.renumbered(numbers)

@@ -155,7 +155,7 @@ def _word(value: Any) -> str:
         return shlex.quote(value.name).replace("$", "$$")
     if isinstance(value, Given):
         return f'"{value.prefix}$({value.variable}){value.suffix}"'
-    return shlex.quote(f"{value:g}" if isinstance(value, float) else str(value)).replace("$", "$$")
+    return shlex.quote(str(value)).replace("$", "$$")
 
 
 def _givens(values: Any) -> Iterator[Given]:

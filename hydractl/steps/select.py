@@ -106,6 +106,10 @@ def select(
         float | None,
         Option("Multiply-adds they may have together, as multiples of the network's.", minimum=0.01, maximum=1000),
     ] = None,
+    max_parameters: Annotated[
+        float | None,
+        Option("Parameters they may store together, as multiples of the network's.", minimum=0.01, maximum=1000),
+    ] = None,
     share_below: Annotated[
         str, Option("Depths of trunks to try: candidates drop the same heads below layer L.", metavar="0,2,4")
     ] = "",
@@ -161,7 +165,7 @@ def select(
     from hydractl.selection.run import Asked, choose, pool
 
     _check_outputs(selection, output, force)
-    asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost)
+    asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost, max_parameters)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, id_data, ood_data, reading, device, dtype)
     network = material.checkpoint
@@ -187,6 +191,7 @@ def select(
         "members": members,
         "max_accuracy_drop": max_accuracy_drop,
         "max_cost": max_cost,
+        "max_parameters": max_parameters,
         "budgets": budgets or None,
         "pools": pools or None,
         "draws": draws if pools else None,

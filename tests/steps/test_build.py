@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,10 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
 def test_a_dry_run_prints_the_commands_and_makes_nothing(hydractl: Command, here: Path) -> None:
     result = hydractl(*ARGUMENTS, "--dry-run")
     assert result.code == 0, result.err
-    assert [line.split()[1] for line in result.out.splitlines()] == [
+    *lines, whole = result.out.splitlines()
+    assert re.fullmatch("# about .* in all", whole)
+    assert all(re.search(r"  # about \d+ (s|min)(, \d+ MB)?$", line) for line in lines)
+    assert [line.split()[1] for line in lines] == [
         "extract-circuit",
         "select",
         "calibrate",
@@ -103,6 +107,25 @@ def test_a_dry_run_prints_the_commands_and_makes_nothing(hydractl: Command, here
         "evaluate",
     ]
     assert not (here / "built").exists()
+
+
+def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
+    built = hydractl(*ARGUMENTS, "--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x", "--quiet")
+    assert built.code == 0, built.err
+    assert any(line.startswith("latency: ") and line.endswith("8x was allowed.") for line in built.out.splitlines())
+    entries = json.loads((here / "built" / "report.json").read_text())["models"]
+    network, hydra = (entries[name]["cost"] for name in ("network", "hydra"))
+    assert hydra["members"] == 2
+    assert hydra["multiply_adds"] <= 1.9 * network["multiply_adds"]
+    assert hydra["parameters"] <= 1.1 * network["parameters"]
+    begun = json.loads((here / "built" / "latency.json").read_text())
+    assert (begun["budget"], len(begun["measured"])) == ("8x", 2)
+    again = hydractl(*ARGUMENTS, "--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x", "--dry-run")
+    assert [line.split("  # ")[0] for line in again.out.splitlines()[:-1]] == json.loads(
+        (here / "built" / "steps.json").read_text()
+    )
+    refused = hydractl(*ARGUMENTS, "--budget-params=fat")
+    assert (refused.code, "--budget-params fat: expected a multiple" in refused.err) == (2, True)
 
 
 def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path) -> None:

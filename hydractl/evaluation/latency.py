@@ -1,0 +1,87 @@
+"""How long a Hydra may take, as the multiply-adds that it may have: what can be told before there is a Hydra."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import member_heads
+from hydractl.errors import OptionError
+from hydractl.evaluation.benchmark import time_systems
+from hydractl.evaluation.cost import multiply_adds
+from hydractl.evaluation.timed import open_timed
+from hydractl.surgery.choose import at_random
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+
+BATCH, SECONDS = 8, 4.0
+TOKENS = 128  # of texts
+
+#: Multiply-adds and latency of a network, as multiples of those of another.
+Point = tuple[float, float]
+
+
+def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.device) -> list[Point]:
+    """Multiply-adds, as published, and latency of some networks as multiples of the first one's, timed side by side.
+
+    Args:
+        device: that they are timed on, in batches of `BATCH`.
+    """
+    named = {str(number): [network] for number, network in enumerate([first, *others])}
+    systems = open_timed(named, device, torch.float32)
+    runs = {name: system.on_noise(BATCH, TOKENS) for name, system in systems.items()}
+    weights = {name: system.weight for name, system in systems.items()}
+    timings = time_systems(runs, weights, SECONDS, cuda=device.type == "cuda")
+    return [
+        (
+            weights[name].multiply_adds / weights["0"].multiply_adds,
+            timings[name].milliseconds / timings["0"].milliseconds,
+        )
+        for name in list(named)[1:]
+    ]
+
+
+def sketches(network: Checkpoint, members: int, dropped: int) -> list[Checkpoint]:
+    """Hydras like those that a selection makes: members that differ in all layers, in half of them, in the last.
+
+    Args:
+        dropped: how many heads each member loses at random, of the layers that differ.
+    """
+    depth = max(tower.layers for tower in network.spec.towers)
+    found = []
+    for below in sorted({0, depth // 2, depth - 1}):
+        heads = [head for head in member_heads(network.heads, 0) if head.layer >= below]
+        count = min(max(dropped, 1), len(heads) - 1)
+        draws = [at_random(heads, count, seed) for seed in range(members)]
+        found.append(fuse([drop_heads(network, draw) for draw in draws], dtype=torch.float32))
+    return found
+
+
+def most_multiply_adds(points: Sequence[Point], limit: float) -> float:
+    """The multiply-adds that keep to a latency, by a straight line through what was measured and the network itself.
+
+    Args:
+        limit: of the latency, as a multiple of the network's.
+
+    Raises:
+        OptionError: latency did not grow with multiply-adds, so that nothing can be told.
+
+    >>> most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 1.75)
+    2.5
+    """
+    counted, timed = np.array([(1.0, 1.0), *points]).T
+    slope, start = np.polyfit(counted, timed, 1)
+    if slope <= 0:
+        raise OptionError(
+            "`budget_latency`: times do not grow with multiply-adds here, so that nothing follows from a limit: give "
+            "`budget_macs`, or run it on a quieter machine"
+        )
+    return round(float((limit - start) / slope), 3)
+
+
+def published(network: Checkpoint) -> int:
+    """Multiply-adds of one sample, every token through every layer."""
+    return multiply_adds(network.spec, network.heads, network.shared)

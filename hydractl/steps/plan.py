@@ -1,0 +1,166 @@
+"""What a build does: its commands in order, each with the part of the data that it may see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import exists  # also of names that no path can have
+from typing import Any
+
+from hydractl.selection.objectives import Objective
+from hydractl.steps.calibrate import calibrate
+from hydractl.steps.evaluate import evaluate
+from hydractl.steps.extract_circuit import extract_circuit
+from hydractl.steps.finetune import finetune
+from hydractl.steps.fuse import fuse
+from hydractl.steps.limits import Limits
+from hydractl.steps.pipeline import Given, Made, Task
+from hydractl.steps.select import select
+
+HYDRA, NETWORK = "hydra.safetensors", "network.safetensors"
+CIRCUITS = ("acc", "ood", "avg")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a build is asked for."""
+
+    model: Given
+    id_data: str
+    ood_data: Sequence[str]
+    train_data: str | None
+    eval_data: str | None
+    eval_ood_data: Sequence[str]
+    members: int
+    objective: Objective
+    budgets: str
+    draws: int
+    trunks: str
+    max_accuracy_drop: float
+    limits: Limits
+    recipe: str | None
+    settings: Sequence[str]
+    seed: int
+    limit: int | None
+    device: str
+    batch_size: int
+
+    def inside(self, number: int) -> Given:
+        """A part of the ID data: to search on, to select on, to calibrate on, to measure on."""
+        count = 3 if self.eval_data else 4
+        if number > count:
+            return Given("EVAL_DATA", self.eval_data or "")
+        return Given("ID_DATA", self.id_data, suffix=f"%{number}/{count}{self._seeded}")
+
+    def outside(self, number: int) -> list[Given]:
+        """That part of every OOD set: to search on, to select on, to measure on."""
+        count = 2 if self.eval_ood_data else 3
+        if number > count:
+            return [_ood(f"EVAL_OOD_{i}", text) for i, text in enumerate(self.eval_ood_data, 1)]
+        return [_ood(f"OOD_{i}", text, f"%{number}/{count}{self._seeded}") for i, text in enumerate(self.ood_data, 1)]
+
+    @property
+    def _seeded(self) -> str:
+        return f"@{self.seed}" if self.seed else ""
+
+
+def _ood(variable: str, text: str, suffix: str = "") -> Given:
+    """An OOD set, its group and name apart from its source."""
+    name, equals, source = text.rpartition("=") if not exists(text) else ("", "", text)
+    return Given(variable, source, f"{name}{equals}", suffix)
+
+
+def plan(asked: Asked) -> list[Task]:
+    """The commands of a build, in order."""
+    own = {"device": asked.device, "batch_size": asked.batch_size, "limit": asked.limit}
+    tasks = _search(asked, own) if asked.ood_data else []
+    circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if asked.ood_data else []
+    trunks = asked.trunks if circuits else ""
+    tasks.append(
+        Task(
+            "select",
+            select,
+            {
+                "model": asked.model,
+                "circuit": circuits,
+                "budgets": asked.budgets,
+                "pools": "25%,50%" if circuits and asked.draws else "",
+                "draws": asked.draws or None,
+                "random": max(asked.draws, 1) if not circuits else 0,
+                "objective": asked.objective,
+                "members": str(asked.members),
+                "max_accuracy_drop": asked.max_accuracy_drop,
+                "max_cost": asked.limits.multiply_adds,
+                "max_parameters": asked.limits.parameters,
+                "share_below": "" if trunks == "0" else trunks,
+                "seed": asked.seed,
+                "id_data": asked.inside(2),
+                "ood_data": asked.outside(2) or None,
+                "selection": Made("selection.json"),
+                "output": Made("selected.safetensors"),
+                "resume": True,
+                **own,
+            },
+            ("selection.json", "selected.safetensors"),
+            tuple(circuit.name for circuit in circuits),
+        )
+    )
+    last = "selected.safetensors"
+    if asked.train_data is not None:
+        tasks += _training(asked, last)
+        last = "fused.safetensors"
+    for model, name in ((Made(last), HYDRA), (asked.model, NETWORK)):
+        values = {"model": model, "data": asked.inside(3), "output": Made(name), **own}
+        tasks.append(Task("calibrate", calibrate, values, (name,), (last,) if name == HYDRA else ()))
+    tasks.append(_evaluation(asked, own))
+    return tasks
+
+
+def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
+    values = {
+        "model": asked.model,
+        "id_data": asked.inside(1),
+        "ood_data": asked.outside(1),
+        "budget": "50%",
+        "objective": ",".join(CIRCUITS),
+        "output": Made("circuit-{objective}.json"),
+        "resume": True,
+        **own,
+    }
+    return [Task("extract-circuit", extract_circuit, values, tuple(f"circuit-{name}.json" for name in CIRCUITS))]
+
+
+def _training(asked: Asked, selected: str) -> list[Task]:
+    """Members apart, each on seeds of its own, and fused again."""
+    several = asked.members > 1
+    stem = selected.removesuffix(".safetensors")
+    tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["tuned.safetensors"]
+    values = {
+        "models": [Made(selected)],
+        "members": "each" if several else None,
+        "data": Given("TRAIN_DATA", asked.train_data or ""),
+        "recipe": asked.recipe,
+        "settings": list(asked.settings),
+        "seed": asked.seed,
+        "device": asked.device,
+        "resume": True,
+        "output": Made(f"{stem}-member{{member}}.safetensors" if several else tuned[0]),
+    }
+    tasks = [Task("finetune", finetune, values, tuple(tuned), (selected,))]
+    if several:
+        made = {"models": [Made(name) for name in tuned], "output": Made("fused.safetensors")}
+        tasks.append(Task("fuse", fuse, made, ("fused.safetensors",), tuple(tuned)))
+    return tasks
+
+
+def _evaluation(asked: Asked, own: Mapping[str, Any]) -> Task:
+    values = {
+        "systems": {"network": Made(NETWORK), "hydra": Made(HYDRA)},
+        "id_data": asked.inside(4),
+        "ood_data": asked.outside(3),
+        "bootstrap": 1000,
+        "json": Made("report.json"),
+        "report": Made("report"),
+        **own,
+    }
+    return Task("evaluate", evaluate, values, ("report.json", "report"), (NETWORK, HYDRA))
