@@ -37,7 +37,9 @@ class DataError(HydractlError):
 
 
 class NotFiniteError(DataError):
-    """A model's logits are NaN or infinite on some samples."""
+    """A model's logits are NaN or infinite on some samples; `sample` is the place of the first, where that is known."""
+
+    sample: int | None = None
 
 
 class OptionError(HydractlError):

@@ -141,7 +141,7 @@ class SavedPredictions:
         for start in range(0, saved.logits.shape[1], size):
             at = slice(start, start + size)
             part = saved.logits[at]
-            labels = saved.labels[at] if key.has_labels and saved.labels is not None else None
+            labels = saved.labels_of(at) if key.has_labels else None
             positions = torch.arange(start, start + part.shape[1])
             yield AnsweredBatch(part, labels, positions, None if rows is None else rows[at])
 
@@ -212,7 +212,21 @@ def read_predictions(folder: Path) -> SavedPredictions:
     if not any(key.role == "id" for key in files):
         raise DataError(f"{folder}: holds no id.safetensors or id.npz: predictions of labelled data are needed")
     order = ("id", "calibration", "ood", "shift")
-    return SavedPredictions(folder, dict(sorted(files.items(), key=lambda item: order.index(item[0].role))), about)
+    ordered = dict(sorted(files.items(), key=lambda item: order.index(item[0].role)))
+    _refuse_other_classes(ordered, about)
+    return SavedPredictions(folder, ordered, about)
+
+
+def _refuse_other_classes(files: Mapping[SetKey, Path], about: About) -> None:
+    """Raises DataError where sets do not have the classes of the in-distribution set, which come first."""
+    first, expected = "", 0
+    for path in files.values():
+        classes = open_set(path).logits.shape[-1]
+        if not first and about.labels is not None and len(about.labels) != classes:
+            raise DataError(f"{path}: has {classes} classes, {ABOUT} names {len(about.labels)}: correct it")
+        first, expected = first or path.name, expected or classes
+        if classes != expected:
+            raise DataError(f"{path}: has {classes} classes, {first} has {expected}: save those of one system")
 
 
 def _key(place: Path, id_name: str) -> SetKey | None:

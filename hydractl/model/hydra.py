@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -220,8 +220,10 @@ class Hydra(nn.Module):
             order = torch.as_tensor(self._preprocessing().lengths(texts)).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
         waiting, parts = iter(samples), []
+        places = iter(order.tolist()) if order is not None else count()
         while batch := list(islice(waiting, batch_size)):
-            parts.append(finite_on_cpu(self(**self._preprocess(batch)).member_logits, "logits"))
+            logits = self(**self._preprocess(batch)).member_logits
+            parts.append(finite_on_cpu(logits, "logits", list(islice(places, len(batch)))))
             on_batch(len(batch))
         if not parts:
             raise DataError("there are no samples to predict")

@@ -90,16 +90,20 @@ def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
     return (wide / temperature).log_softmax(-1).logsumexp(0) - log(len(wide))
 
 
-def finite_on_cpu(tensor: Tensor, what: str) -> Tensor:
-    """The tensor on the CPU, at least float32: metrics and decisions are not made of half precision.
+def finite_on_cpu(tensor: Tensor, what: str, places: Sequence[int] | None = None) -> Tensor:
+    """The tensor `[M,B,...]` on the CPU, at least float32: metrics and decisions are not made of half precision.
 
     Args:
         what: it is, for the message.
+        places: of the B samples among all, where the error shall say which is the first.
 
     Raises:
         NotFiniteError: a number of it is NaN or infinite.
     """
     held = tensor.to("cpu", torch.promote_types(tensor.dtype, torch.float32))
-    if not torch.isfinite(held).all():
-        raise NotFiniteError(f"the model's {what} are not finite on this data: try `dtype` float32")
+    if not (good := torch.isfinite(held)).all():
+        error = NotFiniteError(f"the model's {what} are not finite on this data: try `dtype` float32")
+        if places is not None:
+            error.sample = min(places[at] for at in (~good).transpose(0, 1).flatten(1).any(-1).nonzero().flatten())
+        raise error
     return held

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.report.escape import html
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -27,7 +27,7 @@ from hydractl.steps.inputs import (
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
-from hydractl.text import printable
+from hydractl.text import printable, shortened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,7 +163,10 @@ def predict(
     if not asked:
         raise DataError("there are no inputs: name files, or give samples")
     with watch.progress("predict", len(asked)) as advance:
-        found = hydra.predict((one.read() for one in asked), batch_size, advance)
+        try:
+            found = hydra.predict((one.read() for one in asked), batch_size, advance)
+        except NotFiniteError as error:
+            raise NotFiniteError(f"{shortened(asked[error.sample or 0].name, 80)}: {error}") from error
     return Predictions(
         [one.name for one in asked],
         found.classes,
