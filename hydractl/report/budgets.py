@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hydractl.report.escape import drawn
 from hydractl.report.figures import COLORS
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ def budget_figure(points: Sequence[Point]) -> Figure:
     dense, methods = points[0], list(dict.fromkeys(point["method"] for point in points[1:]))
     for axes, (key, name, share) in zip(panels, columns, strict=True):
         scale = 100 if share else 1
-        axes.axhline(scale * dense[key], color="black", linewidth=1, linestyle=":", label=dense["method"])
+        axes.axhline(scale * dense[key], color="black", linewidth=1, linestyle=":", label=drawn(dense["method"]))
         for number, method in enumerate(methods):
             own = sorted((point["dropped"], scale * point[key]) for point in points[1:] if point["method"] == method)
             style = ("-", "--")[number // len(COLORS) % 2]
             axes.plot(*zip(*own, strict=True), marker="o", markersize=4, linestyle=style,
-                      color=COLORS[number % len(COLORS)], label=method)  # fmt: skip
+                      color=COLORS[number % len(COLORS)], label=drawn(method))  # fmt: skip
         axes.set(title=f"{name} (%)" if share else f"{name} (nats)", xlabel="heads dropped")
         axes.xaxis.get_major_locator().set_params(integer=True)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
