@@ -17,7 +17,7 @@ HARMLESS = frozenset("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000\u200c\u200d")
 _SECRETS = (
     (re.compile(r"(?<=://)[^/@\s]+(?=@)"), "***"),  # a name and a password in an address
     (re.compile(r"(?<=://)([^\s?'\"]+\?)[^\s'\"]+"), r"\1***"),  # the query of one, in which signatures stand
-    (re.compile(r"\bhf_\w{6,}"), "hf_***"),
+    (re.compile(r"\bhf_[A-Za-z0-9]{6,}\b"), "hf_***"),  # but not hf_model_name
 )
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 

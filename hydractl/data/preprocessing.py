@@ -19,7 +19,9 @@ from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.checkpoint.tensors import read_json
 from hydractl.data.images import with_channels
-from hydractl.errors import CheckpointError, DataError
+from hydractl.data.processors import open_image_processor, open_tokenizer
+from hydractl.errors import DataError
+from hydractl.text import shortened
 
 if TYPE_CHECKING:
     from hydractl.data.like import Text
@@ -45,7 +47,7 @@ class ImagePreprocessor:
         try:
             pixels = self.processor(images=converted, return_tensors="pt")["pixel_values"]
         except ValueError as error:
-            reason = str(error).splitlines()[0]
+            reason = shortened(str(error).partition("\n")[0], 150)
             raise DataError(
                 f"{len(images)} images do not fit one batch after preprocessing ({reason}): "
                 "does preprocessor_config.json resize or crop to one size?"
@@ -145,9 +147,11 @@ def preprocessor_from_json(
         _write(folder, files, config or {})
         for tower in spec.towers:
             if isinstance(tower.embeddings, ImageEmbeddings):
-                image = _image_preprocessor(folder, files, tower.embeddings, where)
+                processor = open_image_processor(folder, files, tower.embeddings, where)
+                image = ImagePreprocessor(processor, tower.embeddings.channels)
             else:
-                text = _text_preprocessor(folder, files, tower.embeddings, where)
+                tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
+                text = TextPreprocessor(tokenizer, _max_length(tokenizer, tower.embeddings))
     return Preprocessor(image, text)
 
 
@@ -158,65 +162,6 @@ def _write(folder: Path, files: Mapping[str, Any], config: Mapping[str, Any]) ->
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _image_preprocessor(
-    folder: Path, files: Mapping[str, Any], embeddings: ImageEmbeddings, where: str
-) -> ImagePreprocessor:
-    from transformers import AutoImageProcessor, TimmWrapperImageProcessor
-
-    if not files.keys() & {"preprocessor_config.json", "processor_config.json"}:
-        raise CheckpointError(
-            f"{where}: has no preprocessor_config.json, so sizes and colours are unknown: "
-            "add the one of the model it was trained from"
-        )
-    auto: Any = AutoImageProcessor  # untyped in transformers
-    timm_settings = files.get("preprocessor_config.json", {}).get("pretrained_cfg")
-    try:
-        if timm_settings is not None:
-            # Only from a timm config.json, which a file of ours is not, would the automatic way find this processor.
-            processor = TimmWrapperImageProcessor(timm_settings)
-        else:
-            processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # whatever a damaged file leads to inside transformers
-        raise _unusable(where, "preprocessor_config.json", folder, error) from error
-    mean = getattr(processor, "image_mean", None)
-    values = len(mean) if isinstance(mean, list | tuple) else 1
-    if values not in (1, embeddings.channels):
-        raise CheckpointError(
-            f"{where}: preprocessor_config.json normalises {values} channels, the model has {embeddings.channels}"
-        )
-    return ImagePreprocessor(processor, embeddings.channels)
-
-
-def _text_preprocessor(
-    folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str
-) -> TextPreprocessor:
-    from transformers import AutoTokenizer
-
-    if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
-        raise CheckpointError(
-            f"{where}: has no tokenizer.json (nor vocab.txt), so texts cannot be read: "
-            "add the tokenizer of the model it was trained from"
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # as above
-        raise _unusable(where, "tokenizer.json", folder, error) from error
-    if not tokenizer.is_fast or tokenizer.pad_token is None:
-        lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"
-        raise CheckpointError(f"{where}: the tokenizer has no {lack}: save it again with one")
-    if len(tokenizer) > embeddings.vocabulary:
-        raise CheckpointError(
-            f"{where}: the tokenizer has {len(tokenizer)} tokens, the model embeds {embeddings.vocabulary}: "
-            "do they belong together?"
-        )
-    return TextPreprocessor(tokenizer, _max_length(tokenizer, embeddings))
-
-
 def _max_length(tokenizer: Any, embeddings: TextEmbeddings) -> int:
     named = int(tokenizer.model_max_length)
     return min(named, embeddings.max_tokens) if named < UNBOUNDED else embeddings.max_tokens
-
-
-def _unusable(where: str, file: str, folder: Path, error: Exception) -> CheckpointError:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0].replace(str(folder), where)
-    return CheckpointError(f"{where}: {file} cannot be used: {reason}")
