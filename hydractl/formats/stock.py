@@ -18,6 +18,7 @@ from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.names import Source, locate
+from hydractl.families.open import spec_of
 from hydractl.text import printable_json
 
 
@@ -28,11 +29,14 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
     calibrated temperature is divided out of the classifier, as no such folder can name one.
 
     Raises:
+        CheckpointError: the config it holds is damaged, or of a family that is not known.
         OptionError: the checkpoint has several members.
         OutputError: a file exists and `force` is not set, or the disk refuses it.
     """
     if checkpoint.members > 1:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members, no other library has a model of it")
+    # A manifest's own spec says what the network is: what it holds of the source's config is first read here.
+    spec_of(checkpoint.name, checkpoint.family, checkpoint.config)
     family = next(family for family in FAMILIES if family.name == checkpoint.family)
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / family.config_file, to_json(source_config(family, checkpoint)), force)

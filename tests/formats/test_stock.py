@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.errors import OptionError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.formats.stock import write_stock
+from hydractl.schema import Origin, parse_json
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import build_reference
+from tests.damage import damages, refused
 from tests.references import Reference
 from tests.surgery.test_prune import zero_heads
 
@@ -93,3 +96,26 @@ def test_several_members_have_no_stock_folder(tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))
     with pytest.raises(OptionError, match="has 2 members, no other library has a model of it"):
         write_stock(fuse([dense, dense]), tmp_path / "back")
+
+
+@pytest.mark.parametrize("name", ["timm", "open-clip", "vit"])
+def test_a_damaged_config_in_a_file_is_refused_by_its_key(name: str, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(build_reference(name).save(tmp_path / "theirs"))
+
+    def export(text: str) -> None:
+        write_stock(replace(checkpoint, config=json.loads(text)), tmp_path / "out", force=True)
+
+    every = 40 if name == "open-clip" else 60
+    texts = [text for text in islice(damages(dict(checkpoint.config)), 0, None, every) if is_object(text)]
+    refusals = [refused(export, "theirs", CheckpointError, text) for text in texts]
+    assert any(refusals)
+    with pytest.raises(CheckpointError, match="is of family 'other', which this hydractl does not know"):
+        write_stock(replace(checkpoint, family="other"), tmp_path / "out")
+
+
+def is_object(text: str) -> bool:
+    """Whether a text is what a manifest may hold as a config."""
+    try:
+        return isinstance(parse_json(text, Origin("manifest", CheckpointError, "")).value, dict)
+    except CheckpointError:
+        return False
