@@ -44,7 +44,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        reason = error.strerror or error
         raise OutputError(f"{path}: cannot write: {reason}: free some space or name another output") from error
 
 
@@ -107,14 +107,17 @@ def append_bytes(path: Path, data: bytes) -> None:
     Raises:
         OutputError: it does.
     """
-    with writing(path), path.open("ab", buffering=0) as file:
-        end = file.tell()
+    with writing(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        end = os.fstat(descriptor).st_size
         try:
-            if file.write(data) < len(data):
+            if os.write(descriptor, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            file.truncate(end)
+            os.ftruncate(descriptor, end)
             raise
+        finally:
+            os.close(descriptor)
 
 
 def _part(path: Path) -> tuple[_File, Path]:

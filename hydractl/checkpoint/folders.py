@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.atomic import PART, literal, part_of, write_bytes
+from hydractl.checkpoint.atomic import PART, literal, part_of, write_bytes, writing
 from hydractl.checkpoint.locks import claim
 from hydractl.errors import OutputError
 
@@ -41,6 +41,19 @@ def refuse_folder(path: Path, kind: str, force: bool) -> None:
         raise OutputError(f"{path}: holds {foreign}, which hydractl did not write: name another folder")
     if not force:
         raise OutputError(f"{path}: exists already: remove it, name another folder or pass `force`")
+
+
+def make_folder(path: Path, parents: bool = False) -> None:
+    """Makes a folder unless it is there.
+
+    Args:
+        parents: make those it lies in too.
+
+    Raises:
+        OutputError: the disk refuses it.
+    """
+    with writing(path):
+        path.mkdir(parents=parents, exist_ok=True)
 
 
 @contextmanager

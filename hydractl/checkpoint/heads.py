@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
+from hydractl.errors import OptionError
+
 #: Per tower, per layer, per member: the heads that member keeps there, ascending.
 KeptHeads = Mapping[str, tuple[tuple[tuple[int, ...], ...], ...]]
 
@@ -69,6 +71,19 @@ def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], i
                 shares[layer] += 1
                 left -= 1
     return shares
+
+
+def require_heads(kept: KeptHeads, name: str) -> None:
+    """Nothing, if a network of one member has heads to speak of.
+
+    Args:
+        name: of the network, for messages.
+
+    Raises:
+        OptionError: all were dropped.
+    """
+    if not member_heads(kept, 0):
+        raise OptionError(f"{name}: has no heads left: name a network that has some")
 
 
 def number_of_heads(budget: int | str, heads: int) -> int | None:

@@ -51,8 +51,11 @@ def claim(path: Path) -> Iterator[None]:
     place = path.with_name(f".{path.name[:200]}.lock")
     descriptor = _open(path, place)
     try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, str(os.getpid()).encode())
+        except OSError as error:
+            raise OutputError(f"{path}: cannot write beside it: {error.strerror}") from error
         yield
     finally:
         with suppress(OSError):

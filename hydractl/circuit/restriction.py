@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hydractl.bounds import LAYERS, whole
-from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads
+from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
 from hydractl.errors import OptionError
 
 ALL = "all"
@@ -39,6 +39,7 @@ class Restriction(NamedTuple):
         Raises:
             OptionError: the model has no such tower, or no head in those layers.
         """
+        require_heads(kept, "the model")
         if self.towers:
             require_towers(self.towers, kept)
         found = self.among(member_heads(kept, 0))

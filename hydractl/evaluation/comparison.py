@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.atomic import writing
+from hydractl.checkpoint.folders import make_folder
 from hydractl.checkpoint.locks import claim
 from hydractl.data.like import Modality
 from hydractl.data.samples import Samples
@@ -151,8 +151,7 @@ def _named(running: Running, name: str) -> Running:
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
     """A folder for one system's answers, which is this process's alone for as long as the block lasts."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, parents=True)
     with claim(folder):
         yield
 

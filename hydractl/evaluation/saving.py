@@ -14,7 +14,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hydractl.artifacts import json_text
-from hydractl.checkpoint.atomic import write_atomically, write_bytes, writing
+from hydractl.checkpoint.atomic import write_atomically, write_bytes
+from hydractl.checkpoint.folders import make_folder
 from hydractl.checkpoint.writer import layout, tensor_bytes
 from hydractl.conditions import difference
 from hydractl.errors import DataError, OutputError
@@ -138,8 +139,7 @@ def saving(
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, parents=True)
     with write_atomically(path, force) as file:
         yield _written(file, samples, batches, {"format": "pt", **(said or {})})
 

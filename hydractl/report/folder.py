@@ -8,6 +8,7 @@ from typing import Any
 
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.folders import make_folder
 from hydractl.errors import OutputError
 from hydractl.report.figures import figures, png, svg
 from hydractl.report.page import html_page
@@ -32,10 +33,7 @@ def write_report(folder: Path, report: Mapping[str, Any], force: bool = False) -
         OutputError: a report lies there and `force` is not set, or the disk refuses it.
     """
     refuse_existing_report(folder, force)
-    try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot make the folder: {error.strerror}") from error
+    make_folder(folder / "figures", parents=True)
     pictures: dict[str, str] = {}
     for name, figure in figures(report).items():
         pictures[name] = svg(figure)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.atomic import part_of, write_bytes
+from hydractl.checkpoint.atomic import part_of, write_bytes, writing
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.conditions import difference
 from hydractl.errors import ArtifactError, OutputError
@@ -75,8 +75,9 @@ class Store:
         self._require_ours()
         # Under another name first: half a folder could not be told from somebody else's.
         gone = part_of(self.folder)
-        self.folder.rename(gone)
-        shutil.rmtree(gone)
+        with writing(self.folder):
+            self.folder.rename(gone)
+            shutil.rmtree(gone)
 
     def _path(self, name: str, number: int) -> Path:
         # Names of sets are the user's: files are told apart by the bytes of theirs.

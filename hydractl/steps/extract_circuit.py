@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -213,7 +214,7 @@ def extract_circuit(
     origin = origin_of(material.checkpoint, options, material)
     conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **options}
     journal = None if output is None else Journal(state_file(Path(output), objectives), conditions)
-    with join_ranks(material.device) as ranks:
+    with join_ranks(material.device) as ranks, _claimed(journal if ranks.leads else None):
         data = material.scoring_data(batch_size, ranks)
         begun = _begun(journal, objectives, resume, force, watch if ranks.leads else LOG)
         found = _searched(material.model, data, wanted, begun, journal, watch if ranks.leads else LOG)
@@ -254,6 +255,13 @@ def _begun(
         # A Makefile always says so: the first time there is nothing yet.
         watch.note(f"note: {journal.path} is not there: starting afresh")
     return journal.begin(objectives, resume, force)
+
+
+def _claimed(journal: Journal | None) -> AbstractContextManager[None]:
+    """The search's state, and with it what it makes, as this process's alone."""
+    from hydractl.checkpoint.locks import claim
+
+    return nullcontext() if journal is None else claim(journal.path)
 
 
 def _searched(

@@ -264,6 +264,7 @@ def finetune(
         OutputError: an output exists and neither `force` nor `resume` is set, or the disk refuses it.
         TrainingError: the loss or a weight is not finite.
     """
+    from hydractl.checkpoint.folders import make_folder
     from hydractl.checkpoint.locks import claim
     from hydractl.checkpoint.outputs import output_paths
     from hydractl.data.columns import Columns
@@ -290,7 +291,7 @@ def finetune(
     jobs = choose_jobs(opened, ensemble, members is not None, joint)
     paths = [None] * len(jobs) if output is None else output_paths(output, [job.name for job in jobs])
     if str(output).endswith("/"):
-        Path(str(output)).mkdir(exist_ok=True)
+        make_folder(Path(str(output)))
     done = [path is not None and is_done(path, resume, force) for path in paths]
     columns = Columns(image_column, text_column, label_column)
     samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming)

@@ -92,6 +92,7 @@ def prune_members(followed: Followed, output: str | Path | None, dtype: DtypeLik
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.checkpoint.folders import make_folder
     from hydractl.checkpoint.heads import in_candidate_order, member_heads
     from hydractl.checkpoint.outputs import output_paths
     from hydractl.families.open import write_checkpoint
@@ -104,7 +105,7 @@ def prune_members(followed: Followed, output: str | Path | None, dtype: DtypeLik
     names = [f"{stem}-member{number}" for number in range(len(members))]
     paths = [None] * len(members) if output is None else output_paths(output, names)
     if str(output).endswith("/"):
-        Path(str(output)).mkdir(exist_ok=True)
+        make_folder(Path(str(output)))
     for path in paths:
         if path is not None:
             refuse_existing(path, force)

@@ -151,6 +151,7 @@ def score_heads(
         OptionError: a model of several members, or a method without the data that it needs.
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
+    from hydractl.checkpoint.heads import require_heads
     from hydractl.data.ranks import join_ranks
     from hydractl.steps.compute import choose_device, dtype_name
     from hydractl.steps.inputs import as_member
@@ -159,6 +160,7 @@ def score_heads(
     _require_data(chosen, id_data, ood_data)
     _check_outputs(output, plot, force)
     checkpoint, material, options = as_member(model), None, {}
+    require_heads(checkpoint.heads, checkpoint.name)
     if id_data is not None:
         reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
         material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -201,7 +202,7 @@ def select(
         "seed": seed if pools or random else None,
         **_how(material, batch_size, limit, dtype),
     }
-    with join_ranks(material.device) as ranks:
+    with join_ranks(material.device) as ranks, _claimed(selection if ranks.leads else None):
         store = _store(selection, material, candidates, options, resume, force) if ranks.leads else None
         told = watch if ranks.leads else LOG
         choice = choose(_answers(material, candidates, batch_size, ranks, store, told), candidates, asked)
@@ -212,6 +213,13 @@ def select(
             if store is not None:
                 store.remove()
     return selected
+
+
+def _claimed(selection: Path | None) -> AbstractContextManager[None]:
+    """The selection's file, and with it its state, as this process's alone."""
+    from hydractl.checkpoint.locks import claim
+
+    return nullcontext() if selection is None else claim(Path(selection))
 
 
 def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> None:

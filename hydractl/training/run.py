@@ -8,8 +8,8 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from hydractl.checkpoint.atomic import writing
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.folders import make_folder
 from hydractl.data.batches import Batches
 from hydractl.errors import OptionError, TrainingError
 from hydractl.model.hydra import Hydra
@@ -117,8 +117,7 @@ class _Work:
 
     def run(self, trial: Trial, on_step: OnStep | None) -> Outcome:
         """What a trial ends with; its log and its curve are in its folder."""
-        with writing(trial.folder):
-            trial.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(trial.folder, parents=True)
         batches = training_batches(
             self.data.train, self.checkpoint, self.recipe, self.conditions["seed"], self.machine, self.accelerator
         )

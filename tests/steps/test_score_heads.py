@@ -57,3 +57,13 @@ def test_a_method_needs_its_data(vit: Path, images: Path) -> None:
         hydractl.score_heads(vit, method="taylor")
     with pytest.raises(OptionError, match="`method` ablation needs `ood_data`"):
         hydractl.score_heads(vit, method="ablation", id_data=images)
+
+
+@pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
+def test_a_network_without_heads_is_refused(method: ScoreMethod, vit: Path, images: Path) -> None:
+    bare = hydractl.prune(vit, method="random", budget=8)
+    data = {"id_data": images if method.id_data else None, "ood_data": images if method.ood_data else None}
+    with pytest.raises(OptionError, match="has no heads left: name a network that has some"):
+        hydractl.score_heads(bare, method=method.name, device="cpu", **data)
+    with pytest.raises(OptionError, match="has no heads left"):
+        hydractl.extract_circuit(bare, budget="all", id_data=images, ood_data=images, device="cpu")

@@ -1,0 +1,158 @@
+"""A disk that refuses, at every single write: one line that names the path, nothing half-written, and it goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hydractl
+from hydractl.checkpoint import atomic
+from hydractl.checkpoint.folders import mark
+from hydractl.checkpoint.locks import claim
+from hydractl.errors import OutputError
+from tests.steps.test_resume import RECIPE
+
+PRIMITIVES = ("write", "fsync", "rename", "replace", "mkdir", "link")
+Action = Callable[..., Any]
+
+
+@contextmanager
+def refusing(number: int, code: int, folder: Path) -> Iterator[list[int]]:
+    """The write primitive of that number, counted over all, fails as on a full disk. Yields the calls so far."""
+    calls: list[int] = []
+    patch = pytest.MonkeyPatch()
+
+    def counted(function: Action, of_paths: bool) -> Action:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if of_paths and not str(args[0]).startswith(str(folder)):
+                return function(*args, **kwargs)
+            calls.append(len(calls))
+            if len(calls) == number:
+                raise OSError(code, os.strerror(code))
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in PRIMITIVES:
+        patch.setattr(os, name, counted(getattr(os, name), name not in ("write", "fsync")))
+    patch.setattr(atomic._File, "write", _remembering(counted(atomic.FileIO.write, False)))
+    try:
+        yield calls
+    finally:
+        patch.undo()
+
+
+def _remembering(write: Action) -> Action:
+    def call(self: Any, data: Any) -> Any:
+        try:
+            return write(self, data)
+        except OSError as error:
+            self.refusal = error
+            raise
+
+    return call
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
+    data: dict[str, Any] = {"id_data": str(images), "ood_data": [str(noise)], "device": "cpu"}
+    tuning = {"data": str(images), "val_split": 3, "recipe": replace(RECIPE, steps=1), "device": "cpu"}
+    return {
+        "finetune": lambda out: hydractl.finetune(vit, **tuning, output=out / "m", resume=True),
+        "prune": lambda out: hydractl.prune(vit, method="random", budget=2, output=out / "m", force=True),
+        "fuse": lambda out: hydractl.fuse([vit, vit], output=out / "m", force=True),
+        "export": lambda out: hydractl.export(vit, format="hf", output=out / "m", force=True),
+        "evaluate": lambda out: hydractl.evaluate({"m": str(vit)}, **data, save_logits=out, resume=True),
+        "select": lambda out: hydractl.select(
+            vit, random=1, budgets="1", members="1", **data, selection=out / "s.json", resume=True, force=True
+        ),
+        "extract": lambda out: hydractl.extract_circuit(
+            vit, budget=1, **data, output=out / "c.json", resume=True, force=True
+        ),
+    }
+
+
+NAMES = ("finetune", "prune", "fuse", "export", "evaluate", "select", "extract")
+
+
+def steady(found: dict[str, bytes]) -> dict[str, bytes]:
+    """What does not hold times or pictures."""
+    return {name: content for name, content in found.items() if not name.endswith(("log.jsonl", ".png"))}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action], tmp_path: Path) -> None:
+    run = actions[name]
+    (tmp_path / "whole").mkdir()
+    with refusing(0, 0, tmp_path) as calls:
+        run(tmp_path / "whole")
+    whole, count = contents(tmp_path / "whole"), len(calls)
+    assert count > 2
+    refused = 0
+    numbers = range(1, count + 1, max(1, count // 4))
+    for number in numbers:
+        out = tmp_path / f"{number}"
+        out.mkdir()
+        with refusing(number, errno.ENOSPC if number % 2 else errno.EACCES, out):
+            try:
+                run(out)
+            except OutputError as error:
+                said, refused = str(error), refused + 1
+                assert said.startswith(str(out)) and said.count("\n") == 0 and "cannot write" in said
+        left = contents(out)
+        assert not [path for path in left if path.endswith((".part", ".lock"))], (number, left.keys())
+        # What is there is whole: what it is once all is done, or of a run that goes on.
+        known = {path: content for path, content in steady(left).items() if path in whole}
+        assert known == {path: whole[path] for path in known}, number
+        run(out)
+        assert steady(contents(out)) == steady(whole), number
+    # Where files cannot be linked they are named otherwise, and a folder need not be flushed.
+    assert refused >= len(numbers) // 3
+
+
+def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=r"out: cannot write: File too large"), refusing(1, errno.EFBIG, tmp_path):
+        atomic.write_bytes(tmp_path / "out", b"x")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OutputError, match=r"log: cannot write: No space"), refusing(1, errno.ENOSPC, tmp_path):
+        atomic.append_bytes(tmp_path / "log", b"x")
+    assert (tmp_path / "log").read_bytes() == b""
+
+
+@pytest.mark.parametrize("name", ["finetune", "export", "evaluate", "select", "extract"])
+def test_a_second_run_on_one_output_is_refused_by_who_holds_it(
+    name: str, actions: dict[str, Action], tmp_path: Path
+) -> None:
+    held = {"select": "s.json", "extract": "c.json.state"}.get(name, "m")
+    with claim(tmp_path / held), pytest.raises(OutputError, match=rf"{held}: process {os.getpid()} is writing it"):
+        actions[name](tmp_path)
+    assert not [path for path in contents(tmp_path) if not path.endswith("m.training/.hydractl.json")]
+
+
+def test_what_killed_runs_left_is_gone_after_the_next(actions: dict[str, Action], tmp_path: Path) -> None:
+    training = tmp_path / "m.training"
+    training.mkdir()
+    mark(training, "training", [])
+    parts = [tmp_path / ".m.0123abcd.part"]
+    for name in ("curve.png", "state-00000001.pt", "log.jsonl", ".hydractl.json"):
+        parts.append(training / f".{name}.0123abcd.part")
+    for part in parts:
+        part.write_bytes(b"half")
+    actions["finetune"](tmp_path)
+    assert sorted(contents(tmp_path)) == [
+        "m",
+        "m.training/.hydractl.json",
+        "m.training/curve.png",
+        "m.training/log.jsonl",
+    ]
