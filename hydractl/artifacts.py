@@ -71,6 +71,9 @@ def open_artifact(source: str, format_name: str, version: int) -> Document:
     origin = Origin(artifact_name(source), ArtifactError, REMEDY)
     document = read_json(source, origin)
     said = {key: shown(document.fields[key]) if key in document.fields else "missing" for key in ("format", "version")}
+    if "format" not in document.fields:  # somebody wrote it by hand
+        wanted = f'"format": "{format_name}", "version": {version}'
+        raise origin.refusal("format is missing", f"put {wanted} in, or name another file")
     if document.fields.get("format") != format_name:
         raise origin.refusal(f"format is {said['format']}, should be {format_name!r}", "name another file")
     if said["version"] != str(version):

@@ -268,12 +268,15 @@ def _searched(
     model: Hydra, data: ScoringData, search: Search, begun: Sequence[Ranking], journal: Journal | None, watch: Watcher
 ) -> list[Ranking]:
     """Runs the search, notes each step down, and tells the watcher of it."""
-    from hydractl.circuit.cost import round_progress, search_cost
+    from hydractl.circuit.cost import networks, round_progress, search_cost, seconds_of
     from hydractl.circuit.search import extract_circuits
 
     total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
     samples = (data.id_samples + data.ood_samples) / data.ranks.size
     told = {ranking.objective: len(ranking.steps) for ranking in begun}
+    if (seconds := seconds_of(model, data, search, total) if total else None) is not None:
+        count = sum(networks(search, len(ranking.steps)) for ranking in begun)
+        watch.note(f"note: {count:.0f} networks to measure: this takes about {_duration(seconds)}")
     with watch.progress("search", total) as advance:
 
         def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
@@ -296,6 +299,12 @@ def _searched(
         if account := search.mode.account(ranking):
             watch.note(f"note: {account}")
     return found
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _write(extracted: Extracted, force: bool) -> None:

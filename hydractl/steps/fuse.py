@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.steps.inputs import Dtype, Force, ModelLike, Output
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.selected import SelectionLike, follow
+from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -33,6 +35,14 @@ class Fused(Result):
         from hydractl.report.summary import key_facts
 
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
+
+    def guidance(self) -> Iterator[str]:
+        from hydractl.report.changes import fusing_line
+
+        yield fusing_line(self.checkpoint, self.output)
+        if self.output is not None:
+            hydra = quote(str(self.output))
+            yield f"next: hydractl evaluate single=MODEL hydra={hydra} --id-data SOURCE --ood-data SOURCE"
 
 
 @step
@@ -60,6 +70,7 @@ def fuse(
     dtype: Dtype = None,
     output: Output = None,
     force: Force = False,
+    watch: Watcher = LOG,
 ) -> Fused:
     """Fuse members into one Hydra.
 
@@ -86,6 +97,7 @@ def fuse(
     from hydractl.families.open import write_checkpoint
     from hydractl.steps.compute import choose_dtype, dtype_name
     from hydractl.steps.inputs import as_checkpoint
+    from hydractl.surgery.degenerate import alike, headless
     from hydractl.surgery.fuse import fuse as fuse_members
     from hydractl.surgery.fuse import parse_separate
     from hydractl.surgery.provenance import with_provenance
@@ -93,6 +105,7 @@ def fuse(
     parts = parse_separate(part.strip() for part in separate.split(",") if part.strip())
     if output is not None:
         refuse_existing(Path(output), force)
+    notes: list[str] = []
     if selection is not None:
         fused = follow(selection, models).fused(parts, choose_dtype(dtype))
     else:
@@ -100,6 +113,9 @@ def fuse(
         fused = fuse_members(members, parts, choose_dtype(dtype))
         options = {"separate": sorted(parts), "dtype": dtype_name(dtype)}
         fused = with_provenance(fused, "fuse", members, options)
+        notes += alike(members)
     if output is not None:
         write_checkpoint(fused, output, force)
+    for note in (*notes, *headless(fused)):
+        watch.note(f"note: {note}")
     return Fused(fused, output)

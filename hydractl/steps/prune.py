@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
-from hydractl.checkpoint.heads import layer_budgets
+from hydractl.checkpoint.heads import layer_budgets, member_heads, number_of_heads
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
 from hydractl.scoring.methods import SCORE_METHODS
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     from hydractl.scoring.artifact import Scores
 
     MethodName = str
+    Budget = int | str
 else:
+    Budget = Any
     MethodName = Literal[tuple(method.name for method in PRUNE_METHODS)]
 
 
@@ -68,8 +70,7 @@ def prune(
         Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in PRUNE_METHODS)}."),
     ] = None,
     budget: Annotated[
-        int | None,
-        Option("Heads to remove, counted over the whole model.", metavar="N", minimum=0, maximum=bounds.HEADS),
+        Budget | None, Option("Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%")
     ] = None,
     selection: Annotated[
         SelectionLike | None,
@@ -195,6 +196,7 @@ def prune(
     from hydractl.families.open import write_checkpoint
     from hydractl.steps.compute import choose_dtype, dtype_name
     from hydractl.steps.inputs import as_checkpoint
+    from hydractl.surgery.degenerate import headless
     from hydractl.surgery.dtype import with_dtype
     from hydractl.surgery.provenance import samples_behind, with_provenance
     from hydractl.surgery.prune import drop_heads
@@ -213,10 +215,11 @@ def prune(
     followed = as_circuit(circuit or "circuit.json") if "circuit" in chosen.options else None
     scored = as_scores(scores or "scores.json") if "scores" in chosen.options else None
     checkpoint = as_checkpoint(_model_of(followed or scored) if model is None else model)
+    leaving = _leaving(budget, checkpoint)
     drawn = seed if chosen.draws or pool is not None or samples is not None else None
     options: dict[str, Any] = {
         "method": method,
-        "budget": budget,
+        "budget": leaving,
         "scope": scope,
         "pool": pool,
         "seed": drawn,
@@ -226,7 +229,7 @@ def prune(
         "dtype": dtype_name(dtype),
     }
     path = _path(output, checkpoint, options, force)
-    asked = Pruning(checkpoint, budget, scope, seed=seed, circuit=followed, pool=pool, scores=scored)
+    asked = Pruning(checkpoint, leaving, scope, seed=seed, circuit=followed, pool=pool, scores=scored)
     if data is not None:
         reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
         asked, used = _with_data(asked, data, samples, towers, reading, device, batch_size)
@@ -237,9 +240,22 @@ def prune(
     pruned = with_provenance(pruned, "prune", [checkpoint], options)
     if path is not None:
         write_checkpoint(pruned, path, force)
-    for note in _notes(chosen, asked, scored):
+    for note in (*_notes(chosen, asked, scored), *headless(pruned)):
         watch.note(f"note: {note}")
     return Pruned((PrunedMember(pruned, dropped, path),))
+
+
+def _leaving(budget: int | str, checkpoint: Checkpoint) -> int:
+    """How many heads a budget is.
+
+    Raises:
+        OptionError: neither a number nor a share, or more than there are.
+    """
+    heads = len(member_heads(checkpoint.heads, 0))
+    count = number_of_heads(budget, heads)
+    if count is None:
+        raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the heads there are, or a share as in 33%")
+    return count
 
 
 def _trunk(share_below: int | None, common_circuit: CircuitLike | None) -> Trunk | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.heads import Head
@@ -82,6 +83,15 @@ class Pruned(Result):
         if len(self.members) > 1:
             return {str(one.output or one.checkpoint.name): f"{len(one.dropped)} heads dropped" for one in self.members}
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
+
+    def guidance(self) -> Iterator[str]:
+        from hydractl.report.changes import pruning_line
+
+        for one in self.members:
+            yield pruning_line(one.checkpoint, one.dropped, one.output)
+        if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
+            members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
+            yield f"next: hydractl fuse {members} -o hydra.safetensors, after finetune where there are training data"
 
 
 def prune_members(followed: Followed, output: str | Path | None, dtype: DtypeLike | None, force: bool) -> Pruned:

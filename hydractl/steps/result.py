@@ -24,6 +24,10 @@ class Result:
         """What there is to know at a glance, by name."""
         raise NotImplementedError
 
+    def guidance(self) -> Iterator[str]:
+        """What the command adds on stderr, for whoever typed it: what changed, and the likely next command."""
+        yield from ()
+
     def __repr__(self) -> str:
         facts = {printable(name): printable(str(value)) for name, value in self.facts().items()}
         width = max(map(len, facts), default=0)

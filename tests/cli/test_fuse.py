@@ -22,8 +22,28 @@ def members(hydractl: Command, vit: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_names_of_files_are_literal(hydractl: Command, members: list[str]) -> None:
     result = hydractl("fuse", *members, "-o", "hydra.safetensors")
-    assert (result.code, result.out, result.err) == (0, "hydra.safetensors\n", "")
+    assert (result.code, result.out) == (0, "hydra.safetensors\n")
     assert read_checkpoint("hydra.safetensors").members == 3
+
+
+def test_what_changed_what_comes_next_and_what_is_degenerate(
+    hydractl: Command, members: list[str], vit: Path, tmp_path: Path
+) -> None:
+    note, changed, following = hydractl("fuse", "m0", "m1", "-o", "two").err.splitlines()
+    assert note.startswith("note: all members were pruned by random and none was fine-tuned: ")
+    apart = sum(tensor.load().numel() for name in ("m0", "m1") for tensor in read_checkpoint(name).tensors.values())
+    fused = sum(tensor.load().numel() for tensor in read_checkpoint("two").tensors.values())
+    sizes = f"parameters {apart / 1e3:.2f} k -> {fused / 1e3:.2f} k ({fused / apart:.2f} x)"
+    assert changed.startswith(f"2 members of 5+5 heads, {sizes}, multiply-adds ")
+    assert following == "next: hydractl evaluate single=MODEL hydra=two --id-data SOURCE --ood-data SOURCE"
+
+    hydractl("prune", vit, "--method=magnitude", "--budget=8", "-o", "bare")
+    notes = [line for line in hydractl("fuse", "m0", "bare", "m0", "-o", "odd").err.splitlines() if "note" in line]
+    assert notes == [
+        "note: members 1, 3 are identical: together they know no more than one of them",
+        "note: member 2: no head is left: no token reads another, so what it predicts says little",
+    ]
+    assert hydractl("fuse", "m0", "m0", "-o", "same", "--quiet").err == ""
 
 
 def test_the_same_command_writes_the_same_bytes(hydractl: Command, members: list[str]) -> None:
