@@ -101,6 +101,12 @@ class Terminal:
         if not self.quiet:
             _say(self._respell(message))
 
+    def guide(self, result: Result) -> None:
+        """What a result says to whoever typed the command, on stderr, unless quiet."""
+        if not self.quiet:
+            for line in result.guidance():
+                self.note(line)
+
     def warn(self, message: str) -> None:
         """A line on stderr, quiet or not."""
         _say(f"warning: {self._respell(message)}")

@@ -114,8 +114,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
             console.print_json(result.to_json())
         elif not streamed:
             console.show(result)
-        for line in result.guidance():
-            terminal.note(line)
+        terminal.guide(result)
 
     try:
         result = command.step(**values, **extra)
