@@ -3,10 +3,11 @@
     python digits_data.py FOLDER
 
     FOLDER/digits/{train,validation,test}/{zero,...,five}/*.png   in-distribution, 8x8 grey
-    FOLDER/near_search, FOLDER/near_test                           digits 6 to 9: out-of-distribution, but close
-    FOLDER/far_search, FOLDER/far_test                             patches of the photographs: far from any digit
+    FOLDER/near_search, FOLDER/near_test                           digits 8 and 9, and 6 and 7: OOD, but close
+    FOLDER/far_search, FOLDER/far_test                             patches of one photograph, and of the other: far
 
-The `_search` halves are for choosing heads, the `_test` halves for evaluation; no image is in both.
+What ends in `_search` is for choosing heads, what ends in `_test` for evaluation: a network that was chosen to know one
+kind of stranger is measured on another.
 """
 
 import sys
@@ -29,19 +30,23 @@ def save(pixels: np.ndarray, folder: Path) -> None:
         Image.fromarray(image).save(folder / f"{i:04}.png")
 
 
-def photograph_patches() -> np.ndarray:
-    """The patches of the two photographs as [N,8,8] bytes: grey, without overlap, each from black to white.
+def photograph_patches() -> tuple[np.ndarray, np.ndarray]:
+    """The patches of each of the two photographs as [N,8,8] bytes: grey, without overlap, each from black to white.
 
     A scanned digit spans the whole range too: contrast alone must not give a patch away.
     """
-    patches = []
-    for photograph in load_sample_images().images:
+    patches, origins = [], []
+    for origin, photograph in enumerate(load_sample_images().images):
         grey = Image.fromarray(photograph).convert("L").reduce(SHRINK)
         for top in range(0, grey.height - SIDE + 1, SIDE):
             for left in range(0, grey.width - SIDE + 1, SIDE):
                 patch = ImageOps.autocontrast(grey.crop((left, top, left + SIDE, top + SIDE)))
                 patches.append(np.asarray(patch))
-    return np.unique(patches, axis=0)  # a flat piece of sky looks like the next, and belongs in one half only
+                origins.append(origin)
+    # A flat piece of sky looks like the next, and is taken once.
+    once, first = np.unique(patches, axis=0, return_index=True)
+    of_second = np.array(origins)[first] == 1
+    return once[~of_second], once[of_second]
 
 
 def main(folder: Path) -> None:
@@ -54,11 +59,10 @@ def main(folder: Path) -> None:
         save(train, folder / "digits" / "train" / name)
         save(validation, folder / "digits" / "validation" / name)
         save(test, folder / "digits" / "test" / name)
-    near = pixels[shuffle(np.flatnonzero(digits.target >= len(NAMES)))]
-    far = shuffle(photograph_patches())
-    for name, images in (("near", near), ("far", far)):
-        save(images[::2], folder / f"{name}_search")
-        save(images[1::2], folder / f"{name}_test")
+    for name, pair in (("near_search", (8, 9)), ("near_test", (6, 7))):
+        save(pixels[shuffle(np.flatnonzero(np.isin(digits.target, pair)))], folder / name)
+    for name, patches in zip(("far_search", "far_test"), photograph_patches(), strict=True):
+        save(shuffle(patches), folder / name)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,16 @@ def test_the_example_runs_through(tmp_path: Path) -> None:
     stamp = tmp_path / "installed"
     stamp.write_text(str(ROOT))  # this environment has the project already
     build = tmp_path / "build"
-    variables = [f"BUILD={build}", "STEPS=300", "MEMBER_STEPS=20", f"VENV={sys.prefix}", f"INSTALLED={stamp}"]
+    steps = ["STEPS=300", "MEMBER_STEPS=20", "BUILD_STEPS=5"]
+    variables = [f"BUILD={build}", *steps, f"VENV={sys.prefix}", f"INSTALLED={stamp}"]
     done = subprocess.run(
-        ["make", "-C", ROOT / "examples", "digits", *variables], capture_output=True, text=True, check=False
-    )
+        ["make", "-C", ROOT / "examples", "digits", "digits-steps", *variables],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    built = json.loads((build / "built" / "build.json").read_text())
+    assert built["verdict"].startswith("hydra against network: ")
+    assert list(json.loads((build / "built" / "report.json").read_text())["models"]) == ["network", "hydra"]
     report = json.loads((build / "report.json").read_text())
     assert list(report["models"]) == ["single", "tuned", "acc", "ood", "avg", "hydra", "unmerged", "untuned"]
     single, hydra = report["models"]["single"], report["models"]["hydra"]
