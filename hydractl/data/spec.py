@@ -6,6 +6,7 @@ are told apart by a name: `{"reviews": ["good", "bad"]}`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -135,17 +136,14 @@ def _check_group(group: str | None, grouped: bool, text: str) -> None:
 
 
 def _existing(text: str) -> bool:
-    try:
-        return bool(text) and Path(text).expanduser().exists()
-    except OSError:  # a text too long for a file name
-        return False
+    return bool(text) and os.path.exists(os.path.expanduser(text))
 
 
 def _split_source(source: str) -> tuple[str, str | None, str | None]:
     pieces = re.split(r":(?![^\[]*\])", source)  # not at the colon inside [10:20]
     for count in range(len(pieces), max(len(pieces) - 3, 0), -1):
         if _existing(place := ":".join(pieces[:count])):
-            return str(Path(place).expanduser()), *_config_and_split(pieces[count:])
+            return os.path.expanduser(place), *_config_and_split(pieces[count:])
     place, rest = pieces[0], pieces[1:]
     like_path = _is_file_name(place) or any("/" in piece or "\\" in piece for piece in rest)
     if len(pieces) > 3 or like_path or not HUB_ID.fullmatch(place):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from hydractl.errors import OutputError
 from hydractl.steps.options import declared, flags_of
 from hydractl.steps.result import Result
 from hydractl.steps.watch import Watcher
+from hydractl.text import printable
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,8 @@ def _word(value: Any) -> str:
     if isinstance(value, Made):
         return shlex.quote(value.name).replace("$", "$$")
     if isinstance(value, Given):
-        return f'"{value.prefix}$({value.variable}){value.suffix}"'
-    return shlex.quote(str(value)).replace("$", "$$")
+        return f'"{_in_quotes(value.prefix)}$({value.variable}){_in_quotes(value.suffix)}"'
+    return shlex.quote(printable(str(value))).replace("$", "$$")
 
 
 def _givens(values: Any) -> Iterator[Given]:
@@ -178,5 +180,11 @@ def _relative(text: str, folder: Path) -> str:
 
 
 def _in_makefile(text: str) -> str:
-    head, here, rest = text.partition("$(HERE)") if text.startswith("$(HERE)") else ("", "", text)
-    return f"{head}{here}{rest.replace('$', '$$').replace('#', chr(92) + '#')}"
+    """A source as the value of a variable that stands between double quotes of a recipe's shell."""
+    here = "$(HERE)" if text.startswith("$(HERE)") else ""
+    return here + _in_quotes(text.removeprefix(here)).replace("#", r"\#")  # else a comment
+
+
+def _in_quotes(text: str) -> str:
+    """Text between double quotes of a recipe's shell, as make is told it; a line end would begin another rule."""
+    return re.sub(r'([\\"`$])', r"\\\1", printable(text)).replace("$", "$$")

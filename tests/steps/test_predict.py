@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,16 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 import hydractl as library
 from hydractl.errors import DataError, NotFiniteError, OptionError
+from hydractl.steps.predict import Predictions
 from tests.cli.conftest import LABELS, Command
+from tests.hostile import NAMES, controls
+from tests.report.test_escape import SOME
 
 
 def files(images: Path) -> list[Path]:
@@ -107,3 +113,14 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
 def test_what_cannot_be_predicted(inputs: Any, message: str, vit: Path) -> None:
     with pytest.raises(DataError, match=message):
         library.predict(vit, inputs)
+
+
+@SOME
+@given(st.lists(NAMES, min_size=1, max_size=3), NAMES)
+def test_lines_have_four_columns_whatever_inputs_and_labels_are_called(inputs: list[str], label: str) -> None:
+    numbers = np.full((len(inputs), 1), 0.5)
+    said = Predictions(inputs, [label], [label] * len(inputs), numbers, *(numbers[:, 0],) * 3, numbers[None])
+    rows = list(csv.reader(said.lines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert [len(row) for row in rows] == [4] * len(inputs)
+    assert not controls("".join(map("".join, rows)), allowed="")
+    assert said._repr_html_().count("<td>") == 4 * (1 + len(inputs))

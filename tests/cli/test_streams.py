@@ -1,0 +1,107 @@
+"""What the command does where streams are closed, a terminal knows no letters, memory is short, or it is to end."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hydractl.cli.console import Terminal
+from tests.cli.conftest import Command
+from tests.hostile import FRAGMENTS, controls
+
+#: Stands in for the subcommands: works until it is told to end, and then takes its time to clean up.
+SLOW = """
+import sys, time, types
+def app(**_):
+    print("works", flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        print("cleans up", flush=True)
+        time.sleep(60)
+sys.modules["hydractl.cli.app"] = types.SimpleNamespace(app=app)
+from hydractl.cli.main import run
+run()
+"""
+
+
+def in_shell(command: str, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Runs `hydractl` by a line of a shell, in which `$hydractl` stands for it."""
+    line = command.replace("$hydractl", f"{sys.executable} -m hydractl")
+    environment = {**os.environ, **settings}
+    return subprocess.run(
+        ["sh", "-c", line, "sh", *arguments], capture_output=True, text=True, env=environment, timeout=120
+    )
+
+
+def test_nothing_needs_its_streams(vit: Path) -> None:
+    done = in_shell('$hydractl inspect "$1" <&- >&- 2>&-', vit)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_json_that_nobody_can_read_is_refused_before_any_work(vit: Path) -> None:
+    done = in_shell('$hydractl inspect "$1" --json - >&-', vit)
+    assert (done.returncode, done.stderr) == (2, "error: --json -: standard output is closed: name a file\n")
+
+
+def test_a_limit_of_memory_is_said_in_one_line(vit: Path, images: Path) -> None:
+    done = in_shell('ulimit -v 400000; $hydractl predict "$1" "$2"', vit, images / "cat" / "0.png")
+    assert done.returncode == 1
+    assert re.fullmatch("error: out of memory.*: lower --batch-size or choose another --device\n", done.stderr)
+
+
+def test_names_that_no_stream_can_encode() -> None:
+    done = in_shell("$hydractl inspect \"$(printf 'caf\\351\\033[31m')\"", LC_ALL="C", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (1, "error: caf\\udce9\\x1b[31m: no such file or folder\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_the_second_signal_ends_it_at_once(name: str, code: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for said in ("works\n", "cleans up\n"):
+        assert process.stdout.readline() == said
+        process.send_signal(getattr(signal, name))
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (code, "")
+
+
+@pytest.mark.parametrize("fragment", [each for each in FRAGMENTS if "\0" not in each])
+def test_whatever_is_named_the_error_is_one_line_without_codes(hydractl: Command, fragment: str) -> None:
+    result = hydractl("inspect", f"no {fragment} {fragment}")
+    assert result.code == 1
+    assert result.err.startswith("error: no ")
+    assert result.err.count("\n") == 1
+    assert not controls(result.err)
+    assert "internal error" not in result.err
+    assert len(result.err) < 700
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_notes_and_bars_show_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    monkeypatch.setenv("HF_TOKEN", "unusual-token")
+    terminal = Terminal(quiet=False)
+    for number, fragment in enumerate(each for each in FRAGMENTS if len(each) < 30):
+        terminal.note(f"{number} {fragment} unusual-token")
+        terminal.warn(f"{number} {fragment}")
+    assert screen.getvalue().count("\n") == 2 * (number + 1)
+    assert not controls(screen.getvalue())
+    assert "unusual" not in screen.getvalue()
+    with terminal.progress("[red]\x1b[2J", 2.0) as advance:
+        advance(1.0, "[/]\u202e[bold]x")
+    shown = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]|\r", "", screen.getvalue())  # rich's own
+    assert not controls(shown)
+    assert r"[red]\x1b[2J" in shown
+    assert r"[/]\u202e[bold]x" in shown
