@@ -8,47 +8,51 @@ from typing import Any
 
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.atomic import write_bytes
-from hydractl.checkpoint.folders import make_folder
-from hydractl.errors import OutputError
+from hydractl.checkpoint.folders import make_folder, refuse_folder, write_folder
 from hydractl.report.figures import figures, png, svg
 from hydractl.report.page import html_page
 from hydractl.report.texts import latex, markdown
 from hydractl.text import printable_json
 
 PAGE = "index.html"
+KIND = "report"  # of folder, by which ours are known
 
 
 def refuse_existing_report(folder: Path, force: bool) -> None:
-    """Raises OutputError when a report lies in the folder and `force` is not set: called before long work starts."""
-    if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder}: is a file, a report is a folder: name another")
-    if (folder / PAGE).exists() and not force:
-        raise OutputError(f"{folder}: holds a report already: name another folder or pass `force`")
+    """Nothing, if a report can be written there: called before long work starts.
+
+    Raises:
+        OutputError: a report lies there and `force` is not set, or anything that is not of one.
+    """
+    if folder.parent.is_dir():  # else it is made when there is something to put in it
+        refuse_folder(folder, KIND, force)
 
 
 def write_report(folder: Path, report: Mapping[str, Any], force: bool = False) -> Path:
     """Writes index.html, report.json, table.md, table.tex and figures/*.svg and *.png; returns the page.
 
+    The folder appears with all of them or not at all.
+
     Raises:
-        OutputError: a report lies there and `force` is not set, or the disk refuses it.
+        OutputError: see `refuse_existing_report`; or the disk refuses it.
     """
-    refuse_existing_report(folder, force)
-    make_folder(folder / "figures", parents=True)
-    pictures: dict[str, str] = {}
-    for name, figure in figures(report).items():
-        pictures[name] = svg(figure)
-        write_bytes(folder / "figures" / f"{name}.svg", pictures[name].encode(), force=True)
-        write_bytes(folder / "figures" / f"{name}.png", png(figure), force=True)
+    pictures = figures(report)
+    drawn = {name: svg(figure) for name, figure in pictures.items()}
     report = seen_from(folder, report)
     texts = {
         "report.json": printable_json(report) + "\n",
         "table.md": markdown(report),
         "table.tex": latex(report),
-        # The page comes last: where it is, the rest is.
-        PAGE: html_page(report, {name: _inline(picture) for name, picture in pictures.items()}),
+        PAGE: html_page(report, {name: _inline(picture) for name, picture in drawn.items()}),
+        **{f"figures/{name}.svg": picture for name, picture in drawn.items()},
     }
-    for name, text in texts.items():
-        write_bytes(folder / name, text.encode(), force=True)
+    make_folder(folder.parent, parents=True)
+    with write_folder(folder, KIND, force) as new:
+        make_folder(new / "figures")
+        for name, text in texts.items():
+            write_bytes(new / name, text.encode())
+        for name, figure in pictures.items():
+            write_bytes(new / "figures" / f"{name}.png", png(figure))
     return folder / PAGE
 
 

@@ -31,7 +31,7 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(
         for name in ("cost", "reliability", "risk-coverage", "roc", "scores", "shift")
         for kind in ("svg", "png")
     }
-    assert names == {"index.html", "report.json", "table.md", "table.tex", *pictures}
+    assert names == {".hydractl.json", "index.html", "report.json", "table.md", "table.tex", *pictures}
     page = (folder / "index.html").read_text()
     assert not re.search(r'(src|href)="(?!#)', re.sub(r'xlink:href="#[^"]*"', "", page))
     assert "&lt;b&gt;" in page
@@ -44,7 +44,7 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(
     kept = json.loads((folder / "report.json").read_text())
     assert kept["models"]["m1"]["curves"]["roc"]["n"]["true_positive_rate"][-1] == 1
     assert sum(kept["models"]["m1"]["curves"]["scores"]["id"]) == pytest.approx(1, abs=1e-3)
-    assert "holds a report already" in hydractl("evaluate", vit, *data, "--report", folder).err
+    assert "exists already" in hydractl("evaluate", vit, *data, "--report", folder).err
 
 
 def test_the_same_evaluation_writes_the_same_bytes(
@@ -113,3 +113,23 @@ def test_without_matplotlib_it_says_how_to_get_it_before_the_work(
     result = hydractl("evaluate", vit, "--id-data", images, "--report", tmp_path / "r")
     assert (result.code, "pip install 'hydractl[plots]'" in result.err) == (2, True)
     assert result.out == ""
+
+
+def test_a_folder_that_holds_anything_else_is_left_alone(
+    hydractl: Command, vit: Path, images: Path, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "table.md").write_text("my own")
+    for force in ((), ("--force",)):
+        result = hydractl("evaluate", vit, "--id-data", images, "--report", mine, *force)
+        assert (result.code, result.out) == (1, "")
+        assert "holds table.md, which hydractl did not write" in result.err
+    assert [(file.name, file.read_text()) for file in mine.iterdir()] == [("table.md", "my own")]
+    ours = tmp_path / "new" / "report"
+    assert hydractl("evaluate", vit, "--id-data", images, "--report", ours).code == 0
+    assert hydractl("evaluate", vit, "--id-data", images, "--report", ours).code == 1
+    assert hydractl("evaluate", vit, "--id-data", images, "--report", ours, "--force").code == 0
+    (ours / "notes.txt").write_text("mine")
+    result = hydractl("evaluate", vit, "--id-data", images, "--report", ours, "--force")
+    assert (result.code, "holds notes.txt" in result.err) == (1, True)
