@@ -217,7 +217,7 @@ def test_damage_on_the_way_is_noticed_and_not_kept(name: str, hub: Hub, folder: 
 def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add(folder)
     hub.private_token = "secret"
-    with pytest.raises(CheckpointError, match="a private one needs --token or HF_TOKEN"):
+    with pytest.raises(CheckpointError, match="a private one needs `token` or HF_TOKEN"):
         read_checkpoint("owner/name")
     monkeypatch.setenv("HF_TOKEN", "secret")
     assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
