@@ -58,7 +58,8 @@ def hydractl(
         streams = capsys.readouterr()
         result = Result(int(exit_.value.code or 0), streams.out, streams.err)
         said = f"$ hydractl {' '.join(map(str, arguments))}\n[exit {result.code}]\n{result.err}"
-        request.node.add_report_section("call", "hydractl", said)
+        # Halves of characters cannot be sent from a worker to whoever shows the report.
+        request.node.add_report_section("call", "hydractl", said.encode(errors="backslashreplace").decode())
         return result
 
     yield command
