@@ -73,11 +73,12 @@ def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finis
     hydractl: Command, vit: Path, tmp_path: Path
 ) -> None:
     other, folder = save_vit(tmp_path / "other", seed=1), save_images(tmp_path / "pets")
-    arguments = ("--id-data", folder, "--batch-size", 4, "--save-logits", tmp_path / "logits")
-    assert hydractl("evaluate", f"a={vit}", *arguments).code == 0
+    arguments = ("--id-data", folder, "--batch-size", 4)
+    assert hydractl("evaluate", f"a={vit}", *arguments, "--save-logits", tmp_path / "logits").code == 0
     (folder / "dog" / "1.png").write_bytes(b"\x89PNG broken")  # in the second process's batch
     part = tmp_path / "part.json"
-    failed = in_two(tmp_path, "evaluate", f"a={vit}", f"b={other}", *arguments, "--resume", "--json", part)
+    saved = f"a=predictions:{tmp_path / 'logits' / 'a'}"
+    failed = in_two(tmp_path, "evaluate", saved, f"b={other}", *arguments, "--json", part)
     assert failed.returncode == 1
     assert failed.stderr.count("unreadable image") == 1
     assert failed.stderr.count("error: ") == 1
