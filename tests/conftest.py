@@ -19,8 +19,10 @@ from hydractl import families
 from hydractl.families import Family
 from tests.references import Architecture, Built, Reference, randomised
 
-# A shell starts background jobs deaf to SIGINT, and so would be every command a test interrupts.
+# A shell starts background jobs deaf to SIGINT, nohup to SIGHUP, and so would be every command a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 

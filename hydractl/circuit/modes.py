@@ -35,6 +35,7 @@ class Mode:
             dropped it. What it gives one ranking must not depend on the others.
         options: those that it goes by, of the ones that not all modes do.
         shortfall: what its shortcut leaves to chance, in words; `{slack}` stands for how much.
+        check: raises OptionError for a network that it cannot search, before any work.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Mode:
     measure: Measurement
     options: frozenset[str] = frozenset({"heads_per_step"})
     shortfall: str = ""
+    check: Callable[[Hydra], None] = lambda network: None
 
     def account(self, ranking: Ranking) -> str | None:
         """What was left to chance for an objective, in a line of text; None where nothing was."""
@@ -68,6 +70,12 @@ def _screened(
     from hydractl.circuit.screen import measure_screened
 
     return measure_screened(search, network, data, growing, progress)
+
+
+def _screenable(network: Hydra) -> None:
+    from hydractl.circuit.screen import refuse_half_precision
+
+    refuse_half_precision(network)
 
 
 def _screened_round(search: Search, done: int) -> Round:
@@ -96,6 +104,7 @@ MODES = (
         _screened_round,
         _screened,
         shortfall=", of heads within {slack} of the best, a margin that the first step suggests",
+        check=_screenable,
     ),
     Mode(
         "shortlist",

@@ -50,6 +50,12 @@ def measure_screened(
     return [(_accounted(ranking, len(some)), full_of[some]) for ranking, some in zip(growing, near, strict=True)]
 
 
+def refuse_half_precision(network: Hydra) -> None:
+    """Raises OptionError for a network that is in half precision itself."""
+    if next(network.parameters()).dtype in HALF:
+        raise OptionError("`search` screened compares half precision with float32: pass `dtype` float32")
+
+
 def rough_network(network: Hydra) -> Hydra:
     """The network with its encoder layers in half precision.
 
@@ -58,9 +64,8 @@ def rough_network(network: Hydra) -> Hydra:
     Raises:
         OptionError: it is in half precision itself.
     """
+    refuse_half_precision(network)
     weight = next(network.parameters())
-    if weight.dtype in HALF:
-        raise OptionError("`search` screened compares half precision with float32: pass `dtype` float32")
     rough = copied(network)
     for tower in network.spec.towers:
         # bfloat16 is what processors have fast products for; float16 has more digits and is as fast on a GPU.

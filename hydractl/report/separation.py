@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.report.escape import drawn
 from hydractl.report.figures import COLORS
 from hydractl.report.heatmap import Rows, draw_heat_maps
 
@@ -73,7 +72,7 @@ def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> N
         for points, color in ((one.inside, COLORS[0]), (one.outside, COLORS[1])):
             axes.scatter(*points.mean(0), s=90, marker="X", color=color, edgecolors="black", linewidths=0.8)
         x, y = (f"PC {number}, {share:.0%} of the variance" for number, share in enumerate(one.shares, 1))
-        axes.set(title=drawn(one.title), xlabel=x, ylabel=y)
+        axes.set(title=one.title, xlabel=x, ylabel=y)
         axes.title.set_fontsize(9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, title="crosses are centroids", frameon=False)

@@ -195,6 +195,7 @@ def extract_circuit(
     material = open_material(model, id_data, ood_data, reading, device, dtype)
     candidates = Restriction(towers, layers).of_member(material.model.heads)
     mode = next(mode for mode in MODES if mode.name == search)
+    mode.check(material.model)
     listed = (shortlist or SHORTLIST) if "shortlist" in mode.options else None
     count = heads_to_rank(budget, len(candidates))
     wanted = Search(candidates, count, mode, tie_break, heads_per_step, listed or SHORTLIST)

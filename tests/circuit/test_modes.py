@@ -79,7 +79,7 @@ def test_only_the_layers_are_halved(vit: Case) -> None:
     halved = vit.model.vision.layers[0].mlp.fc1.weight.bfloat16()
     assert torch.equal(rough.vision.layers[0].mlp.fc1.weight, halved)
     with pytest.raises(OptionError, match="pass `dtype` float32"):
-        screen.rough_network(rough.to(torch.bfloat16))
+        screen.refuse_half_precision(rough.to(torch.bfloat16))
 
 
 HEADS = [Head("vision", 0, head) for head in range(4)]
