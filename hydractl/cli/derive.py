@@ -260,7 +260,7 @@ class StepCommand(typer.core.TyperCommand):
     def _refuse_data_twice(self, ctx: Any, arguments: Sequence[str]) -> None:
         """Of other options the last one counts, as everywhere; of data one set would be left out in silence."""
         _, _, given = self.make_parser(ctx).parse_args(list(arguments))
-        data = {option.name for option in self.options if option.option.heading == "Data"}
+        data = {option.name for option in self.options if "SOURCE" in (option.option.metavar or "")}
         for parameter in given:
             if parameter.name in data and not parameter.multiple and given.count(parameter) > 1:
                 raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
