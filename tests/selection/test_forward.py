@@ -71,7 +71,7 @@ def prefixes(node: Node) -> int:
 
 
 def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = build_reference(FAMILY_VARIANTS[0])
+    reference = build_reference("vit")
     model = opened(reference, tmp_path)
     dropped = drawn(model, 6)
     candidates = Candidates(model, dropped)
