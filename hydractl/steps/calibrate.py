@@ -66,7 +66,7 @@ class Calibrated(Result):
         return {"output": None if self.output is None else str(self.output), **asdict(self.fitted)}
 
     def lines(self) -> Iterator[str]:
-        yield from repr(self).splitlines() if self.output is None else [str(self.output)]
+        yield str(self) if self.output is None else str(self.output)
 
     def facts(self) -> Mapping[str, object]:
         found = self.fitted
