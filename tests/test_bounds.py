@@ -79,9 +79,9 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.evaluation.dropout import parse_dropout
     from hydractl.selection.candidates import counts
     from hydractl.steps.benchmark import _sizes
-    from hydractl.steps.build import _ratio
     from hydractl.steps.candidates import parse_members
     from hydractl.steps.evaluate import _temperature
+    from hydractl.steps.limits import parse_ratio
     from hydractl.training.jobs import choose_ensemble
 
     yield "vit,mc-dropout={}", parse_dropout
@@ -91,7 +91,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "6,{}%", lambda text: counts("budgets", text, 48)
     yield "0-{}", lambda text: Restriction(None, text).among(())
     yield "1,{}", _sizes
-    yield "{}x", _ratio
+    yield "{}x", lambda text: parse_ratio("budget_macs", text)
     yield "{}", _temperature
     yield "2-{}", parse_members
     yield "{}", lambda text: choose_ensemble("lora-ensemble", text, None, None, False)
