@@ -13,7 +13,7 @@ from tests.conftest import build_reference
 
 
 def test_the_layout_of_members_is_that_of_their_fused_network(tmp_path: Path) -> None:
-    network = read_checkpoint(build_reference("vit").save(tmp_path))
+    network = read_checkpoint(build_reference("bert").save(tmp_path))
     heads = member_heads(network.heads, 0)
     last = [head for head in heads if head.layer > 0]
     some = [DENSE, Candidate("a", frozenset(last[:2])), Candidate("b", frozenset({last[0], last[-1]}))]
@@ -26,7 +26,7 @@ def test_the_layout_of_members_is_that_of_their_fused_network(tmp_path: Path) ->
 
 
 def test_both_limits_hold(tmp_path: Path) -> None:
-    network = read_checkpoint(build_reference("vit").save(tmp_path))
+    network = read_checkpoint(build_reference("bert").save(tmp_path))
     candidates = pool(network, [Family(0, (DENSE, Candidate("a", frozenset(member_heads(network.heads, 0)[:1]))))])
     ratio = candidates.parameters([0, 1]) / candidates.parameters([0])
     assert 1 < ratio < candidates.cost([0, 1]) / candidates.cost([0])
