@@ -118,7 +118,6 @@ def measure_all(
     inside: Sequence[Batch],
     outside: Mapping[str, Sequence[Batch]],
     device: torch.device,
-    temperature: float = 1.0,
     on_batch: Callable[[int], object] = lambda samples: None,
 ) -> list[Quality]:
     """How every network does, in their order; each batch is read once for all, and no logits are kept.
@@ -126,7 +125,6 @@ def measure_all(
     Args:
         inside: batches of the ID samples, with labels.
         outside: batches of each OOD set.
-        temperature: of all, as they are of one network.
         on_batch: told the size of each finished batch.
 
     Raises:
@@ -135,12 +133,13 @@ def measure_all(
 
     def tables(batches: Sequence[Batch], labelled: bool) -> list[PredictionTable]:
         parts: list[list[PredictionTable]] = []
+        temperatures = [network.temperature for network in networks for _ in range(network.size)]
         for batch in batches:
             if labelled and batch.labels is None:
                 raise DataError("the ID samples have no labels: accuracy needs them")
             labels = batch.labels.numpy() if labelled and batch.labels is not None else None
             logits = logits_of(networks, batch, device)
-            parts.append([tabulate(own[None], labels, temperature) for own in logits])
+            parts.append([tabulate(own[None], labels, t) for own, t in zip(logits, temperatures, strict=True)])
             on_batch(len(batch.positions))
         order = np.concatenate([batch.positions.numpy() for batch in batches])
         return [in_order(concatenate(own), order) for own in zip(*parts, strict=True)]

@@ -24,12 +24,15 @@ class Answering(Protocol):
     Attributes:
         size: how many they are.
         dtype: of their logits in NumPy, at least float32.
+        temperature: of their logits.
     """
 
     @property
     def size(self) -> int: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def temperature(self) -> float: ...
     def logits(self, inputs: Mapping[str, Tensor], /) -> Tensor:
         """`[K,B,C]`, on any device."""
 

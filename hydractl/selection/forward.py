@@ -152,6 +152,11 @@ class Candidates:
         """Of the logits in NumPy."""
         return "float64" if next(self.model.parameters()).dtype == torch.float64 else "float32"
 
+    @property
+    def temperature(self) -> float:
+        """Of the logits, as it was fitted to the network."""
+        return self.model.temperature
+
     @torch.inference_mode()
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """`[K,B,C]`, in the model's dtype."""
@@ -187,6 +192,11 @@ class Members:
     def dtype(self) -> str:
         """Of the logits in NumPy."""
         return "float64" if next(self.model.parameters()).dtype == torch.float64 else "float32"
+
+    @property
+    def temperature(self) -> float:
+        """Of the logits, as it was fitted to the network."""
+        return self.model.temperature
 
     @torch.inference_mode()
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.like import DataSetsLike
 from hydractl.errors import OptionError
-from hydractl.steps.candidates import named_circuits
+from hydractl.steps.candidates import existing_members, named_circuits, named_scores
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -30,7 +30,6 @@ from hydractl.steps.inputs import (
     Template,
     TextColumn,
     as_member,
-    as_scores,
     model_name,
 )
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
@@ -175,9 +174,10 @@ def analyse_budgets(
 
     if plot is not None:
         check_picture(Path(plot), force)
-    checkpoint, members = as_member(model), [as_member(file) for file in files]
+    checkpoint = as_member(model)
+    members = existing_members(files, checkpoint)
     circuits = named_circuits(circuit, checkpoint)
-    scored = _named_scores(scores, checkpoint)
+    scored = named_scores(scores, checkpoint)
     cuts = _cuts(checkpoint, circuits, scored, budgets)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)
@@ -190,7 +190,6 @@ def analyse_budgets(
             material.batches(material.id, batch_size),
             {name: material.batches(samples, batch_size) for name, samples in material.ood.items()},
             material.device,
-            material.model.temperature,
             advance,
         )
     named = [(cut.method, len(cut.dropped)) for cut in cuts]
@@ -204,25 +203,6 @@ def analyse_budgets(
     if plot is not None:
         write_picture(budget_figure(found.to_json()["points"]), Path(plot), force)
     return found
-
-
-def _named_scores(scores: Sequence[ScoresLike], network: Checkpoint) -> dict[str, Scores]:
-    """The scores by name: how they were computed, or numbers where these are not apart.
-
-    Raises:
-        ArtifactError: scores cannot be read or are of another model.
-    """
-    from hydractl.surgery.methods import require_same_model
-
-    listed: Sequence[Any] = scores if isinstance(scores, list | tuple) else [scores]
-    found = [as_scores(one) for one in listed]
-    for one in found:
-        require_same_model(network, one.name, one.model)
-    names = [one.method or "scores" for one in found]
-    return {
-        name if names.count(name) == 1 else f"{name} {number}": one
-        for number, (name, one) in enumerate(zip(names, found, strict=True), 1)
-    }
 
 
 def _cuts(

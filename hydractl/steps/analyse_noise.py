@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.corruptions.kinds import describe_kinds
+from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_TEMPLATE,
     BatchSize,
@@ -142,6 +143,8 @@ def analyse_noise(
         check_picture(Path(plot), force)
     asked = parse_corruptions(corrupt)
     checkpoint, other = as_member(model), as_member(pruned)
+    if checkpoint.spec.task == "text-classification":
+        raise OptionError(f"{checkpoint.name} reads texts: `corrupt` is noise for images")
     dropped = heads_taken(checkpoint, other)
     reading = Reading(limit, classes, template, image_column, None, label_column, match_labels)
     material = open_material(checkpoint, id_data, None, reading, device, dtype)

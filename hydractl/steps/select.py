@@ -12,7 +12,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.objectives import Objective
-from hydractl.steps.candidates import circuit_of_trunks, named_circuits, parse_members
+from hydractl.steps.candidates import circuit_of_trunks, existing_members, named_circuits, parse_members
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -32,7 +32,6 @@ from hydractl.steps.inputs import (
     Seed,
     Template,
     TextColumn,
-    as_member,
 )
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
@@ -184,7 +183,7 @@ def select(
     )
     trunks = counts("share_below", share_below, max(tower.layers for tower in network.spec.towers)) or [0]
     common = circuit_of_trunks(common_circuit, circuits, trunks, network)
-    existing = [as_member(file) for file in files]
+    existing = existing_members(files, network)
     shared = common.ranking if common else ()
     candidates = pool(network, [family(sources, trunk, shared) for trunk in trunks], existing)
     options = {

@@ -20,8 +20,8 @@ from tests.hostile import FRAGMENTS, controls
 SLOW = """
 import sys, time, types
 def app(**_):
-    print("works", flush=True)
     try:
+        print("works", flush=True)
         time.sleep(60)
     finally:
         print("cleans up", flush=True)

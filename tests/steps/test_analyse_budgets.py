@@ -9,7 +9,7 @@ import pytest
 
 import hydractl
 from hydractl.errors import DataError, OptionError
-from tests.cli.conftest import Command, save_images
+from tests.cli.conftest import Command, save_images, save_vit
 from tests.cli.test_prune import circuit, scores
 
 
@@ -41,6 +41,24 @@ def test_python_and_the_command_measure_the_same(
     assert run(*arguments, "--budgets", "2,3").out == f"{found!r}\n"
     assert b"AUPR out" in (here / "curves.svg").read_bytes()
     assert "avg 2" in found._repr_html_()
+
+
+def test_a_file_answers_at_its_own_temperature(here: Path, vit: Path, images: Path) -> None:
+    hydractl.calibrate(vit, data=images, output="warm")
+    asked = {"id_data": images, "circuit": ["avg.json"], "budgets": "1", "allow_leak": True}
+    found = hydractl.analyse_budgets(vit, ["warm"], **asked)
+    alone = hydractl.analyse_budgets("warm", **asked)
+    assert found.of("warm")[0].quality.nll == pytest.approx(alone.of("dense")[0].quality.nll, abs=1e-7)
+    assert found.of("warm")[0].quality.nll < found.of("dense")[0].quality.nll
+
+
+def test_a_file_of_other_classes_is_refused(here: Path, vit: Path, images: Path) -> None:
+    save_vit(here / "two", id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1})
+    save_vit(here / "renamed", id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2})
+    for name, message in (("two", "classification of 2 classes, .* name members of one task"), ("renamed", "names")):
+        for step in (hydractl.analyse_budgets, hydractl.select):
+            with pytest.raises(OptionError, match=message):
+                step(vit, [name], circuit=["avg.json"], budgets="1", id_data=images)
 
 
 def test_without_ood_data_there_is_no_detection(here: Path, vit: Path, images: Path) -> None:

@@ -47,6 +47,11 @@ def test_what_is_refused(here: Path, vit: Path, images: Path, pruned: str, corru
     assert not (here / "noise.svg").exists()
 
 
+def test_texts_have_no_noise(here: Path, bert: Path, images: Path) -> None:
+    with pytest.raises(HydractlError, match="reads texts: `corrupt` is noise for images"):
+        hydractl.analyse_noise(bert, bert, id_data=images, corrupt="contrast", draws=2)
+
+
 def test_the_models_the_other_way_round_are_told_apart(here: Path, vit: Path, images: Path) -> None:
     with pytest.raises(HydractlError, match="name the models the other way"):
         hydractl.analyse_noise("m1", vit, id_data=images, corrupt="contrast", draws=2)
