@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import Slot, slots, stored_shape
@@ -14,6 +16,19 @@ from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.checkpoint.writer import dtype_name, tensor_bytes
 from hydractl.errors import CheckpointError
 from hydractl.text import shortened
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """How sure a network has to be for a sample to look ID.
+
+    Attributes:
+        rate: the share of ID samples that are accepted, over 0 and up to 1.
+        msp: the least maximum softmax probability of one that is, 0 to 1, after the temperature.
+    """
+
+    rate: Annotated[float, Field(gt=0, le=1)]
+    msp: Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,7 @@ class Checkpoint:
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
+    acceptance: Acceptance | None = None  # of these weights and no others: whatever changes them leaves it out
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
 from hydractl.checkpoint.slots import slots
@@ -51,6 +51,7 @@ class _Manifest(Schema):
     labels: Items[str] | None = None
     preprocessing: Preprocessing = Field(default_factory=dict)
     temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    acceptance: Acceptance | None = None
     provenance: dict[str, Any]
 
 
@@ -78,6 +79,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "preprocessing": dict(checkpoint.preprocessing),
         "temperature": checkpoint.temperature,
         "provenance": dict(checkpoint.provenance),
+        **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
@@ -121,6 +123,7 @@ def from_metadata(
         labels=manifest.labels,
         preprocessing=manifest.preprocessing,
         temperature=manifest.temperature,
+        acceptance=manifest.acceptance,
         provenance=manifest.provenance,
     )
     checkpoint.verify()

@@ -21,7 +21,7 @@ from hydractl.steps.finetune import finetune
 from hydractl.steps.fuse import fuse
 from hydractl.steps.guide import guide
 from hydractl.steps.inspect import inspect
-from hydractl.steps.predict import predict
+from hydractl.steps.predict import Predictions, predict
 from hydractl.steps.prune import prune
 from hydractl.steps.recipes import list_recipes, show_recipe
 from hydractl.steps.report import report
@@ -53,7 +53,7 @@ COMMANDS = (
     Command("report", report),
     Command("inspect", inspect),
     Command("families", families),
-    Command("predict", predict),
+    Command("predict", predict, csv=Predictions.to_csv),
     Command("benchmark", benchmark),
     Command("export", export, writes=True),
     Command("recipes list", list_recipes),

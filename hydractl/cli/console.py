@@ -67,6 +67,20 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
         artifacts.write_json(path, value, force)
 
 
+def write_text(path: Path, text: str, force: bool) -> None:
+    """Text in a file, or on stdout where the path is `-`.
+
+    Raises:
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.checkpoint.atomic import write_bytes
+
+    if str(path) == STDOUT:
+        print(text, end="")
+    else:
+        write_bytes(path, text.encode(), force)
+
+
 SECRETS = ("--token",)
 
 

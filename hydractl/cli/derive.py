@@ -34,6 +34,7 @@ class Command:
         output: where the result goes without `--output`.
         writes: whether it must be told where to write.
         artifact: what `-o -` prints on standard output instead of writing a file; None where it cannot.
+        csv: the result as CSV, where it is a table of rows.
         may_stream: refuses options of which no single artifact would come, before any work is done.
     """
 
@@ -42,6 +43,7 @@ class Command:
     output: str | None = None
     writes: bool = False
     artifact: Callable[[Any], dict[str, Any]] | None = None
+    csv: Callable[[Any], str] | None = None
     may_stream: Callable[[dict[str, Any]], None] = lambda values: None
 
 
@@ -50,6 +52,8 @@ OWN = (
     Declared(
         "json", str, None, Option("Write the result as JSON.", "Output", "FILE|-", flags=("--json",), bare=STDOUT)
     ),
+    Declared("csv", str, None, Option("Write the result as CSV.", "Output", "FILE|-", flags=("--csv",), bare=STDOUT)),
+    Declared("force", bool, False, Option("Replace an output that exists.", "Output", flags=("--force", "-f"))),
     Declared("quiet", bool, False, Option("No progress and no notes on stderr.", "Output", flags=("--quiet", "-q"))),
     Declared("token", str, None, Option("Token of the hub, for what is private; else HF_TOKEN.", "Model", "TOKEN")),
 )
@@ -58,7 +62,8 @@ OWN = (
 def options_of(command: Command) -> tuple[Declared, ...]:
     """All options of a command: those of its step, then its own."""
     named = declared(command.step)
-    return named + tuple(own for own in OWN if own.name not in {option.name for option in named})
+    left_out = {option.name for option in named} | ({"csv"} if command.csv is None else set())
+    return named + tuple(own for own in OWN if own.name not in left_out)
 
 
 def runner(command: Command) -> Callable[..., None]:
@@ -90,13 +95,14 @@ def runner(command: Command) -> Callable[..., None]:
 
 
 def _run(command: Command, values: dict[str, Any]) -> None:
-    own = {name: values.pop(name) for name in [option.name for option in OWN] if name in values and name != "json"}
+    force, streamed = bool(values["force"]), _streamed(command, values)
+    printed, files = _places(command, values, force)
+    if (printed or streamed) and console.is_closed(sys.stdout):
+        raise OptionError(f"`{printed or 'output'}` -: standard output is closed: name a file")
+    of_step = {option.name for option in declared(command.step)}
+    own = {option.name: values.pop(option.name, None) for option in OWN if option.name not in of_step}
     if own["token"]:
         os.environ["HF_TOKEN"] = own["token"]  # where every library looks that fetches something
-    force, streamed = bool(values.get("force")), _streamed(command, values)
-    printed, file = _json_places(command, values, force)
-    if (printed or streamed) and console.is_closed(sys.stdout):
-        raise OptionError(f"`{'json' if printed else 'output'}` -: standard output is closed: name a file")
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts, one speaks
     terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
     extra = {"watch": terminal} if "watch" in inspect.signature(command.step).parameters else {}
@@ -108,10 +114,10 @@ def _run(command: Command, values: dict[str, Any]) -> None:
             return
         if streamed and command.artifact is not None:
             console.print_json(command.artifact(result))
-        if file is not None:
-            console.write_json(file, result.to_json(), force)
+        for form, file in files.items():
+            _put(command, form, result, file, force)
         if printed:
-            console.print_json(result.to_json())
+            _put(command, printed, result, Path(STDOUT), force)
         elif not streamed:
             console.show(result)
         terminal.guide(result)
@@ -138,20 +144,27 @@ def _streamed(command: Command, values: dict[str, Any]) -> bool:
     return True
 
 
-def _json_places(command: Command, values: dict[str, Any], force: bool) -> tuple[bool, Path | None]:
-    """Whether the result is printed as JSON, and the file it goes to unless the step writes that itself."""
-    value = values.get("json")
-    if str(value) == STDOUT:
-        value = values["json"] = None
-        printed = True
+def _places(command: Command, values: dict[str, Any], force: bool) -> tuple[str | None, dict[str, Path]]:
+    """The form in which the result is printed, and the files it goes to by form, unless the step writes that itself."""
+    of_step = {option.name for option in declared(command.step)}
+    printed = [form for form in ("json", "csv") if str(values.get(form)) == STDOUT]
+    if len(printed) > 1:
+        raise OptionError("`json` and `csv` -: standard output takes one of them: name a file for the other")
+    values.update(dict.fromkeys(printed))
+    files = {
+        form: Path(values[form]) for form in ("json", "csv") if form not in of_step and values.get(form) is not None
+    }
+    for file in files.values():
+        console.refuse_existing(file, force)
+    return (printed[0] if printed else None), files
+
+
+def _put(command: Command, form: str, result: Result, place: Path, force: bool) -> None:
+    """A result in a form that programs read, in a file, or on stdout where that is `-`."""
+    if form == "csv" and command.csv is not None:
+        console.write_text(place, command.csv(result), force)
     else:
-        printed = False
-    if any(option.name == "json" for option in declared(command.step)):
-        return printed, None
-    values.pop("json", None)
-    if value is not None:
-        console.refuse_existing(Path(value), force)
-    return printed, None if value is None else Path(value)
+        console.write_json(place, result.to_json(), force)
 
 
 def respelled(text: str, options: Sequence[Declared]) -> str:

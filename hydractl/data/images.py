@@ -116,6 +116,17 @@ class EncodedImages(Sequence[Image.Image]):
             return self[position : position + 1][0]
         return [decode() for decode in self.decoders(index)]
 
+    def file(self, index: int) -> str | None:
+        """The file an image lies in, as seen from here; None where the table holds the image itself."""
+        from pyarrow.compute import struct_field
+
+        row = self._rows[index : index + 1][self._column]
+        path = struct_field(row, "path")[0].as_py()
+        if path is None or struct_field(row, "bytes")[0].is_valid:
+            return None
+        here = Path.cwd()
+        return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
+
     def decoders(self, rows: slice) -> list[Callable[[], Image.Image]]:
         """What decodes each image of some rows, which are read at once."""
         positions = range(len(self))[rows]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.data.hashes import Hashes, hash_inputs
+from hydractl.data.images import EncodedImages
 from hydractl.data.like import Modality
 from hydractl.errors import DataError
 
@@ -42,6 +43,13 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def called(self, place: int) -> str:
+        """What messages call a sample: a text itself, the file of an image, and of others their place in the data."""
+        if self.modality == "image":
+            return _file_of(self.inputs, place) or f"{self.name} {place}"
+        text = self.inputs[place]
+        return text if isinstance(text, str) else " | ".join(text)
 
     def content_hashes(self) -> Hashes:
         """64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
@@ -107,6 +115,12 @@ class Picked(Sequence[Any]):
         if isinstance(index, slice):
             return [self.inputs[int(position)] for position in self.positions[index]]
         return self.inputs[int(self.positions[index])]
+
+
+def _file_of(inputs: Sequence[Any], place: int) -> str | None:
+    if isinstance(inputs, Picked):
+        return _file_of(inputs.inputs, int(inputs.positions[place]))
+    return inputs.file(place) if isinstance(inputs, EncodedImages) else None
 
 
 def spread(size: int, limit: int | None) -> Sequence[int]:

@@ -1,20 +1,32 @@
-"""Calibration of a model: the one temperature that its file carries from then on."""
+"""Calibration of a model: its temperature, and how sure it has to be, which its file carries from then on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from math import ceil
+from typing import Any, Literal, NamedTuple
 
-from hydractl.checkpoint.contents import Checkpoint
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Acceptance, Checkpoint
 from hydractl.data.samples import Samples
 from hydractl.data.seen import sketch
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
 from hydractl.evaluation.run import collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
+from hydractl.model.prediction import prediction
 from hydractl.surgery.provenance import with_provenance
 from hydractl.uncertainty.temperature import FittedTemperature, fit_temperature
+
+
+class Fitted(NamedTuple):
+    """What labelled ID samples say of a network."""
+
+    temperature: FittedTemperature
+    acceptance: Acceptance
 
 
 def fit_network(
@@ -22,12 +34,14 @@ def fit_network(
     samples: Samples,
     match: Literal["name", "index"],
     running: Running,
+    rate: float,
     on_batch: Callable[[int], None],
-) -> FittedTemperature:
-    """The temperature of least negative log-likelihood on labelled ID samples.
+) -> Fitted:
+    """The temperature of least negative log-likelihood on labelled ID samples, and the confidence of most of them.
 
     Args:
         match: how their labels are matched to the model's.
+        rate: share of the samples to accept, over 0 and up to 1.
         on_batch: told the size of each batch that is answered.
 
     Raises:
@@ -36,17 +50,42 @@ def fit_network(
     key = SetKey("id", samples.name)
     networks = NetworkSpec((network,)).open().load(EvaluationData({key: samples}, match), running)
     answers = collect(networks.answers(key), on_batch, len(samples))
-    return fit_temperature(answers.member_logits, answers.labels)
+    fitted = fit_temperature(answers.member_logits, answers.labels)
+    # As predictions compute it: with another rounding, samples at the threshold would be refused.
+    msp = prediction(torch.as_tensor(answers.member_logits), fitted.temperature, None).msp
+    return Fitted(fitted, Acceptance(rate, least_accepted(msp, rate)))
 
 
-def with_temperature(
-    checkpoint: Checkpoint, temperature: float, samples: Samples, options: Mapping[str, Any]
+def least_accepted(msp: Tensor, rate: float) -> float:
+    """The highest confidence that at least this share of the samples reaches.
+
+    Args:
+        msp: `[N]`, 0 to 1.
+        rate: over 0 and up to 1.
+
+    >>> least_accepted(torch.tensor([0.5, 0.9, 0.7, 1.0]), 0.75)  # three of four
+    0.7
+    """
+    accepted = ceil(rate * len(msp) - 1e-9)  # 0.07 * 100 is a little more than 7
+    # The shortest number that reads back as the same float32, which is what confidences are compared in.
+    return float(str(msp.sort(descending=True).values[accepted - 1].numpy()))
+
+
+def calibrated(
+    checkpoint: Checkpoint,
+    temperature: float,
+    acceptance: Acceptance | None,
+    samples: Samples,
+    options: Mapping[str, Any],
 ) -> Checkpoint:
-    """The model with a temperature, which its predictions use; its history remembers the samples it was fitted on.
+    """The model with a temperature and what it accepts, which its predictions use.
+
+    Its history remembers the samples that these were fitted on.
 
     Args:
         options: those that determine the result.
     """
     seen = {"search_data": {"calibration data": sketch(samples.content_hashes())}}
     warm = replace(checkpoint, temperature=temperature)
-    return with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
+    told = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
+    return replace(told, acceptance=acceptance)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Acceptance, Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
@@ -77,6 +77,7 @@ class Hydra(nn.Module):
                 self.add_module(name, Linear(shapes[f"{name}.weight"], shapes[f"{name}.bias"]))
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
+        self.acceptance: Acceptance | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
@@ -188,7 +189,7 @@ class Hydra(nn.Module):
         self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
-        self.labels = tuple(labels)
+        self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
 
     @torch.inference_mode()
     def predict(
@@ -263,6 +264,7 @@ def from_checkpoint(
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
+    model.acceptance = checkpoint.acceptance
     model.origin = replace(checkpoint, tensors={})
     return model.eval().requires_grad_(False)
 

@@ -1,4 +1,4 @@
-"""Calibrating a model: one temperature, fitted on held-out data and kept in the file."""
+"""Calibrating a model: a temperature and a threshold, fitted on held-out data and kept in the file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.bounds import real
 from hydractl.data.like import DataLike, Modality
+from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -32,7 +34,7 @@ from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.checkpoint.contents import Acceptance, Checkpoint
     from hydractl.uncertainty.temperature import FittedTemperature
 
 
@@ -43,11 +45,13 @@ class Calibrated(Result):
     Attributes:
         fitted: the temperature, and the negative log-likelihood before and after.
         samples: how many it was fitted on.
+        acceptance: how sure the model is of most of them; None for a zero-shot model.
     """
 
     checkpoint: Checkpoint
     fitted: FittedTemperature
     samples: int
+    acceptance: Acceptance | None = None
     output: Path | None = None
 
     @property
@@ -59,23 +63,34 @@ class Calibrated(Result):
         found = self.fitted
         return (
             f"T = {found.temperature:.4f}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
-            f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
+            f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed{self._accepts()}"
         )
 
+    def _accepts(self) -> str:
+        if self.acceptance is None:
+            return ""
+        return f"; {100 * self.acceptance.rate:g} % have an MSP of {self.acceptance.msp:.4f} or more"
+
     def to_json(self) -> dict[str, Any]:
-        return {"output": None if self.output is None else str(self.output), **asdict(self.fitted)}
+        accepts = None if self.acceptance is None else asdict(self.acceptance)
+        output = None if self.output is None else str(self.output)
+        return {"output": output, **asdict(self.fitted), "acceptance": accepts}
 
     def lines(self) -> Iterator[str]:
         yield str(self) if self.output is None else str(self.output)
 
     def facts(self) -> Mapping[str, object]:
         found = self.fitted
-        return {
-            "temperature": f"{found.temperature:.4f}",
-            "NLL": f"{found.nll_before:.4f} before, {found.nll_after:.4f} after",
-            "predictions changed": f"{100 * found.argmax_changed:.2f} %",
-            "samples": self.samples,
-        } | ({"file": self.output} if self.output else {})
+        return (
+            {
+                "temperature": f"{found.temperature:.4f}",
+                "NLL": f"{found.nll_before:.4f} before, {found.nll_after:.4f} after",
+                "predictions changed": f"{100 * found.argmax_changed:.2f} %",
+                "samples": self.samples,
+            }
+            | ({"looks OOD": f"below an MSP of {self.acceptance.msp:.4f}"} if self.acceptance else {})
+            | ({"file": self.output} if self.output else {})
+        )
 
 
 @step
@@ -86,6 +101,10 @@ def calibrate(
         DataLike,
         Option("Labelled ID data that nothing was or will be measured on.", heading="Data", metavar="SOURCE[:SPLIT]"),
     ],
+    accept: Annotated[
+        float | str,
+        Option("Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE"),
+    ] = "95%",
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -102,12 +121,13 @@ def calibrate(
     force: Force = False,
     watch: Watcher = LOG,
 ) -> Calibrated:
-    """Fit the temperature of a model and keep it in the file.
+    """Fit the temperature of a model, and from where it is unsure, and keep both in the file.
 
     Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
 
     One number divides the logits of every member; it is the one with the least negative log-likelihood of the members'
-    mean probability. Predictions of the written file use it. Evaluations refuse the data it was fitted on.
+    mean probability. Predictions of the written file use it, and flag what they are less sure of than of `accept` of
+    these samples. Evaluations refuse the data it was fitted on.
 
     >>> calibrated = hydractl.calibrate("hydra", data="data/pets")
     >>> hydractl.load(calibrated).temperature == calibrated.temperature
@@ -116,14 +136,14 @@ def calibrate(
     Raises:
         CheckpointError: the model cannot be read.
         DataError: a sample cannot be read, or labels do not match.
-        OptionError: a zero-shot model without classes.
+        OptionError: a zero-shot model without classes, or `accept` is no share.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.columns import Columns
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import Ranks, batch_workers
-    from hydractl.evaluation.calibrate import fit_network, with_temperature
+    from hydractl.evaluation.calibrate import calibrated, fit_network
     from hydractl.evaluation.opening import notes_of
     from hydractl.evaluation.systems import Running
     from hydractl.families.open import write_checkpoint
@@ -131,6 +151,7 @@ def calibrate(
     from hydractl.steps.compute import choose_device, choose_dtype, dtype_name
     from hydractl.steps.inputs import as_checkpoint
 
+    rate = _share(accept)
     if output is not None:
         refuse_existing(Path(output), force)
     checkpoint = as_checkpoint(model)
@@ -148,14 +169,26 @@ def calibrate(
         running = Running(place, choose_dtype(dtype), False, batch_size, workers, 0, classes, template, Ranks(),
                           in_parallel, note)  # fmt: skip
         network = model if isinstance(model, Hydra) else checkpoint
-        fitted = fit_network(network, samples, match_labels, running, advance)
+        fitted, acceptance = fit_network(network, samples, match_labels, running, rate, advance)
     if fitted.at_bound:
         note("the loss still falls at the end of the range: the data is too easy, or too little")
-    options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype)}
-    warm = with_temperature(checkpoint, fitted.temperature, samples, options)
+    if of_classes := checkpoint.spec.task == "zero-shot":
+        note("the classes of a zero-shot model may change: no threshold of confidence is kept")
+    accepts = None if of_classes else acceptance
+    options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "accept": rate}
+    warm = calibrated(checkpoint, fitted.temperature, accepts, samples, options)
     if output is None:
-        return Calibrated(warm, fitted, len(samples))
+        return Calibrated(warm, fitted, len(samples), accepts)
     write_checkpoint(warm, output, force)
-    found = Calibrated(warm, fitted, len(samples), Path(output))
+    found = Calibrated(warm, fitted, len(samples), accepts, Path(output))
     watch.note(str(found))
     return found
+
+
+def _share(text: float | str) -> float:
+    """The share of all that a number or a percentage is, over 0 and up to 1."""
+    percent = isinstance(text, str) and text.endswith("%")
+    found = real(str(text).removesuffix("%"), 0, 100 if percent else 1)
+    if not found:
+        raise OptionError(f"`accept` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
+    return found / 100 if percent else found

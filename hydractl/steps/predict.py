@@ -33,13 +33,16 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from PIL.Image import Image
+    from rich.console import Console
 
+    from hydractl.checkpoint.contents import Acceptance
     from hydractl.data.columns import Columns
     from hydractl.data.like import DataLike, Modality
 
     Inputs = DataLike | Image | Sequence[str | Path]
+    Data = DataLike | Sequence[str]
 else:  # what the command line derives arguments from
-    Inputs = Sequence[Any]
+    Inputs = Data = Sequence[Any]
 
 STDIN = "-"
 SHOWN = 20  # rows of a table in a notebook
@@ -58,6 +61,7 @@ class Predictions(Result):
         entropy: `[N]`, nats, of the probabilities: high means the same.
         mutual_information: `[N]`, nats: high means that the members disagree.
         member_logits: `[M,N,C]`.
+        acceptance: how sure the model is of ID samples, as `calibrate` found; None where it was not calibrated.
     """
 
     inputs: Sequence[str]
@@ -68,9 +72,16 @@ class Predictions(Result):
     entropy: NDArray[np.floating[Any]]
     mutual_information: NDArray[np.floating[Any]]
     member_logits: NDArray[np.floating[Any]]
+    acceptance: Acceptance | None = None
+
+    @property
+    def ood(self) -> NDArray[np.bool_] | None:
+        """`[N]`, whether each looks OOD: less sure than most ID samples. None where the model was not calibrated."""
+        return None if self.acceptance is None else self.msp < self.acceptance.msp
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each prediction as plain JSON."""
+        ood = self.ood
         for row, name in enumerate(self.inputs):
             yield {
                 "input": name,
@@ -78,6 +89,7 @@ class Predictions(Result):
                 "msp": float(self.msp[row]),
                 "entropy": float(self.entropy[row]),
                 "mutual_information": float(self.mutual_information[row]),
+                "ood": None if ood is None else bool(ood[row]),
                 "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
             }
 
@@ -89,6 +101,21 @@ class Predictions(Result):
             # A tab or a line end inside a text or a label would break the columns.
             names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
             yield "\t".join([*names, f"{row['msp']:.4f}", f"{row['mutual_information']:.4f}"])
+
+    def draw(self, console: Console) -> None:
+        """A table on a terminal, and in a pipe the lines, whose columns stay what they are."""
+        if console.is_terminal:
+            from hydractl.report.predictions import print_predictions
+
+            print_predictions(self.rows(), self.acceptance, console)
+        else:
+            console.file.writelines(f"{line}\n" for line in self.lines())
+
+    def to_csv(self) -> str:
+        """A header and a line per input, the probability of each class in a column: what `--csv` writes."""
+        from hydractl.report.predictions import predictions_csv
+
+        return predictions_csv(self.rows())
 
     def facts(self) -> Mapping[str, object]:
         return {"inputs": len(self.inputs), "mean confidence": f"{self.msp.mean():.4f}"}
@@ -110,13 +137,22 @@ def predict(
     inputs: Annotated[
         Inputs,
         Option(
-            "Images, text files with a text a line, or data sets as SOURCE:SPLIT; - is standard input.",
+            "Images, folders of images, text files with a text a line, or tables; - is standard input.",
             heading="Data",
             metavar="FILE...|-",
             positional=True,
         ),
-    ],
+    ] = (),
     *,
+    data: Annotated[
+        Data,
+        Option(
+            "A data set, whatever its name looks like, such as one of the hub; repeat it.",
+            heading="Data",
+            metavar="SOURCE[:SPLIT]",
+            repeated=True,
+        ),
+    ] = (),
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
     image_column: ImageColumn = None,
@@ -131,10 +167,11 @@ def predict(
     Folders, tables (.parquet, .csv, .jsonl ...) and names with a split are data sets; any other file is an image, or
     texts line by line.
 
-    Example: hydractl predict hydra.safetensors photo.jpg
+    Example: hydractl predict hydra.safetensors photo.jpg more/
 
-    Prints a line per input with tabs between: the input, its label, the maximum softmax probability (low: likely
-    wrong or unlike the training data) and the mutual information of the members in nats (high: they disagree).
+    Says of each input its label, the maximum softmax probability (low: likely wrong or unlike the training data) and
+    the mutual information of the members in nats (high: they disagree). On a terminal that is a table, which flags
+    what looks OOD if the model was calibrated; in a pipe a line per input with tabs between.
 
     In Python, inputs may be samples as well: an image, a list of images, `{name: texts}`, a `datasets.Dataset`, a
     torch `Dataset`.
@@ -147,7 +184,7 @@ def predict(
         CheckpointError: the model cannot be read.
         DataError: an input cannot be read, or is nothing that the model takes.
         NotFiniteError: the model's logits are not finite.
-        OptionError: a zero-shot model without `classes`, or classes of another.
+        OptionError: no inputs, a zero-shot model without `classes`, or classes of another.
     """
     from hydractl.data.classes import read_classes
     from hydractl.data.columns import Columns
@@ -159,9 +196,10 @@ def predict(
             raise OptionError("`classes` would change the loaded model: call its set_classes instead")
         hydra.set_classes(read_classes(classes), template)
     modality: Modality = "text" if hydra.spec.task == "text-classification" else "image"
-    asked = list(_asked(inputs, modality, Columns(image_column, text_column)))
+    columns = Columns(image_column, text_column)
+    asked = [*_asked(inputs, modality, columns), *_asked_of_sets(data, modality, columns)]
     if not asked:
-        raise DataError("there are no inputs: name files, or give samples")
+        raise OptionError("there are no inputs: name files, or a data set with `data`")
     with watch.progress("predict", len(asked)) as advance:
         try:
             found = hydra.predict((one.read() for one in asked), batch_size, advance)
@@ -176,6 +214,7 @@ def predict(
         found.entropy.numpy(),
         found.mutual_information.numpy(),
         found.member_logits.numpy(),
+        hydra.acceptance,
     )
 
 
@@ -206,6 +245,12 @@ def _asked(inputs: Inputs, modality: Modality, columns: Columns) -> Iterator[_As
             yield from (_Asked(text, partial(str, text)) for text in _lines(one))
 
 
+def _asked_of_sets(data: Data, modality: Modality, columns: Columns) -> Iterator[_Asked]:
+    several = data if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data) else [data]
+    for one in several:
+        yield from _in_data(one, modality, columns)
+
+
 def _is_data(text: str) -> bool:
     """Whether a path or name stands for a data set, not for one image or a file of texts."""
     path = Path(text)
@@ -219,9 +264,7 @@ def _in_data(data: DataLike, modality: Modality, columns: Columns) -> Iterator[_
 
     samples = open_samples(data, modality, columns=columns)
     for place in range(len(samples)):
-        name = samples.inputs[place] if modality == "text" else f"{samples.name} {place}"
-        name = name if isinstance(name, str) else " | ".join(name)
-        yield _Asked(name, partial(samples.inputs.__getitem__, place))
+        yield _Asked(samples.called(place), partial(samples.inputs.__getitem__, place))
 
 
 def _lines(file: str) -> list[str]:

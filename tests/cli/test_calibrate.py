@@ -60,3 +60,28 @@ def test_an_evaluation_refuses_the_data_it_was_fitted_on(
         result = hydractl("evaluate", tmp_path / model, "--id-data", held_out)
         assert result.code == 1
         assert f"18 of 18 samples were used to make {model} (as calibration data)" in result.err
+
+
+def test_predict_flags_what_is_less_sure_than_a_share_of_the_data(
+    hydractl: Command, vit: Path, bert: Path, held_out: Path, tmp_path: Path
+) -> None:
+    result = hydractl("calibrate", vit, "--data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
+    acceptance = read_checkpoint(tmp_path / "warm").acceptance
+    assert acceptance is not None and acceptance.rate == 0.75
+    assert result.err.rstrip().endswith(f"; 75 % have an MSP of {acceptance.msp:.4f} or more")
+    found = json.loads(hydractl("predict", tmp_path / "warm", held_out, "--json").out)["predictions"]
+    assert sum(not row["ood"] for row in found) == 14  # the least number that is 75 % of 18
+    assert all(row["ood"] == (row["msp"] < acceptance.msp) for row in found)
+    plain = hydractl("predict", tmp_path / "warm", held_out).out.splitlines()
+    assert [len(line.split("\t")) for line in plain] == [4] * 18
+    first = hydractl("predict", tmp_path / "warm", held_out, "--csv").out.splitlines()[0]
+    assert first == "input,label,msp,entropy,mutual_information,ood,p(cat),p(dog),p(owl)"
+    hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
+    assert read_checkpoint(tmp_path / "m1").acceptance is None  # found for other weights
+
+
+@pytest.mark.parametrize(("accept", "said"), [("0%", "0%"), ("101%", "101%"), ("1.5", "1.5"), ("most", "most")])
+def test_what_is_no_share(hydractl: Command, vit: Path, held_out: Path, accept: str, said: str) -> None:
+    result = hydractl("calibrate", vit, "--data", held_out, "--accept", accept, "-o", "warm")
+    assert result.code == 2
+    assert result.err == f"error: --accept {said}: expected a share as in 0.95 or 95%, over 0 and up to 1\n"

@@ -65,7 +65,7 @@ def test_what_cannot_be_predicted(hydractl: Command, vit: Path, bert: Path, tmp_
         ((bert, tmp_path / "empty.txt"), 1, "no text in it"),
         ((bert, tmp_path / "latin1.txt"), 1, "in UTF-8"),
         ((vit, "-", "--classes", tmp_path / "classes.txt"), 2, "classes are those of its classifier"),
-        ((vit,), 2, "Missing argument"),
+        ((vit,), 2, "there are no inputs: name files, or a data set with --data"),
     ):
         result = hydractl("predict", *arguments)
         assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from rich.console import Console
 
 import hydractl as library
+from hydractl.checkpoint.contents import Acceptance
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.steps.predict import Predictions
 from tests.cli.conftest import LABELS, Command
@@ -51,7 +54,8 @@ def test_images_as_values(values: Any, vit: Path, images: Path) -> None:
     expected = library.predict(vit, files(images))
     found = library.predict(vit, values(files(images)))
     np.testing.assert_array_equal(found.probabilities, expected.probabilities)
-    assert found.inputs == ["data 0", "data 1"]
+    named = isinstance(values(files(images)), datasets.Dataset)  # which knows the images' files
+    assert found.inputs == (list(map(str, files(images))) if named else ["data 0", "data 1"])
 
 
 def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
@@ -67,7 +71,9 @@ def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
 
 def test_a_data_set_by_its_source(hydractl: Command, vit: Path, images: Path) -> None:
     whole = library.predict(vit, f"pets={images}")
-    assert whole.inputs[:2] == ["pets 0", "pets 1"]
+    assert whole.inputs[:2] == [str(images / "cat" / f"{i}.png") for i in range(2)]
+    sets = library.predict(vit, data=[f"pets={images}", f"{images}:train[:1]"])
+    assert sets.inputs == [*whole.inputs, whole.inputs[0]]
     assert hydractl("predict", vit, images).out.count("\n") == len(whole.inputs)
     some = library.predict(vit, [f"{images}:train[:1]", files(images)[1]])
     assert some.msp.tolist() == pytest.approx([whole.msp[0], library.predict(vit, files(images)[1]).msp[0]])
@@ -105,7 +111,6 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
     [
         ("gone.png", "gone.png: cannot read: No such file"),
         ("gone:test", "gone: "),
-        ([], "there are no inputs"),
         ([1, 2], "sample 0 is int"),
         ([Path("/dev/null")], "/dev/null: is a device"),
     ],
@@ -113,6 +118,8 @@ def test_answers_that_are_no_numbers_are_refused(vit: Path, images: Path) -> Non
 def test_what_cannot_be_predicted(inputs: Any, message: str, vit: Path) -> None:
     with pytest.raises(DataError, match=message):
         library.predict(vit, inputs)
+    with pytest.raises(OptionError, match="there are no inputs: name files, or a data set with `data`"):
+        library.predict(vit, [])
 
 
 @SOME
@@ -124,3 +131,43 @@ def test_lines_have_four_columns_whatever_inputs_and_labels_are_called(inputs: l
     assert [len(row) for row in rows] == [4] * len(inputs)
     assert not controls("".join(map("".join, rows)), allowed="")
     assert said._repr_html_().count("<td>") == 4 * (1 + len(inputs))
+
+
+def some_predictions(acceptance: Acceptance | None) -> Predictions:
+    msp = np.array([0.25, 0.5, 1.0])
+    probabilities = np.stack([1 - msp, msp], 1)
+    zeros = np.zeros(3)
+    names = ["=a,b\x1b[2J", "[red]c", 'd"e']
+    return Predictions(
+        names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], acceptance
+    )  # fmt: skip
+
+
+def test_csv_holds_every_class_and_what_looks_ood() -> None:
+    rows = list(csv.DictReader(StringIO(some_predictions(Acceptance(0.9, 0.5)).to_csv())))
+    assert [row["ood"] for row in rows] == ["true", "false", "false"]
+    assert [float(row["p(dog\\n)"]) for row in rows] == [0.25, 0.5, 1.0]
+    assert [row["input"] for row in rows] == ["=a,b\\x1b[2J", "[red]c", 'd"e']
+    unknown = list(csv.DictReader(StringIO(some_predictions(None).to_csv())))
+    assert [row["ood"] for row in unknown] == [""] * 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_terminal_shows_a_table(encoding: str) -> None:
+    out = TextIOWrapper(BytesIO(), encoding=encoding)
+    some_predictions(Acceptance(0.9, 0.5)).draw(Console(file=out, force_terminal=True, width=90, color_system=None))
+    out.flush()
+    lines = out.buffer.getvalue().decode(encoding).replace("|", " ").splitlines()
+    assert lines[0].split() == ["input", "label", "confidence", "members", "disagree", "(MI)"]
+    bars = ["##........", "#####.....", "##########"] if encoding == "ascii" else ["██▌       ", "█████     ", "█" * 10]
+    for line, bar, name, flag in zip(
+        lines[2:], bars, ["=a,b\\x1b[2J", "[red]c", 'd"e'], [True, False, False], strict=False
+    ):
+        assert line.startswith(name)
+        assert f"{bar} " in line
+        assert line.rstrip().endswith("looks OOD") == flag
+    assert lines[-1] == "looks OOD: less sure than 0.5000, which 90 % of ID samples reach."
+    out = StringIO()
+    some_predictions(None).draw(Console(file=out, force_terminal=True, width=90))
+    assert "looks OOD" not in out.getvalue()
+    assert "hydractl calibrate" in out.getvalue()
