@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl import bounds
 from hydractl.errors import OptionError
 from hydractl.selection.objectives import Objective
-from hydractl.steps.compute import choose_device
+from hydractl.steps.compute import choose_device, dtype_name
 from hydractl.steps.estimate import Estimate, estimates
-from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, BatchSize, Device, Limit, Seed
+from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, BatchSize, Device, Dtype, Limit, Precision, Seed
 from hydractl.steps.limits import LatencyLimit, Limits, latency_limit
 from hydractl.steps.options import Option, step
 from hydractl.steps.pipeline import Given, Task
@@ -151,7 +152,18 @@ def build(
         ),
     ] = (),
     limit: Limit = None,
+    search_samples: Annotated[
+        int,
+        Option(
+            "Samples of each set to search circuits on, at most: a search takes most of the time.",
+            "Data",
+            minimum=1,
+            maximum=bounds.SAMPLES,
+        ),
+    ] = 500,
     device: Device = "auto",
+    dtype: Dtype = None,
+    precision: Precision = "no",
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     output: Annotated[
         Path, Option("Folder for everything; a build begun there goes on.", "Output", flags=("--output", "-o"))
@@ -191,7 +203,8 @@ def build(
     asked = Asked(
         Given("MODEL", model), id_data, list(ood_data), train_data, eval_data, list(eval_ood_data), members,
         objective or ("avg" if ood_data else "nll"), budgets, draws, trunks or limits.trunks(model), max_accuracy_drop,
-        limits, recipe, list(settings), seed, limit, str(device), batch_size,
+        limits, recipe, list(settings), seed, limit, search_samples, str(device), dtype_name(dtype), precision,
+        batch_size,
     )  # fmt: skip
     tasks = plan(asked)
     if dry_run:

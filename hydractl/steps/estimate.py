@@ -82,7 +82,8 @@ class Foreseen:
         """Multiply-adds of a command."""
         both, members = self.inside + self.outside, self.asked.members
         if task.command == "extract-circuit":
-            return self.search * both
+            most: int = task.values["limit"]
+            return self.search * (min(self.inside, most) + min(self.outside, most * len(self.asked.ood_data)))
         if task.command == "select":
             return self.candidates * self.forward * both
         if task.command == "finetune":

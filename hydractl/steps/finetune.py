@@ -20,6 +20,7 @@ from hydractl.steps.inputs import (
     Limit,
     MatchLabels,
     ModelLike,
+    Precision,
     Seed,
     TextColumn,
     Workers,
@@ -211,9 +212,7 @@ def finetune(
     label_column: LabelColumn = None,
     match_labels: MatchLabels = "name",
     device: Device = "auto",
-    precision: Annotated[
-        Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", heading="Compute")
-    ] = "no",
+    precision: Precision = "no",
     batch_size: Annotated[
         int | None,
         Option(

@@ -62,6 +62,9 @@ Dtype = Annotated[
     DtypeLike | None,
     Option("Precision; without it the checkpoint's own.", heading="Compute", metavar="fp32|bf16|fp16|fp64"),
 ]
+Precision = Annotated[
+    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", heading="Compute")
+]
 BatchSize = Annotated[
     int,
     Option(

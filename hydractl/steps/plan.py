@@ -42,7 +42,10 @@ class Asked:
     settings: Sequence[str]
     seed: int
     limit: int | None
+    search_samples: int
     device: str
+    dtype: str | None
+    precision: str
     batch_size: int
 
     def inside(self, number: int) -> Given:
@@ -72,7 +75,7 @@ def _ood(variable: str, text: str, suffix: str = "") -> Given:
 
 def plan(asked: Asked) -> list[Task]:
     """The commands of a build, in order."""
-    own = {"device": asked.device, "batch_size": asked.batch_size, "limit": asked.limit}
+    own = {"device": asked.device, "dtype": asked.dtype, "batch_size": asked.batch_size, "limit": asked.limit}
     tasks = _search(asked, own) if asked.ood_data else []
     circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if asked.ood_data else []
     trunks = asked.trunks if circuits else ""
@@ -126,6 +129,7 @@ def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
         "output": Made("circuit-{objective}.json"),
         "resume": True,
         **own,
+        "limit": min(asked.search_samples, asked.limit or asked.search_samples),
     }
     return [Task("extract-circuit", extract_circuit, values, tuple(f"circuit-{name}.json" for name in CIRCUITS))]
 
@@ -143,6 +147,7 @@ def _training(asked: Asked, selected: str) -> list[Task]:
         "settings": list(asked.settings),
         "seed": asked.seed,
         "device": asked.device,
+        "precision": None if asked.precision == "no" else asked.precision,
         "resume": True,
         "output": Made(f"{stem}-member{{member}}.safetensors" if several else tuned[0]),
     }

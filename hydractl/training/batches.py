@@ -8,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from accelerate import Accelerator
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -18,7 +19,7 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.data import Streamed
-from hydractl.training.order import Division, Preparation, ShuffledSamples, ShuffledStream, TrainingBatches
+from hydractl.training.order import Division, Grouping, Preparation, ShuffledSamples, ShuffledStream, TrainingBatches
 from hydractl.training.pairs import PairAugmentation, PairPreprocessor
 from hydractl.training.recipe import Recipe
 
@@ -56,8 +57,17 @@ def training_batches(
     preparation = Preparation(training_preprocessor(checkpoint, recipe), _augmentation(recipe, checkpoint.spec), seed)
     division = _divide(recipe, machine.batch_size, accelerator.num_processes)
     if isinstance(data, Samples):
-        return ShuffledSamples(data, preparation, division, accelerator.process_index, machine.workers)
+        grouping = length_grouping(data, recipe)
+        return ShuffledSamples(data, preparation, division, accelerator.process_index, machine.workers, grouping)
     return ShuffledStream(data, preparation, division, accelerator.process_index, machine.workers)
+
+
+def length_grouping(samples: Samples, recipe: Recipe) -> Grouping | None:
+    """Which texts share a step, by their characters: as good as tokens for this, and known at once."""
+    if not recipe.length_window or samples.modality != "text":
+        return None
+    lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in samples.inputs]
+    return Grouping(np.array(lengths), recipe.batch, recipe.length_window)
 
 
 def validation_batches(

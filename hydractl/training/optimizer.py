@@ -18,6 +18,10 @@ from hydractl.training.selection import decays
 TIMM_NAMES = {"sgd": "momentum"}
 
 
+#: What torch updates in one pass on a processor.
+FUSED = ("adam", "adamw")
+
+
 def build_optimizer(
     recipe: Recipe, lr: float, parameters: Iterable[tuple[str, Slot, nn.Parameter]]
 ) -> torch.optim.Optimizer:
@@ -40,8 +44,11 @@ def build_optimizer(
         if members
     ]
     name = TIMM_NAMES.get(recipe.optimizer, recipe.optimizer)
+    # One pass over the weights in place of seven; on GPUs torch's own choice is as fast.
+    on_processor = all(parameter.device.type == "cpu" for members in groups.values() for parameter in members)
+    fused: dict[str, Any] = {"fused": True} if name in FUSED and on_processor else {}
     try:
-        built: torch.optim.Optimizer = create_optimizer_v2(wanted, opt=name, lr=lr, momentum=recipe.momentum)
+        built: torch.optim.Optimizer = create_optimizer_v2(wanted, opt=name, lr=lr, momentum=recipe.momentum, **fused)
     except (AssertionError, ValueError, KeyError) as error:
         raise OptionError(
             f"optimizer {recipe.optimizer!r}: timm cannot build it ({error}): try sgd or adamw"

@@ -35,15 +35,42 @@ def derived_seed(seed: int, purpose: int, *place: int) -> int:
     return int(np.random.SeedSequence([seed, purpose, *place]).generate_state(1)[0])
 
 
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Which samples share a step: those of like length, so that less of a step is padding.
+
+    Attributes:
+        lengths: of every sample, `[N]`, in any unit.
+        batch: samples of a step.
+        window: steps whose samples are sorted together; order beyond a window is left to chance.
+    """
+
+    lengths: NDArray[np.int64]
+    batch: int
+    window: int
+
+    def apply(self, order: NDArray[np.int64], draws: np.random.Generator) -> NDArray[np.int64]:
+        """The order with like beside like within each window, whose steps follow one another at random."""
+        parts: list[NDArray[np.int64]] = []
+        for start in range(0, len(order), self.batch * self.window):
+            part = order[start : start + self.batch * self.window]
+            part = part[self.lengths[part].argsort(kind="stable")]
+            whole = len(part) // self.batch * self.batch
+            parts += [draws.permutation(part[:whole].reshape(-1, self.batch)).ravel(), part[whole:]]
+        return np.concatenate(parts)
+
+
 @lru_cache(maxsize=2)  # a batch may lie across two epochs
-def epoch_order(seed: int, epoch: int, samples: int) -> NDArray[np.int64]:
+def epoch_order(seed: int, epoch: int, samples: int, grouping: Grouping | None = None) -> NDArray[np.int64]:
     """The order of one epoch, `[N]`."""
-    return np.random.default_rng([seed, ORDER, epoch]).permutation(samples)
+    draws = np.random.default_rng([seed, ORDER, epoch])
+    order = draws.permutation(samples)
+    return grouping.apply(order, draws) if grouping else order
 
 
-def sample_at(seed: int, place: int, samples: int) -> int:
+def sample_at(seed: int, place: int, samples: int, grouping: Grouping | None = None) -> int:
     """The position in the data set of the sample at a place of the order."""
-    return int(epoch_order(seed, place // samples, samples)[place % samples])
+    return int(epoch_order(seed, place // samples, samples, grouping)[place % samples])
 
 
 @dataclass(frozen=True)
@@ -123,6 +150,7 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     division: Division
     rank: int = 0
     workers: int = 0
+    grouping: Grouping | None = None
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
         """See `TrainingBatches`."""
@@ -135,7 +163,8 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     def __getitem__(self, number: int) -> Batch | DataError:
         """One batch, or what is wrong with it."""
         places = self.division.places_of(number, self.rank)
-        positions = [sample_at(self.preparation.seed, place, len(self.samples)) for place in places]
+        seed, count = self.preparation.seed, len(self.samples)
+        positions = [sample_at(seed, place, count, self.grouping) for place in places]
         labels = self.samples.labels
         try:
             inputs = [self.samples.inputs[position] for position in positions]

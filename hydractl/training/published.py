@@ -56,6 +56,7 @@ SST2 = Recipe(
     patience=2,
     improvement=5e-4,
     max_length=128,
+    length_window=50,
 )
 CLIP_LIT = Recipe(
     source="[HE] arXiv 2510.18358, C; locked image tower as in arXiv 2111.07991; optimiser and cosine are ours",

@@ -107,6 +107,10 @@ class Recipe:
     batch: Annotated[
         int, Field(ge=1, le=bounds.BATCH, description="samples of a step, over all devices and forward passes")
     ] = 32
+    length_window: Annotated[
+        int,
+        Field(ge=0, le=bounds.STEPS, description="texts of like length share a step, among those of so many steps"),
+    ] = 0
     # Validation.
     validate_every: Annotated[
         int, Field(ge=0, le=bounds.STEPS, description="steps between two validations; 0 is after each epoch")

@@ -109,6 +109,17 @@ def test_a_dry_run_prints_the_commands_and_makes_nothing(hydractl: Command, here
     assert not (here / "built").exists()
 
 
+def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
+    how = ("--dtype", "fp32", "--precision", "bf16", "--search-samples", 7, "--train-data", "pets", "--set", "steps=1")
+    search, *rest = [line for line in hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines() if " #" in line]
+    assert "--limit 7 " in search and "--dtype float32 " in search
+    assert not any("--limit" in line for line in rest)
+    computing = [line for line in rest if line.split()[1] in {"select", "calibrate", "evaluate"}]
+    assert len(computing) == 4 and all("--dtype float32 " in line for line in computing)
+    (training,) = (line for line in rest if line.split()[1] == "finetune")
+    assert "--precision bf16 " in training and "--dtype" not in training
+
+
 def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     built = hydractl(*ARGUMENTS, "--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x", "--quiet")
     assert built.code == 0, built.err

@@ -9,9 +9,10 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.training.augment import build_augmentation
-from hydractl.training.order import Division, Preparation, ShuffledSamples, sample_at
+from hydractl.training.batches import length_grouping
+from hydractl.training.order import Division, Grouping, Preparation, ShuffledSamples, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
-from tests.training.conftest import image_samples
+from tests.training.conftest import image_samples, text_samples
 
 AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
 
@@ -34,6 +35,38 @@ def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
         division = Division(16, world_size, passes)
         places = [division.places(5, f, r) for f in range(passes) for r in range(world_size)]
         assert [place for part in places for place in part] == list(range(80, 96))
+
+
+def test_texts_of_like_length_share_a_step_and_epochs_stay_shuffled() -> None:
+    samples, recipe = text_samples(1003), Recipe(batch=8, length_window=10)
+    lengths = np.array([len(text) for text in samples.inputs])
+    grouping = length_grouping(samples, recipe)
+    first, second = (epoch_order(3, epoch, 1003, grouping) for epoch in (0, 1))
+    assert sorted(first) == sorted(second) == list(range(1003)) and not np.array_equal(first, second)
+
+    def padding(order: np.ndarray) -> int:
+        steps = [lengths[order[start : start + 8]] for start in range(0, 1000, 8)]
+        return sum(int((step.max() - step).sum()) for step in steps)
+
+    plain = epoch_order(3, 0, 1003)
+    assert padding(first) < 0.25 * padding(plain)
+    # Samples leave their window by no step, so far as data are sorted by class that is mixed as before.
+    for start in range(0, 1003, 80):
+        assert set(first[start : start + 80]) == set(plain[start : start + 80])
+    # Lengths neither grow nor shrink in the course of a window.
+    means = [[lengths[first[at : at + 8]].mean() for at in range(start, start + 80, 8)] for start in range(0, 960, 80)]
+    assert abs(np.corrcoef(np.tile(range(10), 12), np.ravel(means))[0, 1]) < 0.3
+    assert sample_at(3, 1003 + 5, 1003, grouping) == second[5]
+
+
+def test_lengths_of_images_and_of_no_window_are_left_alone() -> None:
+    assert length_grouping(image_samples(4), Recipe(length_window=10)) is None
+    assert length_grouping(text_samples(4), Recipe()) is None
+
+
+def test_fewer_samples_than_a_step_are_each_there_once() -> None:
+    grouping = Grouping(np.array([3, 1, 2]), 8, 50)
+    assert sorted(epoch_order(0, 0, 3, grouping)) == [0, 1, 2]
 
 
 def test_an_image_is_augmented_alike_in_every_process_and_worker(vit: Checkpoint) -> None:
