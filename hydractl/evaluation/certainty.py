@@ -14,6 +14,7 @@ from hydractl.evaluation.results import GROUPS, id_key
 from hydractl.evaluation.run import Predictions
 from hydractl.evaluation.settings import Settings
 from hydractl.uncertainty.bootstrap import (
+    accuracy_replicates,
     classification_replicates,
     percentile_interval,
     sets_replicates,
@@ -51,7 +52,7 @@ def resamples(asked: int | None, predictions: Predictions, settings: Settings, o
         return asked
     if settings.style != OURS.name:
         return 0
-    samples = sum(len(table.msp) for key, table in predictions.tables.items() if key.role in ("id", "ood"))
+    samples = sum(len(scores) for key, scores in predictions.scores.items() if key.role in ("id", "ood"))
     if samples > MOST_RESAMPLED:
         on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
         return 0
@@ -71,8 +72,11 @@ def resample(predictions: Predictions, settings: Settings, replicates: int, seed
     if settings.style != OURS.name:
         raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
     inside = id_key(predictions)
-    found: dict[str, Any] = {"id": classification_replicates(predictions.tables[inside], replicates, seed)}
-    keys = [key for key in predictions.tables if key.role == "ood"]
+    if inside in predictions.tables:
+        found: dict[str, Any] = {"id": classification_replicates(predictions.tables[inside], replicates, seed)}
+    else:
+        found = {"id": accuracy_replicates(predictions.right(inside), replicates, seed)}
+    keys = [key for key in predictions.scores if key.role == "ood"]
     if not keys:
         return found
     scores = {key.name: predictions.scores[key] for key in keys}

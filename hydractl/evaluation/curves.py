@@ -9,7 +9,7 @@ import numpy as np
 from hydractl.evaluation.results import id_key
 from hydractl.evaluation.run import Predictions
 from hydractl.uncertainty.calibration import reliability_diagram
-from hydractl.uncertainty.checks import FloatArray
+from hydractl.uncertainty.checks import BoolArray, FloatArray
 from hydractl.uncertainty.ood_detection import roc_curve
 from hydractl.uncertainty.selective import risk_coverage
 
@@ -19,24 +19,31 @@ DIGITS = 5
 
 
 def curves_json(predictions: Predictions) -> dict[str, Any]:
-    """Reliability diagram, risk-coverage and ROC curves and score histograms, as plain JSON; None is an empty bin."""
+    """Reliability diagram, risk-coverage and ROC curves and score histograms, as plain JSON; None is an empty bin.
+
+    Of confidences without logits there is no reliability diagram: they need be no probabilities.
+    """
     key = id_key(predictions)
-    table, inside = predictions.tables[key], predictions.scores[key]
-    correct = table.labelled().correct
-    reliability = reliability_diagram(table.msp, correct)
-    risk = risk_coverage(table.msp, correct)
+    inside, correct = predictions.scores[key], predictions.right(key)
+    risk = risk_coverage(predictions.confidence(key), correct)
     kept = _thinned(risk.coverage)
     outside = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
+    table = predictions.tables.get(key)
     return {
-        "reliability": {
-            "edges": _rounded(reliability.edges),
-            "counts": reliability.counts.tolist(),
-            "confidence": _rounded(reliability.confidence),
-            "accuracy": _rounded(reliability.accuracy),
-        },
+        **({} if table is None else {"reliability": _reliability(table.msp, correct)}),
         "risk_coverage": {"coverage": _rounded(risk.coverage[kept]), "risk": _rounded(risk.risk[kept])},
         "roc": {name: _roc(inside, scores) for name, scores in outside.items()},
         "scores": _histograms(inside, outside),
+    }
+
+
+def _reliability(msp: FloatArray, correct: BoolArray) -> dict[str, list[Any]]:
+    found = reliability_diagram(msp, correct)
+    return {
+        "edges": _rounded(found.edges),
+        "counts": found.counts.tolist(),
+        "confidence": _rounded(found.confidence),
+        "accuracy": _rounded(found.accuracy),
     }
 
 

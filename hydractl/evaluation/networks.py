@@ -77,6 +77,10 @@ class Networks:
         weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
         return Classifier(weight, bias)
 
+    @property
+    def confident(self) -> bool:
+        return False
+
     def samples(self, key: SetKey) -> int:
         samples = self.data.sets[key]
         return len(samples) if isinstance(samples, Samples) else samples.length or 0

@@ -8,7 +8,9 @@
     FOLDER/predictions.json              optional: classes, temperature, cost, what computed them
 
 Each file holds `logits`, [members, samples, classes] or [samples, classes] in float32 or float64, or in their
-place `probabilities` of these shapes; and `labels` [samples], whole numbers. For OOD scores of features it holds
+place `probabilities` of these shapes; and `labels` [samples], whole numbers. A failure predictor's `confidence`
+[samples] may stand beside them, or in their place; then `correct` [samples] stands for the labels, true where what was
+predicted is right. Systems are scored by their confidence where they have one. For OOD scores of features a file holds
 `features` as well, [members, samples, width] or [samples, width], what the classifiers read, and the classifier's file
 `weight`, [members, classes, width], and `bias`, [members, classes]. An .npz with the same names does as well.
 """
@@ -76,6 +78,10 @@ class SavedPredictions:
     def conditions(self, _running: Running) -> dict[str, Any]:
         return {}
 
+    @property
+    def confident(self) -> bool:
+        return any(key.role == "id" and self._open(key).confidence is not None for key in self.files)
+
     def check_data(self, data: EvaluationData) -> None:
         for key, samples in data.sets.items():
             if isinstance(samples, SampleStream):
@@ -89,8 +95,10 @@ class SavedPredictions:
                 self._check_labels(key, match_labels(samples, self.labels, data.match).labels)
 
     def _check_labels(self, key: SetKey, labels: NDArray[np.int64] | None) -> None:
-        saved = self.stored_labels(key)
-        if labels is None or saved is None or (saved != labels).any():
+        saved = self._open(key)
+        if saved.labels is None and saved.logits is None:
+            return  # whoever saved a confidence alone says what is right
+        if labels is None or saved.labels is None or (saved.labels.numpy() != labels).any():
             raise DataError(
                 f"{self.folder}: the labels saved for {key.path} are not those of the data, in order: save the "
                 "predictions again on this data"
@@ -125,30 +133,31 @@ class SavedPredictions:
         return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
 
     def samples(self, key: SetKey) -> int:
-        return self._open(key).logits.shape[1]
+        return self._open(key).samples
 
     def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
         saved = self._open(key)
-        if key.has_labels and saved.labels is None:
-            raise DataError(f"{saved.path}: holds no labels: add `labels`, one whole number per sample")
+        alone = saved.logits is None
+        if key.has_labels and (saved.correct if alone else saved.labels) is None:
+            remedy = "`correct`: add true or false, one" if alone else "labels: add `labels`, one whole number"
+            raise DataError(f"{saved.path}: holds no {remedy} per sample")
         if features and saved.features is None:
             raise DataError(
                 f"{saved.path}: holds no features: save the predictions again by an evaluation with this OOD score, "
                 "add `features`, or choose a score that reads logits"
             )
         rows = saved.features if features else None
-        size = max(1, CHUNK // max(part.shape[0] * part.shape[-1] for part in (saved.logits, rows) if part is not None))
-        for start in range(0, saved.logits.shape[1], size):
-            at = slice(start, start + size)
-            part = saved.logits[at]
-            labels = saved.labels_of(at) if key.has_labels else None
-            positions = torch.arange(start, start + part.shape[1])
-            yield AnsweredBatch(part, labels, positions, None if rows is None else rows[at])
-
-    def stored_labels(self, key: SetKey) -> NDArray[np.int64] | None:
-        """The labels `[N]` saved with a set, None where there are none."""
-        labels = self._open(key).labels
-        return None if labels is None else labels.numpy()
+        widths = [part.shape[0] * part.shape[-1] for part in (saved.logits, rows) if part is not None]
+        for positions in torch.arange(saved.samples).split(max(1, CHUNK // max(widths, default=1))):
+            at = slice(int(positions[0]), int(positions[-1]) + 1)
+            yield AnsweredBatch(
+                None if saved.logits is None else saved.logits[at],
+                saved.labels_of(at) if key.has_labels else None,
+                positions,
+                None if rows is None else rows[at],
+                None if saved.confidence is None else saved.confidence[at],
+                saved.correct[at] if key.has_labels and saved.correct is not None else None,
+            )
 
     def _file(self, key: SetKey) -> Path:
         # Groups are for means; a set is the same whichever group it is counted to.
@@ -218,15 +227,19 @@ def read_predictions(folder: Path) -> SavedPredictions:
 
 
 def _refuse_other_classes(files: Mapping[SetKey, Path], about: About) -> None:
-    """Raises DataError where sets do not have the classes of the in-distribution set, which come first."""
-    first, expected = "", 0
+    """Raises DataError where sets do not hold what the in-distribution set does, which come first."""
+    first: SavedSet | None = None
     for path in files.values():
-        classes = open_set(path).logits.shape[-1]
-        if not first and about.labels is not None and len(about.labels) != classes:
-            raise DataError(f"{path}: has {classes} classes, {ABOUT} names {len(about.labels)}: correct it")
-        first, expected = first or path.name, expected or classes
-        if classes != expected:
-            raise DataError(f"{path}: has {classes} classes, {first} has {expected}: save those of one system")
+        found = open_set(path)
+        first = first or found
+        if found is first and about.labels is not None and found.classes not in (None, len(about.labels)):
+            raise DataError(f"{path}: has {found.classes} classes, {ABOUT} names {len(about.labels)}: correct it")
+        if found.classes != first.classes:
+            said = [f"{one.classes or 'no'} classes" for one in (found, first)]
+            raise DataError(f"{path}: has {said[0]}, {first.path.name} has {said[1]}: save those of one system")
+        if (found.confidence is None) != (first.confidence is None):
+            lacking, other = (path, first.path) if found.confidence is None else (first.path, path)
+            raise DataError(f"{lacking}: holds no `confidence`, {other.name} does: save it of every set")
 
 
 def _key(place: Path, id_name: str) -> SetKey | None:

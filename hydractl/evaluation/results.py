@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
@@ -16,12 +16,12 @@ from hydractl.uncertainty.calibration import ClassificationMetrics
 from hydractl.uncertainty.conformal import ConformalMetrics, conformal_metrics
 from hydractl.uncertainty.diversity import DiversityMetrics, diversity_metrics
 from hydractl.uncertainty.ood_detection import OodMetrics
-from hydractl.uncertainty.selective import SelectiveMetrics, selective_metrics
-from hydractl.uncertainty.table import PredictionTable
+from hydractl.uncertainty.selective import ErrorMetrics, SelectiveMetrics, error_metrics, selective_metrics
 
 #: The set names that stand for means; `all` is the mean over every set, grouped or not.
 GROUPS = ("near", "far", "all")
 BINS = 15  # of confidence, for both calibration errors
+OWN = "own confidence"  # what a report calls the score of a system that brings one
 #: What a report says of a temperature that was fitted.
 FITTED = ("nll_before", "nll_after", "argmax_changed")
 
@@ -32,12 +32,19 @@ class OodResult:
 
     samples: int
     detection: OodMetrics
-    diversity: DiversityMetrics
+    diversity: DiversityMetrics | None
     group: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         group = {} if self.group is None else {"group": self.group}
-        return {**group, "samples": self.samples, **asdict(self.detection), **asdict(self.diversity)}
+        return {**group, "samples": self.samples, **asdict(self.detection), **_fields(self.diversity)}
+
+
+@dataclass(frozen=True)
+class AccuracyAlone:
+    """How well samples are classified of which confidences are all that is known."""
+
+    accuracy: float
 
 
 @dataclass(frozen=True)
@@ -45,25 +52,32 @@ class LabelledResult:
     """How well labelled samples are classified, and how much the members differ on them."""
 
     samples: int
-    classification: ClassificationMetrics
-    diversity: DiversityMetrics
+    classification: ClassificationMetrics | AccuracyAlone
+    diversity: DiversityMetrics | None
 
     def to_json(self) -> dict[str, Any]:
-        return {"samples": self.samples, **asdict(self.classification), **asdict(self.diversity)}
+        return {"samples": self.samples, **asdict(self.classification), **_fields(self.diversity)}
 
 
 @dataclass(frozen=True)
 class SystemResult:
-    """What METHOD-defined metrics say of one system; `means` are flat means over the sets of a group."""
+    """What METHOD-defined metrics say of one system; `means` are flat means over the sets of a group.
+
+    Attributes:
+        errors: how well its score tells wrong ID predictions from right ones; None where there are not both.
+        confident: whether it is scored by a confidence of its own.
+    """
 
     id: LabelledResult
     selective: SelectiveMetrics
+    errors: ErrorMetrics | None
     ood: Mapping[str, OodResult]
     means: Mapping[str, OodResult]
     cost: Cost | None
     temperature: Mapping[str, Any]
     shift: Mapping[str, Mapping[int, LabelledResult]] = field(default_factory=dict)
     conformal: ConformalMetrics | None = None
+    confident: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The system's entry in a report."""
@@ -73,8 +87,9 @@ class SystemResult:
             "selective": {
                 "aurc": self.selective.aurc,
                 "accuracy_at_coverage": {f"{share:g}": value for share, value in self.selective.accuracy_at_coverage},
-                "misclassification_auroc": self.selective.misclassification_auroc,
+                **_fields(self.errors),
             },
+            **({"score": OWN} if self.confident else {}),
             "ood": {name: result.to_json() for name, result in self.ood.items()},
             "ood_means": {name: result.to_json() for name, result in self.means.items()},
             **({"shift": shift} if shift else {}),
@@ -94,24 +109,25 @@ def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> 
     Raises:
         DataError: the ID samples have no labels, or the style has no such score.
     """
-    id_table = predictions.tables[id_key(predictions)]
-    ood = {key.name: _ood_result(key, predictions, settings) for key in predictions.tables if key.role == "ood"}
+    inside = id_key(predictions)
+    ood = {key.name: _ood_result(key, predictions, settings) for key in predictions.scores if key.role == "ood"}
     shift: dict[str, dict[int, LabelledResult]] = {}
-    for key, table in predictions.tables.items():
+    for key in predictions.scores:
         if key.role == "shift" and key.severity is not None:
-            shift.setdefault(key.name, {})[key.severity] = _labelled(table, settings)
-    selective = selective_metrics(id_table)
+            shift.setdefault(key.name, {})[key.severity] = _labelled(key, predictions, settings)
+    style, confidence, correct = settings.definitions, predictions.confidence(inside), predictions.right(inside)
+    selective = selective_metrics(confidence, correct)
     return SystemResult(
-        id=_labelled(id_table, settings),
-        selective=SelectiveMetrics(
-            settings.definitions.aurc(id_table), selective.accuracy_at_coverage, selective.misclassification_auroc
-        ),
+        id=_labelled(inside, predictions, settings),
+        selective=replace(selective, aurc=style.aurc(confidence, correct)),
+        errors=error_metrics(predictions.scores[inside], correct, style.ood_metrics),
         ood=ood,
         means=group_means(ood),
         cost=cost,
         temperature=_temperature_json(predictions),
         shift=shift,
         conformal=None if predictions.sets is None else conformal_metrics(predictions.sets),
+        confident=predictions.confident,
     )
 
 
@@ -121,7 +137,7 @@ def id_key(predictions: Predictions) -> SetKey:
     Raises:
         DataError: there is none.
     """
-    for key in predictions.tables:
+    for key in predictions.scores:
         if key.role == "id":
             return key
     raise DataError("an evaluation needs in-distribution data")
@@ -133,7 +149,11 @@ def group_means(ood: Mapping[str, OodResult]) -> dict[str, OodResult]:
     return {group: _mean(results) for group, results in members.items() if results}
 
 
-def _labelled(table: PredictionTable, settings: Settings) -> LabelledResult:
+def _labelled(key: SetKey, predictions: Predictions, settings: Settings) -> LabelledResult:
+    table = predictions.tables.get(key)
+    if table is None:
+        correct = predictions.right(key)
+        return LabelledResult(len(correct), AccuracyAlone(float(correct.mean())), None)
     return LabelledResult(
         len(table.msp), settings.definitions.classification_metrics(table, BINS), diversity_metrics(table)
     )
@@ -144,7 +164,7 @@ def _ood_result(key: SetKey, predictions: Predictions, settings: Settings) -> Oo
     return OodResult(
         samples=len(outside),
         detection=settings.definitions.ood_metrics(inside, outside),
-        diversity=diversity_metrics(predictions.tables[key]),
+        diversity=diversity_metrics(predictions.tables[key]) if key in predictions.tables else None,
         group=key.group,
     )
 
@@ -158,11 +178,16 @@ def _temperature_json(predictions: Predictions) -> dict[str, Any]:
 
 
 def _mean(results: list[OodResult]) -> OodResult:
+    diversity = [asdict(result.diversity) for result in results if result.diversity is not None]
     return OodResult(
         samples=sum(result.samples for result in results),
         detection=OodMetrics(**_field_means(asdict(result.detection) for result in results)),
-        diversity=DiversityMetrics(**_field_means(asdict(result.diversity) for result in results)),
+        diversity=DiversityMetrics(**_field_means(diversity)) if diversity else None,
     )
+
+
+def _fields(metrics: DiversityMetrics | ErrorMetrics | None) -> dict[str, Any]:
+    return {} if metrics is None else asdict(metrics)
 
 
 def _field_means(rows: Iterable[dict[str, float]]) -> dict[str, float]:

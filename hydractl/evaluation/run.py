@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,9 +12,9 @@ from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
-from hydractl.uncertainty.checks import FloatArray, IntArray, Logits
+from hydractl.uncertainty.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.uncertainty.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
-from hydractl.uncertainty.ood_scores import Answers, MemberSamples, Scorer, fit_scorer
+from hydractl.uncertainty.ood_scores import Answers, MemberSamples, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.uncertainty.table import PredictionTable, concatenate, in_order, tabulate
 from hydractl.uncertainty.temperature import FittedTemperature, fit_temperature
 
@@ -39,14 +39,31 @@ class Predictions:
     """What one system says of every set.
 
     Attributes:
+        tables: of the sets that logits are known of.
         scores: `[N]` of each set, higher = more OOD.
         sets: prediction sets of the in-distribution data.
+        correct: `[N]` booleans of the labelled sets of which confidences are all that is known.
+        confident: whether scores are minus the system's own confidence.
     """
 
     calibration: Calibration
     tables: Mapping[SetKey, PredictionTable]
     scores: Mapping[SetKey, FloatArray]
     sets: PredictionSets | None = None
+    correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
+    confident: bool = False
+
+    def right(self, key: SetKey) -> BoolArray:
+        """Whether each prediction of a set is right, `[N]`.
+
+        Raises:
+            DataError: the samples have no labels.
+        """
+        return self.correct[key] if key in self.correct else self.tables[key].labelled().correct
+
+    def confidence(self, key: SetKey) -> FloatArray:
+        """How sure the system is that it is right, `[N]`: by its own account, or by its MSP."""
+        return -self.scores[key] if self.confident else self.tables[key].msp
 
 
 def predict_sets(
@@ -64,26 +81,35 @@ def predict_sets(
     """
     chosen, watch = settings or Settings(), on_set or _unwatched
     settled, scorer = _calibrate(predictor, keys, chosen, watch)
-    tables: dict[SetKey, PredictionTable] = {}
-    scores: dict[SetKey, FloatArray] = {}
-    sets: PredictionSets | None = None
+    found: dict[SetKey, _Reduced] = {}
     for key in keys:
         if key.role == "calibration":
             continue
         with watch(key) as advance:
-            answered = predictor.answers(key, chosen.score.needs_features)
+            answered = predictor.answers(key, _score_of(predictor, chosen).needs_features)
             asked = chosen.conformal if key.role == "id" else None
-            tables[key], scores[key], made = _reduce(answered, settled, scorer, asked, advance)
-        sets = made if key.role == "id" else sets
-    return Predictions(settled, tables, scores, sets)
+            found[key] = _reduce(answered, settled, scorer, asked, advance)
+    return Predictions(
+        settled,
+        {key: part.table for key, part in found.items() if part.table is not None},
+        {key: part.scores for key, part in found.items()},
+        next((part.sets for part in found.values() if part.sets is not None), None),
+        {key: part.correct for key, part in found.items() if part.correct is not None},
+        predictor.confident,
+    )
+
+
+def _score_of(predictor: Predictor, settings: Settings) -> OodScore:
+    """The score to fit and to ask features for: of a system with a confidence of its own none is needed."""
+    return find_ood_score("msp") if predictor.confident else settings.score
 
 
 def _calibrate(
     predictor: Predictor, keys: Sequence[SetKey], settings: Settings, watch: OnSet
 ) -> tuple[Calibration, Scorer]:
-    score, conformal = settings.score, settings.conformal
+    score, conformal = _score_of(predictor, settings), settings.conformal
     given = predictor.temperature if settings.temperature in (None, "fit") else float(settings.temperature or 1.0)
-    wanting = list(settings.fits())
+    wanting = list(settings.fits(score))
     if not wanting:
         assert score.of_answers is not None
         return Calibration(given), score.of_answers
@@ -130,7 +156,7 @@ def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int) -> 
     logits, labels, positions, features, places = [], [], [], [], []
     for batch in batches:
         at = batch.positions.numpy()
-        logits.append(batch.member_logits.numpy())
+        logits.append(batch.logits().numpy())
         labels.append(_labels(batch))
         positions.append(at)
         if batch.features is not None:
@@ -167,29 +193,54 @@ def _members(held: Collected, classifier: Classifier | None) -> Iterator[MemberS
         yield MemberSamples(features.astype(np.float64), logits, held.labels[held.kept], affine)
 
 
+@dataclass(frozen=True, eq=False)
+class _Reduced:
+    """What is kept of the answers to one set."""
+
+    table: PredictionTable | None
+    scores: FloatArray
+    correct: BoolArray | None
+    sets: PredictionSets | None
+
+
 def _reduce(
     batches: Iterator[AnsweredBatch],
     settled: Calibration,
     scorer: Scorer,
     conformal: Conformal | None,
     on_batch: OnBatch,
-) -> tuple[PredictionTable, FloatArray, PredictionSets | None]:
-    tables, scores, positions, sets = [], [], [], []
+) -> _Reduced:
+    tables, scores, correct, positions, sets = [], [], [], [], []
     for batch in batches:
-        logits = batch.member_logits.numpy()
-        labels = None if batch.labels is None else batch.labels.numpy()
-        tables.append(tabulate(logits, labels, settled.temperature))
-        features = None if batch.features is None else batch.features.numpy()
-        scores.append(scorer(Answers(tables[-1], logits, settled.temperature, features)))
+        table = None
+        if batch.member_logits is not None:
+            labels = None if batch.labels is None else batch.labels.numpy()
+            table = tabulate(batch.member_logits.numpy(), labels, settled.temperature)
+            tables.append(table)
+        if batch.correct is not None:
+            correct.append(batch.correct.numpy())
+        scores.append(_score(batch, table, settled.temperature, scorer))
         positions.append(batch.positions.numpy())
         if conformal is not None and settled.threshold is not None:
-            known = _labels(batch)
+            logits, known = batch.logits().numpy(), _labels(batch)
             sets.append(prediction_sets(logits, known, settled.threshold, conformal.method, settled.temperature))
         on_batch(len(batch.positions))
-    table = concatenate(tables)
     places = np.concatenate(positions)
     order = np.argsort(places)
-    return in_order(table, places), np.concatenate(scores)[order], _joined(sets, order) if sets else None
+    return _Reduced(
+        in_order(concatenate(tables), places) if tables else None,
+        np.concatenate(scores)[order],
+        np.concatenate(correct)[order] if correct else None,
+        _joined(sets, order) if sets else None,
+    )
+
+
+def _score(batch: AnsweredBatch, table: PredictionTable | None, temperature: float, scorer: Scorer) -> FloatArray:
+    if batch.confidence is not None:
+        return -batch.confidence.double().numpy()
+    assert table is not None
+    features = None if batch.features is None else batch.features.numpy()
+    return scorer(Answers(table, batch.logits().numpy(), temperature, features))
 
 
 def _joined(parts: Sequence[PredictionSets], order: IntArray) -> PredictionSets:

@@ -20,7 +20,9 @@ from hydractl.errors import DataError
 from hydractl.evaluation.zipped import zipped_arrays
 
 ENDINGS = (".safetensors", ".npz")
-NAMES = ("logits", "probabilities", "features", "labels")
+FLAGS = ("correct", "labels")  # of no floating point
+PER_SAMPLE = ("confidence", *FLAGS)  # [N], read whole
+NAMES = ("logits", "probabilities", "features", *PER_SAMPLE)
 FLOATS = ("F32", "F64", "float32", "float64")
 TOLERANCE = 1e-3  # in a sum of probabilities; float32 is a thousand times more exact
 SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
@@ -94,12 +96,27 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class SavedSet:
-    """What a file holds of one data set of N samples."""
+    """What a file holds of one data set of N samples.
+
+    Attributes:
+        logits: None where it holds a confidence alone.
+        labels: `[N]`.
+        confidence: `[N]`, how sure a failure predictor is of each prediction, higher = surer.
+        correct: `[N]` booleans, whether each prediction is right, beside a confidence without logits.
+    """
 
     path: Path
-    logits: Rows
+    samples: int
+    logits: Rows | None
     labels: Tensor | None
     features: Rows | None
+    confidence: Tensor | None = None
+    correct: Tensor | None = None
+
+    @property
+    def classes(self) -> int | None:
+        """C, where it holds logits."""
+        return None if self.logits is None else self.logits.shape[-1]
 
     def labels_of(self, rows: slice) -> Tensor | None:
         """The labels of a range of samples, None where there are none.
@@ -107,9 +124,9 @@ class SavedSet:
         Raises:
             DataError: one is outside the classes.
         """
-        if self.labels is None:
+        if self.labels is None or self.classes is None:
             return None
-        found, classes = self.labels[rows], self.logits.shape[-1]
+        found, classes = self.labels[rows], self.classes
         outside = ((found < 0) | (found >= classes)).nonzero()
         if len(outside):
             at = int(outside[0])
@@ -139,50 +156,70 @@ def _open_safetensors(path: Path) -> SavedSet:
     views = {name: file.get_slice(name) for name in set(file.keys()) & set(NAMES)}
     shapes = {name: tuple(view.get_shape()) for name, view in views.items()}
     _require_floats({name: view.get_dtype() for name, view in views.items()})
-    return _saved_set(path, views, shapes, torch.as_tensor(views.pop("labels")[:]) if "labels" in views else None)
+    whole = {name: torch.as_tensor(views.pop(name)[:]) for name in views.keys() & set(PER_SAMPLE)}
+    return _saved_set(path, views, shapes, whole)
 
 
 def _open_npz(path: Path) -> SavedSet:
     arrays = zipped_arrays(path, NAMES)
     shapes = {name: array.shape for name, array in arrays.items()}
     _require_floats({name: array.dtype.newbyteorder("=").name for name, array in arrays.items()})
-    labels = arrays.pop("labels", None)
-    return _saved_set(path, arrays, shapes, None if labels is None else torch.from_numpy(labels.values))
+    whole = {name: torch.from_numpy(arrays.pop(name).values) for name in arrays.keys() & set(PER_SAMPLE)}
+    return _saved_set(path, arrays, shapes, whole)
 
 
 def _require_floats(dtypes: Mapping[str, str]) -> None:
     for name, dtype in dtypes.items():
-        if name != "labels" and dtype not in FLOATS:
+        if name not in FLAGS and dtype not in FLOATS:
             remedy = "expected float32 or float64, half precision blurs every metric"
             raise ValueError(f"{name} are of type {dtype}: {remedy}")
 
 
 def _saved_set(
-    path: Path, sources: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], labels: Tensor | None
+    path: Path, sources: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], whole: Mapping[str, Tensor]
 ) -> SavedSet:
     found = sorted(sources.keys() & {"logits", "probabilities"})
-    if len(found) != 1:
-        held = sorted([*sources, *(["labels"] if labels is not None else [])])
-        raise ValueError(f"holds {', '.join(held) or 'nothing'}: expected `logits` or `probabilities`")
-    for name, last in ((found[0], "classes"), ("features", "width")):
-        if name in shapes and len(shapes[name]) not in (2, 3):
-            raise ValueError(
-                f"{name} of shape {list(shapes[name])}: expected [members, samples, {last}] or [samples, {last}]"
-            )
-        if name in shapes and (0 in shapes[name] or shapes[name][-1] < (2 if name != "features" else 1)):
-            raise ValueError(f"{name} of shape {list(shapes[name])}: expected at least one sample and two classes")
-    logits = Rows(path, sources[found[0]], shapes[found[0]], found[0] == "probabilities")
-    features = Rows(path, sources["features"], shapes["features"]) if "features" in sources else None
-    if features is not None and features.shape[:2] != logits.shape[:2]:
+    if len(found) > 1 or not (found or "confidence" in whole):
+        held = ", ".join(sorted([*sources, *whole]))
+        raise ValueError(f"holds {held or 'nothing'}: expected `logits` or `probabilities`, or `confidence`")
+    rows = {name: _rows(path, name, sources[name], shapes[name]) for name in (*found, *sources.keys() & {"features"})}
+    logits, features = rows.get(found[0] if found else ""), rows.get("features")
+    if features is not None and (logits is None or features.shape[:2] != logits.shape[:2]):
+        beside = "no logits" if logits is None else f"{found[0]} of {logits.shape[0]} and {logits.shape[1]}"
         raise ValueError(
-            f"features of {features.shape[0]} members and {features.shape[1]} samples, {found[0]} of "
-            f"{logits.shape[0]} and {logits.shape[1]}: expected the same"
+            f"features of {features.shape[0]} members and {features.shape[1]} samples, {beside}: expected the same"
         )
-    return SavedSet(path, logits, None if labels is None else _checked(labels, logits.shape[1]), features)
+    samples = whole["confidence"].numel() if logits is None else logits.shape[1]
+    if "correct" in whole and logits is not None:
+        raise ValueError("holds `correct` beside logits, which say what is right: leave it out")
+    checked = {name: _checked(name, whole[name], samples) for name in PER_SAMPLE if name in whole}
+    labels, confidence, correct = map(checked.get, ("labels", "confidence", "correct"))
+    return SavedSet(path, samples, logits, labels, features, confidence, correct)
 
 
-def _checked(labels: Tensor, samples: int) -> Tensor:
-    if labels.shape != (samples,) or labels.dtype.is_floating_point or labels.dtype in (torch.bool, torch.complex64):
-        shape, kind = list(labels.shape), str(labels.dtype).removeprefix("torch.")
+def _rows(path: Path, name: str, source: Any, shape: tuple[int, ...]) -> Rows:
+    last, least = ("width", 1) if name == "features" else ("classes", 2)
+    if len(shape) not in (2, 3):
+        raise ValueError(f"{name} of shape {list(shape)}: expected [members, samples, {last}] or [samples, {last}]")
+    if 0 in shape or shape[-1] < least:
+        raise ValueError(f"{name} of shape {list(shape)}: expected at least one sample and two classes")
+    return Rows(path, source, shape, name == "probabilities")
+
+
+def _checked(name: str, values: Tensor, samples: int) -> Tensor:
+    """Numbers `[N]` of a file in the type that they are used in."""
+    kind, shape = str(values.dtype).removeprefix("torch."), list(values.shape)
+    if name == "confidence":
+        if values.shape != (samples,) or not samples:
+            raise ValueError(f"confidence of shape {shape}: expected {samples or 'some'} numbers, one per sample")
+        if not (good := values.isfinite()).all():
+            raise ValueError(f"confidence of sample {int((~good).nonzero()[0])} is NaN or infinite: expected numbers")
+        return values
+    whole = not values.dtype.is_floating_point and values.dtype != torch.complex64
+    if name == "correct":
+        if values.shape != (samples,) or not whole or ((values != 0) & (values != 1)).any():
+            raise ValueError(f"correct of shape {shape} and type {kind}: expected {samples} of true and false")
+        return values.bool()
+    if values.shape != (samples,) or not whole or values.dtype == torch.bool:
         raise ValueError(f"labels of shape {shape} and type {kind}: expected {samples} whole numbers, one per sample")
-    return labels.to(torch.int64)
+    return values.to(torch.int64)

@@ -66,6 +66,10 @@ class SavingPredictor:
     def classifier(self) -> Classifier | None:
         return self.predictor.classifier
 
+    @property
+    def confident(self) -> bool:
+        return self.predictor.confident
+
     def samples(self, key: SetKey) -> int:
         return self.predictor.samples(key)
 
@@ -149,7 +153,7 @@ def _written(
 ) -> Iterator[AnsweredBatch]:
     starts: dict[str, int] = {}
     for batch in batches:
-        arrays = {"logits": batch.member_logits}
+        arrays = {"logits": batch.logits()}
         if batch.features is not None:
             arrays["features"] = batch.features
         if not starts:

@@ -54,14 +54,18 @@ class Settings:
         """The OOD score as the style defines it."""
         return self.definitions.of(find_ood_score(self.ood_score))
 
-    def fits(self) -> Iterator[str]:
-        """What needs calibration data, as messages name it."""
+    def fits(self, score: OodScore) -> Iterator[str]:
+        """What needs calibration data, as messages name it.
+
+        Args:
+            score: that the system is scored by.
+        """
         if self.temperature == "fit":
             yield "`temperature` fit"
         if self.conformal is not None:
             yield "`conformal`"
-        if self.score.needs_features:
-            yield f"`ood_score` {self.ood_score}"
+        if score.needs_features:
+            yield f"`ood_score` {score.name}"
 
     def to_json(self) -> dict[str, Any]:
         """Its part of a report's options."""

@@ -117,6 +117,8 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
             Column("AURC %", ("selective", "aurc"), "percent", "lower"),
             Column("acc % at 80 %", ("selective", "accuracy_at_coverage", "0.8"), "percent", "higher"),
             Column("err. AUROC %", ("selective", "misclassification_auroc"), "percent", "higher"),
+            Column("err. AUPR %", ("selective", "misclassification_aupr"), "percent", "higher"),
+            Column("err. FPR95 %", ("selective", "misclassification_fpr95"), "percent", "lower"),
             Column("T", ("temperature", "value"), "plain"),
             Column("by T %", ("temperature", "argmax_changed"), "percent"),
         ]

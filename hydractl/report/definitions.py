@@ -20,7 +20,9 @@ DEFINITIONS = {
     "aECE": "the same over 15 bins of equal mass, ties kept together; lower is better.",
     "AURC": "area under the risk-coverage curve: mean error of the k most confident samples over k; lower is better.",
     "acc at coverage": "accuracy of the most confident share of the samples.",
-    "err. AUROC": "the chance that an error is less confident than a right prediction, ties one half.",
+    "err. AUROC": "the chance that a wrong ID prediction scores higher than a right one, ties one half.",
+    "err. AUPR": "average precision of the score with errors positive; a blind one scores the error rate.",
+    "err. FPR95": "share of right ID predictions flagged where at least 95 % of the errors are; lower is better.",
     "AUROC": "the chance that an OOD sample scores higher than an ID sample, ties one half; OOD is positive.",
     "FPR95": "share of ID samples flagged at the highest threshold that flags at least 95 % of OOD; lower is better.",
     "AUPR-out": "average precision, step-wise, OOD positive; a blind detector scores the share of OOD.",
@@ -61,6 +63,8 @@ def caption(report: Mapping[str, Any], full: bool = False) -> Iterator[str]:
     if any(entry["ood"] for entry in report["models"].values()):
         yield f"OOD is positive. Score: {score}, {_meaning(score)}."
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
+        if own := [name for name, entry in report["models"].items() if entry.get("score")]:
+            yield f"Scored by a confidence of their own: {', '.join(own)}."
         if full:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
     if style != OURS.name:

@@ -53,7 +53,8 @@ def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
     with mpl.rc_context(STYLE):
         if with_curves:
-            found["reliability"] = _reliability(with_curves)
+            if reliable := {name: curves for name, curves in with_curves.items() if "reliability" in curves}:
+                found["reliability"] = _reliability(reliable)
             found["risk-coverage"] = _risk_coverage(with_curves)
         if any(curves["roc"] for curves in with_curves.values()):
             found["roc"] = _roc(with_curves)
@@ -235,7 +236,7 @@ def _shift(models: Mapping[str, Entry]) -> Figure:
 def _shift_lines(axes: Axes, models: Mapping[str, Entry], kind: str, metric: str) -> None:
     for place, (name, entry) in enumerate(models.items()):
         by_severity = (entry.get("shift") or {}).get(kind)
-        if by_severity:
+        if by_severity and metric in entry["id"]:
             severities: Sequence[int] = sorted(int(severity) for severity in by_severity)
             # Severity 0 is the data as it is.
             values = [entry["id"][metric], *(by_severity[str(severity)][metric] for severity in severities)]

@@ -26,7 +26,7 @@ class _Part(Schema):
 
 class _Labelled(_Part):
     accuracy: Share
-    ece: Share
+    ece: Share = absent
 
 
 class _Ood(_Part):
@@ -123,7 +123,7 @@ class _Scores(_Part):
 
 
 class _Curves(_Part):
-    reliability: _Reliability
+    reliability: _Reliability = absent
     risk_coverage: _Risk
     roc: dict[str, _Roc]
     scores: _Scores
@@ -135,6 +135,7 @@ class _System(_Part):
     ood_means: dict[str, _Ood] = absent
     shift: dict[str, dict[Annotated[str, Field(pattern="^[0-9]{1,4}$")], _Labelled]] = absent
     temperature: _Temperature = absent
+    score: str = absent
     cost: _Cost | None = None
     model: _Model = absent
     networks: Items[Network] = absent

@@ -113,6 +113,21 @@ def classification_replicates(
     return _by_field(ClassificationMetrics, bootstrap(resampled, [samples], replicates, seed))
 
 
+def accuracy_replicates(correct: NDArray[np.bool_], replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
+    """Resampled values [draws] of the accuracy alone, drawn as `classification_replicates` draws.
+
+    Args:
+        correct: [N] booleans.
+        replicates: how many draws.
+        seed: of the draws.
+    """
+
+    def resampled(counts: FloatArray) -> FloatArray:
+        return (counts @ correct)[:, None] / correct.size
+
+    return {"accuracy": bootstrap(resampled, [correct.size], replicates, seed)[:, 0]}
+
+
 def sets_replicates(
     id_scores: NDArray[np.floating],
     ood_scores: Mapping[str, NDArray[np.floating]],

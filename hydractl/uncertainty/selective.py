@@ -1,5 +1,6 @@
-"""Selective prediction: abstain on the least confident samples, and see what the rest is worth."""
+"""Errors: abstain where confidence is least and see what the rest is worth, or tell which predictions are wrong."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,17 +8,24 @@ from numpy.typing import NDArray
 
 from hydractl.errors import OptionError
 from hydractl.uncertainty.checks import FloatArray, check_scores
-from hydractl.uncertainty.ood_detection import count_scores, metrics_from_counts
-from hydractl.uncertainty.table import PredictionTable
+from hydractl.uncertainty.ood_detection import OodMetrics, ood_metrics
 
 
 @dataclass(frozen=True)
 class SelectiveMetrics:
-    """How well confidence (MSP) tells right from wrong predictions."""
+    """What the most confident predictions are worth."""
 
     aurc: float  # area under the risk-coverage curve, 0..1, lower is better
     accuracy_at_coverage: tuple[tuple[float, float], ...]  # (coverage, accuracy of the most confident share)
-    misclassification_auroc: float | None  # errors positive; None where all are right or all are wrong
+
+
+@dataclass(frozen=True)
+class ErrorMetrics:
+    """How well a score tells wrong predictions from right ones, 0..1; errors are the positive class."""
+
+    misclassification_auroc: float
+    misclassification_aupr: float  # average precision; a blind score's is the error rate
+    misclassification_fpr95: float  # share of right ones flagged when at least 95 % of errors are; lower is better
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,23 +36,26 @@ class RiskCoverage:
     risk: FloatArray  # [N], 0..1
 
 
-def selective_metrics(table: PredictionTable, coverages: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95)) -> SelectiveMetrics:
-    """AURC, accuracy at each coverage, and the AUROC of telling errors from right predictions.
+def selective_metrics(
+    confidence: NDArray[np.floating],
+    correct: NDArray[np.bool_],
+    coverages: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95),
+) -> SelectiveMetrics:
+    """AURC, and the accuracy at each coverage.
 
     Args:
-        table: predictions of N samples with labels.
+        confidence: [N] higher = answered first.
+        correct: [N] booleans.
         coverages: shares of the samples to answer, in (0,1].
 
     Raises:
-        DataError: the samples have no labels.
+        DataError: empty or not finite.
         OptionError: a coverage outside (0,1].
     """
-    correct = table.labelled().correct
-    curve = risk_coverage(table.msp, correct)
+    curve = risk_coverage(confidence, correct)
     return SelectiveMetrics(
         aurc=float(curve.risk.mean()),
         accuracy_at_coverage=tuple((share, _accuracy_at(curve, share)) for share in coverages),
-        misclassification_auroc=misclassification_auroc(table.msp, correct),
     )
 
 
@@ -71,21 +82,28 @@ def risk_coverage(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) 
     return RiskCoverage(coverage=answered / values.size, risk=wrong / answered)
 
 
-def misclassification_auroc(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> float | None:
-    """The chance that an error is less confident than a right prediction, ties one half; None without both.
+def error_metrics(
+    scores: NDArray[np.floating],
+    correct: NDArray[np.bool_],
+    detection: Callable[[FloatArray, FloatArray], OodMetrics] = ood_metrics,
+) -> ErrorMetrics | None:
+    """AUROC (ties one half), AUPR and FPR95 of a score for errors; None where all are right or all are wrong.
 
     Args:
-        confidence: [N] higher = surer.
+        scores: [N] higher = more likely wrong.
         correct: [N] booleans.
+        detection: by whose definitions a score of negatives and positives is judged.
 
     Raises:
         DataError: empty or not finite.
+
+    Source: Hendrycks & Gimpel 2017.
     """
-    doubt = -check_scores(confidence, "confidence")
+    doubt = check_scores(scores, "score")
     if correct.all() or not correct.any():
         return None
-    _, right, wrong = count_scores(doubt[correct], doubt[~correct])
-    return metrics_from_counts(right, wrong).auroc
+    found = detection(doubt[correct], doubt[~correct])
+    return ErrorMetrics(found.auroc, found.aupr_out, found.fpr95)
 
 
 def _accuracy_at(curve: RiskCoverage, coverage: float) -> float:

@@ -14,7 +14,7 @@ from hydractl.uncertainty.ood_scores import OodScore, Scorer
 
 if TYPE_CHECKING:
     from hydractl.uncertainty.calibration import ClassificationMetrics
-    from hydractl.uncertainty.checks import FloatArray
+    from hydractl.uncertainty.checks import BoolArray, FloatArray
     from hydractl.uncertainty.ood_detection import OodMetrics
     from hydractl.uncertainty.table import PredictionTable
 
@@ -31,10 +31,10 @@ def _our_classification_metrics(table: PredictionTable, bins: int = 15) -> Class
     return classification_metrics(table, bins)
 
 
-def _our_aurc(table: PredictionTable) -> float:
+def _our_aurc(confidence: FloatArray, correct: BoolArray) -> float:
     from hydractl.uncertainty.selective import risk_coverage
 
-    return float(risk_coverage(table.msp, table.labelled().correct).risk.mean())
+    return float(risk_coverage(confidence, correct).risk.mean())
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Style:
         help: what differs from ours, to stand after its name.
         ood_metrics: of ID and OOD scores, `[N]` and `[N']`, higher = more OOD.
         classification_metrics: of labelled predictions, with so many bins of confidence.
-        aurc: the area under the risk-coverage curve of labelled predictions.
+        aurc: the area under the risk-coverage curve of confidences `[N]`, by whether the predictions are right, `[N]`.
         scores: the OOD scores it defines in its own way, by name.
         lacks: the OOD scores it does not have, by name.
     """
@@ -55,7 +55,7 @@ class Style:
     help: str
     ood_metrics: Callable[[FloatArray, FloatArray], OodMetrics] = _our_ood_metrics
     classification_metrics: Callable[[PredictionTable, int], ClassificationMetrics] = _our_classification_metrics
-    aurc: Callable[[PredictionTable], float] = _our_aurc
+    aurc: Callable[[FloatArray, BoolArray], float] = _our_aurc
     scores: Mapping[str, Scorer] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
 
@@ -90,10 +90,10 @@ def _torch_uncertainty_classification_metrics(table: PredictionTable, bins: int 
     return left_closed_classification_metrics(table, bins)
 
 
-def _torch_uncertainty_aurc(table: PredictionTable) -> float:
+def _torch_uncertainty_aurc(confidence: FloatArray, correct: BoolArray) -> float:
     from hydractl.uncertainty.torch_uncertainty import trapezoidal_aurc
 
-    return trapezoidal_aurc(table)
+    return trapezoidal_aurc(confidence, correct)
 
 
 def _nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:

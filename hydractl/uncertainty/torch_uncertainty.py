@@ -37,16 +37,17 @@ def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -
     )
 
 
-def trapezoidal_aurc(table: PredictionTable) -> float:
+def trapezoidal_aurc(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> float:
     """The area under the risk-coverage curve, 0..1, lower is better.
 
     Args:
-        table: predictions of N >= 2 samples with labels.
+        confidence: [N], N >= 2, higher = answered first.
+        correct: [N] booleans.
 
     Raises:
-        DataError: the samples have no labels, or one sample has no trapezoid.
+        DataError: not finite, or one sample, which has no trapezoid.
     """
-    curve = risk_coverage(table.msp, table.labelled().correct)
+    curve = risk_coverage(confidence, correct)
     if curve.risk.size < 2:
         raise DataError("a trapezoidal AURC needs at least two samples")
     return float(np.trapezoid(curve.risk, curve.coverage) / (1 - curve.coverage[0]))

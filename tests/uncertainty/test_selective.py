@@ -5,19 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from hydractl.errors import DataError, OptionError
-from hydractl.uncertainty.selective import misclassification_auroc, risk_coverage, selective_metrics
-from hydractl.uncertainty.table import tabulate
+from hydractl.uncertainty.selective import error_metrics, risk_coverage, selective_metrics
 
 SAMPLES = st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans()), min_size=1, max_size=6)
-
-
-def table_of(confidence, correct):
-    """Two-class predictions of class 0 with the given confidence."""
-    logits = [[math.log(p), math.log(1 - p)] for p in confidence]
-    return tabulate(np.array([logits]), np.where(correct, 0, 1))
 
 
 def test_by_hand():
@@ -28,8 +21,9 @@ def test_by_hand():
 
 
 def test_metrics_by_hand():
-    table = table_of([0.6, 0.9, 0.8, 0.7], [True, True, False, True])
-    metrics = selective_metrics(table, (0.25, 0.5, 0.51, 1.0))
+    metrics = selective_metrics(
+        np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True]), (0.25, 0.5, 0.51, 1.0)
+    )
 
     assert metrics.aurc == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 4, abs=1e-15)
     assert metrics.accuracy_at_coverage == (
@@ -38,14 +32,12 @@ def test_metrics_by_hand():
         (0.51, pytest.approx(2 / 3)),
         (1.0, 0.75),
     )
-    # The error, at 0.8, is less confident than one of the three right ones.
-    assert metrics.misclassification_auroc == pytest.approx(1 / 3, abs=1e-15)
 
 
 def test_a_share_that_is_not_exact_answers_no_sample_too_many():
     # 0.07 * 100 is 7.000000000000001: the eighth sample is the only error.
     confidence = np.linspace(0.99, 0.51, 100)
-    metrics = selective_metrics(table_of(confidence, np.arange(100) != 7), (0.07, 0.08))
+    metrics = selective_metrics(confidence, np.arange(100) != 7, (0.07, 0.08))
 
     assert metrics.accuracy_at_coverage == ((0.07, 1), (0.08, 7 / 8))
 
@@ -62,31 +54,43 @@ def test_ties_enter_in_the_mean_over_all_their_orders(samples):
     np.testing.assert_allclose(curve.risk, np.mean(risks, axis=0), rtol=0, atol=1e-12)
 
 
-def test_misclassification_auroc_equals_scikit_learn(generator):
+def test_errors_by_hand():
+    # The error, at 0.8, is less confident than one of the three right ones.
+    found = error_metrics(-np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True]))
+
+    assert found.misclassification_auroc == pytest.approx(1 / 3, abs=1e-15)
+    assert found.misclassification_aupr == pytest.approx(1 / 3, abs=1e-15)
+    assert found.misclassification_fpr95 == pytest.approx(2 / 3, abs=1e-15)
+
+
+def test_errors_equal_scikit_learn(generator):
     confidence = generator.uniform(size=500).round(2)
     correct = generator.uniform(size=500) < confidence
 
-    theirs = roc_auc_score(~correct, -confidence)
-    assert misclassification_auroc(confidence, correct) == pytest.approx(theirs, abs=1e-12)
+    found = error_metrics(-confidence, correct)
+    false_positive, true_positive, _ = roc_curve(~correct, -confidence, drop_intermediate=False)
+    assert found.misclassification_auroc == pytest.approx(roc_auc_score(~correct, -confidence), abs=1e-12)
+    assert found.misclassification_aupr == pytest.approx(average_precision_score(~correct, -confidence), abs=1e-12)
+    assert found.misclassification_fpr95 == pytest.approx(false_positive[np.argmax(true_positive >= 0.95)], abs=1e-12)
 
 
 @pytest.mark.parametrize(("correct", "risk"), [(True, 0.0), (False, 1.0)])
-def test_without_errors_or_without_right_ones_there_is_no_auroc(correct, risk):
-    metrics = selective_metrics(table_of([0.6, 0.7], [correct, correct]))
+def test_without_errors_or_without_right_ones_there_is_nothing_to_detect(correct, risk):
+    confidence, answers = np.array([0.6, 0.7]), np.array([correct, correct])
 
-    assert metrics.misclassification_auroc is None
-    assert metrics.aurc == risk
+    assert error_metrics(-confidence, answers) is None
+    assert selective_metrics(confidence, answers).aurc == risk
 
 
 def test_one_sample():
-    assert selective_metrics(table_of([0.6], [False])).aurc == 1
+    assert selective_metrics(np.array([0.6]), np.array([False])).aurc == 1
 
 
 def test_what_makes_no_sense_is_refused():
-    with pytest.raises(DataError, match="need labels"):
-        selective_metrics(tabulate(np.zeros((1, 2, 3))))
     with pytest.raises(DataError, match="at least one"):
         risk_coverage(np.array([]), np.array([], dtype=bool))
+    with pytest.raises(DataError, match="finite"):
+        error_metrics(np.array([math.nan]), np.array([True]))
     for coverage in (0.0, 1.1, math.nan):
         with pytest.raises(OptionError, match="coverage"):
-            selective_metrics(table_of([0.6], [True]), (coverage,))
+            selective_metrics(np.array([0.6]), np.array([True]), (coverage,))

@@ -131,7 +131,7 @@ def test_a_table_in_torch_uncertainty_style_equals_it(ensemble, torch_uncertaint
     for ours, metric in (
         (styled.ece, ece),
         (styled.adaptive_ece, adaptive),
-        (THEIRS.aurc(table), aurc),
+        (THEIRS.aurc(table.msp, table.labelled().correct), aurc),
     ):
         metric.update(mean, torch.from_numpy(labels))
         assert ours == pytest.approx(float(metric.compute()), abs=2e-6)
@@ -171,10 +171,11 @@ def test_our_own_style_changes_nothing(ensemble, generator):
 
     assert OURS.classification_metrics(table, 15) == classification_metrics(table)
     assert OURS.ood_metrics(id_scores, far) == ood_metrics(id_scores, far)
-    assert OURS.aurc(table) == selective_metrics(table).aurc
+    correct = table.labelled().correct
+    assert OURS.aurc(table.msp, correct) == selective_metrics(table.msp, correct).aurc
     assert OURS.of(find_ood_score("energy")) == find_ood_score("energy")
 
 
 def test_one_sample_has_no_trapezoid():
     with pytest.raises(DataError, match="two samples"):
-        THEIRS.aurc(tabulate(np.zeros((1, 1, 2)), np.array([0])))
+        THEIRS.aurc(np.array([0.5]), np.array([True]))

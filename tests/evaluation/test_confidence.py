@@ -1,0 +1,109 @@
+"""Failure predictors: a confidence beside logits or in their place is what a system is scored by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from hydractl import evaluate
+from hydractl.errors import DataError
+from hydractl.evaluation.predictions import read_predictions
+
+N = 40
+GENERATOR = np.random.default_rng(0)
+LOGITS = GENERATOR.normal(size=(2, N, 3))
+LABELS = GENERATOR.integers(3, size=N)
+CONFIDENCE = GENERATOR.normal(size=N)  # no probability, which it need not be
+OUTSIDE = GENERATOR.normal(size=30) - 1
+SOFTMAX = (np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)).mean(0)
+CORRECT = SOFTMAX.argmax(-1) == LABELS
+
+
+def write(folder: Path, inside: dict[str, Any], outside: dict[str, Any]) -> str:
+    (folder / "ood" / "far").mkdir(parents=True)
+    np.savez(folder / "id.npz", **inside)
+    np.savez(folder / "ood" / "far" / "noise.npz", **outside)
+    return f"predictions:{folder}"
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> str:
+    return write(tmp_path / "alone", {"confidence": CONFIDENCE, "correct": CORRECT}, {"confidence": OUTSIDE})
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> str:
+    inside = {"logits": LOGITS, "labels": LABELS, "confidence": CONFIDENCE}
+    return write(tmp_path / "beside", inside, {"logits": LOGITS[:, :30], "confidence": OUTSIDE})
+
+
+def test_a_confidence_scores_errors_and_ood_as_scikit_learn_does(alone: str, beside: str, tmp_path: Path) -> None:
+    found = evaluate({"alone": alone, "beside": beside}, report=tmp_path / "report", ood_score="energy")
+    detected = roc_auc_score(np.repeat([0, 1], [N, 30]), -np.concatenate([CONFIDENCE, OUTSIDE]))
+    for entry in found.models.values():
+        selective = entry["selective"]
+        assert selective["misclassification_auroc"] == pytest.approx(roc_auc_score(~CORRECT, -CONFIDENCE), abs=1e-12)
+        aupr = average_precision_score(~CORRECT, -CONFIDENCE)
+        assert selective["misclassification_aupr"] == pytest.approx(aupr, abs=1e-12)
+        assert entry["ood"]["noise"]["auroc"] == pytest.approx(detected, abs=1e-12)
+        assert entry["id"]["accuracy"] == CORRECT.mean()
+        assert entry["score"] == "own confidence"
+    assert found.models["alone"]["selective"] == found.models["beside"]["selective"]
+    assert found.models["alone"]["id"].keys() == {"samples", "accuracy"}
+    assert found.models["beside"]["id"]["nll"] > 0
+    # The same draws: accuracy differs by nothing at all.
+    assert found.models["beside"]["difference"]["id"]["accuracy"] == {"value": 0.0, "interval": [0.0, 0.0]}
+    assert "Scored by a confidence of their own: alone, beside." in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_safetensors_hold_the_same(tmp_path: Path) -> None:
+    tensors = {"confidence": torch.from_numpy(CONFIDENCE), "correct": torch.from_numpy(CORRECT)}
+    save_file(tensors, tmp_path / "id.safetensors")
+    (batch,) = (saved := read_predictions(tmp_path)).answers(next(iter(saved.files)))
+    assert batch.member_logits is None and batch.confidence is not None and batch.correct is not None
+    assert torch.equal(batch.confidence, tensors["confidence"]) and torch.equal(batch.correct, tensors["correct"])
+
+
+def test_a_temperature_is_fitted_on_logits(alone: str) -> None:
+    folder = Path(alone.removeprefix("predictions:"))
+    np.savez(folder / "calibration.npz", confidence=CONFIDENCE, correct=CORRECT)
+    with pytest.raises(DataError, match="save `logits` as well"):
+        evaluate(alone, temperature="fit")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"confidence": CONFIDENCE}, "holds no `correct`: add true or false, one per sample"),
+        ({"confidence": CONFIDENCE[:3], "correct": CORRECT}, "correct of shape .40. .*: expected 3 of true and false"),
+        ({"confidence": CONFIDENCE, "correct": LABELS}, "expected 40 of true and false"),
+        (
+            {"confidence": CONFIDENCE[None], "correct": CORRECT},
+            "confidence of shape .1, 40.: expected 40 numbers",
+        ),
+        ({"confidence": CONFIDENCE[:0], "correct": CORRECT[:0]}, "expected some numbers"),
+        ({"confidence": np.where(np.arange(N) == 7, np.nan, 0.0), "correct": CORRECT}, "of sample 7 is NaN"),
+        ({"confidence": CONFIDENCE.astype(np.float16), "correct": CORRECT}, "half precision"),
+        ({"logits": LOGITS, "labels": LABELS, "correct": CORRECT}, "`correct` beside logits"),
+        ({"correct": CORRECT}, "expected `logits` or `probabilities`, or `confidence`"),
+        ({"confidence": CONFIDENCE, "correct": CORRECT, "features": LOGITS}, "no logits: expected the same"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    np.savez(tmp_path / "id.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        evaluate(f"predictions:{tmp_path}")
+
+
+def test_every_set_holds_a_confidence_or_none(tmp_path: Path) -> None:
+    inside = {"logits": LOGITS, "labels": LABELS, "confidence": CONFIDENCE}
+    with pytest.raises(DataError, match=r"noise.npz: holds no `confidence`, id.npz does"):
+        evaluate(write(tmp_path / "a", inside, {"logits": LOGITS}))
+    with pytest.raises(DataError, match=r"noise.npz: has no classes, id.npz has 3 classes"):
+        evaluate(write(tmp_path / "b", inside, {"confidence": OUTSIDE}))
