@@ -76,7 +76,8 @@ def _account(ranking: Ranking, shortcut: Shortcut) -> dict[str, Any]:
 
 
 def _numbers(measure: Measure) -> dict[str, float]:
-    return {"accuracy": measure.accuracy, "auroc": measure.auroc, "nll": measure.nll}
+    detected = {} if measure.auroc is None else {"auroc": measure.auroc}
+    return {"accuracy": measure.accuracy, **detected, "nll": measure.nll}
 
 
 class _Step(Schema):

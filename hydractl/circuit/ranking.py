@@ -60,19 +60,19 @@ class Ranking:
     def line(self, number: int) -> str:
         """What a step found, in a line of text."""
         step = self.steps[number]
-        found = f"accuracy {step.measure.accuracy:.4f}  AUROC {step.measure.auroc:.4f}"
-        return f"{self.objective}  {number + 1:3}  {step.head}  {found}"
+        auroc = step.measure.auroc
+        detected = "" if auroc is None else f"  AUROC {auroc:.4f}"
+        return f"{self.objective}  {number + 1:3}  {step.head}  accuracy {step.measure.accuracy:.4f}{detected}"
 
     @property
     def summary(self) -> str:
         """What dropping its heads has cost, in a line of text."""
         if self.baseline is None or not self.steps:
             return "no head"
-        last = self.steps[-1].measure
-        return (
-            f"{len(self.steps)} heads, accuracy {self.baseline.accuracy:.4f} to {last.accuracy:.4f}, "
-            f"AUROC {self.baseline.auroc:.4f} to {last.auroc:.4f}"
-        )
+        first, last = self.baseline, self.steps[-1].measure
+        before, after = first.auroc, last.auroc
+        detected = "" if before is None or after is None else f", AUROC {before:.4f} to {after:.4f}"
+        return f"{len(self.steps)} heads, accuracy {first.accuracy:.4f} to {last.accuracy:.4f}{detected}"
 
     @property
     def slack(self) -> float:

@@ -25,7 +25,7 @@ VERSION = 1
 
 
 def _possible(measure: Measure) -> Measure:
-    if not 0 <= measure.correct <= measure.id_samples or measure.id_samples < 1 or measure.ood_samples < 1:
+    if not 0 <= measure.correct <= measure.id_samples or measure.id_samples < 1 or measure.ood_samples < 0:
         raise ValueError(f"{measure.correct} correct of {measure.id_samples} samples cannot be")
     return measure
 

@@ -161,6 +161,7 @@ def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringD
         data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
     )
     # What comes before each OOD set: the ID samples, and the sets before it.
-    starts = list(accumulate((data.ood_sets or (data.ood_samples,))[:-1], initial=data.id_samples))
+    sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
+    starts = list(accumulate(sets, initial=data.id_samples))[:-1]
     parts = {head: np.split(msp[row], starts) for head, row in rows.items()}
     return {head: measure(correct[row], parts[head][0], parts[head][1:], nll[row]) for head, row in rows.items()}

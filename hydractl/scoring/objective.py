@@ -30,6 +30,13 @@ def parse_objectives(text: str) -> list[Objective]:
     return known
 
 
+def require_ood_data(objectives: Sequence[Objective], given: object) -> None:
+    """Raises OptionError where an objective is of OOD samples and none are given: of all, `acc` alone needs none."""
+    for objective in objectives:
+        if objective != "acc" and given is None:
+            raise OptionError(f"`objective` {objective} needs `ood_data`: name some, or choose acc, which needs none")
+
+
 class Measure(NamedTuple):
     """How one network does on the search's samples.
 
@@ -52,17 +59,19 @@ class Measure(NamedTuple):
         return self.correct / self.id_samples
 
     @property
-    def auroc(self) -> float:
-        return self.ordered / (2 * self.id_samples * self.ood_samples)
+    def auroc(self) -> float | None:
+        """Of MSP, OOD positive; None where there are no OOD samples."""
+        return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
     def score(self, objective: Objective) -> float:
-        """The objective, 0..1, higher = better.
+        """The objective, 0..1, higher = better; any but `acc` is of OOD samples too.
 
         Source: [HE] D.1.2.
         """
-        if objective == "avg":
-            return (self.accuracy + self.auroc) / 2
-        return self.accuracy if objective == "acc" else self.auroc
+        if objective == "acc":
+            return self.accuracy
+        assert self.auroc is not None
+        return self.auroc if objective == "ood" else (self.accuracy + self.auroc) / 2
 
     def rank(self, objective: Objective) -> int:
         """A whole number in proportion to the objective on given data: what decisions compare."""

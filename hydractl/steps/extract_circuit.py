@@ -105,7 +105,7 @@ def extract_circuit(
     model: Model,
     *,
     id_data: LabelledData,
-    ood_data: Annotated[DataSetsLike, OOD_SETS],
+    ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None,
     budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")],
     objective: Annotated[
         str,
@@ -168,7 +168,8 @@ def extract_circuit(
     -o circuit-{objective}.json
 
     Writes one JSON file per objective: the heads in the order in which the paper's greedy search drops them, with the
-    ID accuracy and the AUROC after each. Neither data set may be used in an evaluation later, and evaluate refuses it.
+    ID accuracy and the AUROC after each. The objective acc needs no OOD data. No data that is searched on may be used
+    in an evaluation later, and evaluate refuses it.
     Beside the output lies a .state file while the search runs; after an interruption `resume` goes on from it.
 
     >>> found = hydractl.extract_circuit("vit", id_data="data/pets", ood_data="data/noise", budget=2)
@@ -186,10 +187,11 @@ def extract_circuit(
     from hydractl.circuit.restriction import Restriction, heads_to_rank
     from hydractl.circuit.state import Journal, state_file
     from hydractl.data.ranks import join_ranks
-    from hydractl.scoring.objective import parse_objectives
+    from hydractl.scoring.objective import parse_objectives, require_ood_data
     from hydractl.steps.compute import dtype_name
 
     objectives = parse_objectives(objective)
+    require_ood_data(objectives, ood_data or None)
     outputs = _outputs(output, objectives, resume, force)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, id_data, ood_data, reading, device, dtype)

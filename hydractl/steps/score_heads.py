@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from hydractl.scoring.artifact import Scores
     from hydractl.scoring.data import ScoringData
     from hydractl.scoring.methods import Scored
+    from hydractl.scoring.objective import Objective
 
     MethodName = str
 else:
@@ -157,7 +158,7 @@ def score_heads(
     from hydractl.steps.inputs import as_member
 
     chosen = next(row for row in SCORE_METHODS if row.name == method)
-    _require_data(chosen, id_data, ood_data)
+    _require_data(chosen, objective, id_data, ood_data)
     _check_outputs(output, plot, force)
     checkpoint, material, options = as_member(model), None, {}
     require_heads(checkpoint.heads, checkpoint.name)
@@ -185,12 +186,15 @@ def score_heads(
     return result
 
 
-def _require_data(method: ScoreMethod, id_data: object, ood_data: DataLike | None) -> None:
+def _require_data(method: ScoreMethod, objective: Objective, id_data: object, ood_data: DataLike | None) -> None:
     from hydractl.data.spec import parse_data
+    from hydractl.scoring.objective import require_ood_data
 
     if method.id_data and id_data is None:
         raise OptionError(f"`method` {method.name} needs `id_data`: labelled in-distribution samples")
-    if method.ood_data and ood_data is None:
+    if "objective" in method.options:
+        require_ood_data([objective], ood_data)
+    elif method.ood_data and ood_data is None:
         raise OptionError(f"`method` {method.name} needs `ood_data`: out-of-distribution samples")
     if ood_data is not None:
         parse_data(ood_data, "OOD data")  # refuses several sets, of which distances between centroids would be none

@@ -56,6 +56,17 @@ def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
             assert step.measure.score(ranking.objective) == pytest.approx(score, rel=0, abs=1e-12)
 
 
+def test_accuracy_alone_needs_no_ood_samples(case: Case) -> None:
+    candidates = tuple(member_heads(case.model.heads, 0))
+    data = replace(case.data(), ood=(), ood_samples=0)
+    alone = extract_circuits(case.model, data, Search(candidates, BUDGET, EXACT), [Ranking("acc")])[0]
+    beside = search(case)["acc"]
+    assert [(s.head, s.measure.correct, s.measure.nll) for s in alone.steps] == [
+        (s.head, s.measure.correct, s.measure.nll) for s in beside.steps
+    ]
+    assert alone.steps[0].measure.auroc is None
+
+
 @pytest.mark.parametrize("batch_size", [1, 3])
 def test_batch_size_changes_no_decision(case: Case, batch_size: int) -> None:
     assert _decisions(search(case, batch_size=batch_size)) == _decisions(search(case))

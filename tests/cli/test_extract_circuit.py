@@ -93,6 +93,18 @@ def test_data_given_twice_is_refused_where_one_set_is_taken(hydractl: Command, c
     assert "is given 2 times" in result.err
 
 
+def test_a_circuit_of_accuracy_needs_no_ood_data(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
+    search = ["extract-circuit", vit, f"--id-data={images}", "--batch-size=4", "--budget=2"]
+    found = hydractl(*search, "--objective=acc", "-o", "acc.json")
+    assert (found.code, "AUROC" in found.err) == (0, False)
+    circuit = json.loads((here / "acc.json").read_text())
+    assert circuit["search_data"].keys() == {"id"}
+    assert circuit["steps"][0].keys() == {"tower", "layer", "head", "score", "accuracy", "nll"}
+    assert hydractl("prune", vit, "--method=circuit", "--circuit=acc.json", "--budget=2", "-o", "m").code == 0
+    refused = hydractl(*search, "--objective=acc,ood", "-o", "{objective}.json")
+    assert (refused.code, "--objective ood needs --ood-data" in refused.err) == (2, True)
+
+
 def test_all_heads_of_some_layers(hydractl: Command, here: Path, search: Sequence[str]) -> None:
     assert hydractl(*search, "--layers=1", "--towers=vision", "--budget=all", "--tie-break=nll").code == 0
     steps = json.loads((here / "circuit.json").read_text())["steps"]

@@ -55,7 +55,7 @@ def test_a_notebook_shows_the_range_of_the_scores(vit: Path) -> None:
 def test_a_method_needs_its_data(vit: Path, images: Path) -> None:
     with pytest.raises(OptionError, match="`method` taylor needs `id_data`"):
         hydractl.score_heads(vit, method="taylor")
-    with pytest.raises(OptionError, match="`method` ablation needs `ood_data`"):
+    with pytest.raises(OptionError, match="`objective` avg needs `ood_data`"):
         hydractl.score_heads(vit, method="ablation", id_data=images)
 
 
