@@ -139,14 +139,9 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
 
-def remembered(data: Samples | Streamed) -> dict[str, Any]:
-    """What a trained file says of its training data: a sketch of the samples' hashes, of a large set of some of them.
-
-    Of a stream it says name and size alone, since hashes would take reading it once more.
-    """
-    if isinstance(data, Streamed):
-        return {"stream": data.name, "samples": data.length}
-    return seen.sketch(_drawn(data).content_hashes())
+def remembered(data: Samples) -> dict[str, Any]:
+    """A sketch of the samples' hashes, of a large set of some of them, by which an evaluation knows them again."""
+    return {**seen.sketch(_drawn(data).content_hashes()), "samples": len(data), "complete": len(data) <= REMEMBERED}
 
 
 def _drawn(data: Samples) -> Samples:

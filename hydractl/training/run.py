@@ -16,7 +16,7 @@ from hydractl.model.hydra import Hydra
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.training.batches import Machine, training_batches, training_preprocessor, validation_batches
 from hydractl.training.conditions import Conditions, as_provenance, training_conditions
-from hydractl.training.data import Match, TrainingData, fit_labels, remembered
+from hydractl.training.data import Match, Streamed, TrainingData, fit_labels, remembered
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.factors import spread
 from hydractl.training.folders import refuse_other_run
@@ -134,15 +134,13 @@ class _Work:
 
     def provenance(self, best: Outcome) -> dict[str, Any]:
         """What the result was determined by."""
-        validation = self.data.validation
-        # The validation data chose the weights: an evaluation refuses them as it does the data of a search.
-        chosen_by = {} if validation is None else {"validation data": remembered(validation)}
-        return {
-            **as_provenance(self.conditions, self.recipe, best.lr),
-            "best_step": best.step,
-            "training_data": remembered(self.data.train),
-            SEEN: chosen_by or None,
-        }
+        train, validation = self.data.train, self.data.validation
+        options = {**as_provenance(self.conditions, self.recipe, best.lr), "best_step": best.step}
+        # An evaluation refuses what the weights were fitted to, and what chose them, as it does the data of a search.
+        seen = {} if validation is None else {"validation data": remembered(validation)}
+        if isinstance(train, Streamed):
+            return {**options, "training_data": {"stream": train.name, "samples": train.length}, SEEN: seen or None}
+        return {**options, SEEN: {"training data": remembered(train), **seen}}
 
     def _network(self) -> Hydra:
         if self.ensemble is None:

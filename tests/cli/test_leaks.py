@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hydractl.data import seen
+from hydractl.data.samples import Samples
 from hydractl.families.open import read_checkpoint
+from hydractl.training.data import REMEMBERED, remembered
 from tests.cli.conftest import Command, save_images
 
 
@@ -56,6 +59,13 @@ def test_an_allowed_leak_is_said_wherever_its_numbers_stand(
     assert r"m1 $\dagger$ &" in table and line in table
 
 
+def test_of_a_large_training_set_some_samples_are_remembered() -> None:
+    large = Samples("many", "text", [f"text {number}" for number in range(REMEMBERED + 50)])
+    entry = remembered(large)
+    assert (entry["samples"], entry["complete"]) == (REMEMBERED + 50, False)
+    assert seen.remembered(entry, large.content_hashes(), "many").sum() == REMEMBERED
+
+
 def test_seeds_of_one_system_share_their_mark(hydractl: Command, leaking: str, vit: Path, images: Path) -> None:
     arguments = ["evaluate", f"a={vit}", f"a={leaking}", "--seeds", f"--id-data={images}"]
     assert hydractl(*arguments).code == 1
@@ -88,7 +98,8 @@ def test_a_hydra_remembers_what_each_step_of_each_member_used(
     assert hydractl("finetune", "m1", *data, *tuning, "-o", "tuned").code == 0
     assert hydractl("fuse", "m0", "tuned", "-o", "fused").code == 0
     assert hydractl("calibrate", "fused", f"--data={used[3]}", "-o", "hydra").code == 0
-    for folder, name in zip(used, ("id", "id", "validation data", "calibration data"), strict=True):
+    names = ("id", "id", "validation data", "calibration data", "training data")
+    for folder, name in zip([*used, trained], names, strict=True):
         refused = hydractl("evaluate", "hydra", f"--id-data=x={folder}")
         assert f"ID data x: 12 of 12 samples were used to make hydra (as {name})" in refused.err
     fresh = save_images(here / "fresh", seed=20)
