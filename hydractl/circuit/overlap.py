@@ -1,4 +1,4 @@
-"""How much circuits agree: the heads that several drop, and how differently they spread over the layers.
+"""How much choices of heads agree: those that several drop, and how differently they spread over layers and heads.
 
 Source: [HE] B.2.
 """
@@ -6,30 +6,57 @@ Source: [HE] B.2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
+from typing import Any, Literal
 
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.artifact import Circuit
+from hydractl.circuit.restriction import Restriction
 from hydractl.errors import ArtifactError, OptionError
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Heads that something drops.
+
+    Attributes:
+        name: its file, for messages.
+        label: what tables may call it: the objective of a circuit, the method of head scores.
+        count: how many heads it ranks; of a pruned model, how many it lacks.
+        first: so many of them, the first dropped first where there is an order.
+        restriction: what heads they were chosen from.
+        sha256: the identity of the model they are of; None where nothing says so.
+        towers: layers and heads of each tower, where they are known.
+    """
+
+    name: str
+    kind: Literal["circuit", "scores", "model"]
+    label: str | None
+    count: int
+    first: Callable[[int], Sequence[Head]]
+    restriction: Restriction = field(default_factory=Restriction)
+    sha256: str | None = None
+    towers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What two circuits have in common.
+    """What two choices have in common.
 
     Attributes:
         shared: the heads that both drop, in candidate order.
-        divergence: Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 where they
+        over_layers: Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 where they
             are the same, 1 where no layer loses heads to both.
+        over_heads: that of the distributions over single heads: 0 where the heads are the same, 1 where none is.
         by_chance: how many heads two random choices would share, of as many from among the same.
     """
 
     names: tuple[str, str]
     shared: tuple[Head, ...]
-    divergence: float
+    over_layers: float
+    over_heads: float
     by_chance: float
 
 
@@ -37,14 +64,15 @@ def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Se
     """The overlap of each pair, in the order given.
 
     Args:
-        dropped: heads by the name of their circuit, one or more each.
-        chosen_from: by the same names, the heads that a circuit was chosen from.
+        dropped: heads by the name of their choice, one or more each.
+        chosen_from: by the same names, the heads that were chosen from.
     """
     return [
         Overlap(
             (a, b),
             shared_by([dropped[a], dropped[b]]),
             layer_divergence(dropped[a], dropped[b]),
+            head_divergence(dropped[a], dropped[b]),
             _by_chance(*((len(dropped[name]), set(chosen_from[name])) for name in (a, b))),
         )
         for a, b in combinations(dropped, 2)
@@ -65,69 +93,90 @@ def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
 
 def layer_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
     """Jensen-Shannon divergence of two sets of heads' distributions over layers, logarithms to base 2, 0 to 1."""
+    # Layer 0 of one tower is not layer 0 of the other.
+    return _divergence(*(Counter((head.tower, head.layer) for head in heads) for heads in (a, b)))
+
+
+def head_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
+    """The same of their distributions over single heads: of n heads each, 1 less the share that both have."""
+    return _divergence(Counter(a), Counter(b))
+
+
+def _divergence(a: Counter[Any], b: Counter[Any]) -> float:
     from scipy.spatial.distance import jensenshannon
 
-    # Layer 0 of one tower is not layer 0 of the other.
-    counts = [Counter((head.tower, head.layer) for head in heads) for heads in (a, b)]
-    layers = sorted(counts[0] | counts[1])
+    places = sorted(a | b)
     # SciPy's is the distance, which is the root of the divergence.
-    return float(jensenshannon(*([count[layer] for layer in layers] for count in counts), base=2) ** 2)
+    return float(jensenshannon([a[place] for place in places], [b[place] for place in places], base=2) ** 2)
 
 
-def first_dropped(circuits: Sequence[Circuit], budget: int | None) -> list[tuple[Head, ...]]:
-    """The first `budget` heads of each circuit, or as many as the shortest ranks.
+def first_dropped(choices: Sequence[Choice], budget: int | None) -> list[tuple[Head, ...]]:
+    """The first `budget` heads of each choice; else as many as a pruned model lacks, or as the shortest circuit ranks.
 
     Raises:
-        OptionError: fewer than two circuits, or one ranks fewer heads than the budget.
-        ArtifactError: circuits of different models, or one without steps.
+        OptionError: fewer than two choices, one of fewer heads than the budget, or scores alone and no budget.
+        ArtifactError: choices of different models, or one without heads.
     """
-    if len(circuits) < 2:
-        raise OptionError("an overlap is of two circuits or more: name another")
-    first = next((circuit for circuit in circuits if circuit.model), circuits[0])
-    for circuit in circuits:
-        if circuit.model and first.model and circuit.model.sha256 != first.model.sha256:
+    if len(choices) < 2:
+        raise OptionError("an overlap is of two choices of heads or more: name another")
+    first = next((choice for choice in choices if choice.sha256), choices[0])
+    for choice in choices:
+        if choice.sha256 and choice.sha256 != first.sha256:
             raise ArtifactError(
-                f"{circuit.name}: is of another model (sha256 {circuit.model.sha256[:12]}...) than {first.name} "
-                f"({first.model.sha256[:12]}...): only circuits of one model have heads in common"
+                f"{choice.name}: is of another model (sha256 {choice.sha256[:12]}...) than {first.name} "
+                f"({str(first.sha256)[:12]}...): only heads of one model can be compared"
             )
-        if not circuit.ranking:
-            raise ArtifactError(f"{circuit.name}: drops no head: extract it with a larger budget")
-    shortest = min(circuits, key=lambda circuit: len(circuit.ranking))
-    if budget is not None and budget > len(shortest.ranking):
-        raise OptionError(f"`budget` {budget}: {shortest.name} ranks {len(shortest.ranking)} heads: ask for fewer")
-    return [circuit.ranking[: budget or len(shortest.ranking)] for circuit in circuits]
+        if not choice.count:
+            raise ArtifactError(f"{choice.name}: drops no head: name one that drops some")
+    wanted = budget or _common_budget(choices)
+    for choice in choices:
+        if wanted > choice.count:
+            raise OptionError(f"`budget` {wanted}: {choice.name} ranks {choice.count} heads: ask for fewer")
+        if choice.kind == "model" and wanted < choice.count:
+            raise OptionError(
+                f"`budget` {wanted}: {choice.name} lacks {choice.count} heads, and does not say which went first: "
+                f"compare {choice.count}, or name a circuit"
+            )
+    return [tuple(choice.first(wanted)) for choice in choices]
 
 
-def names_of(circuits: Sequence[Circuit]) -> list[str]:
-    """What tables call circuits: their objectives, or the names of their files where these tell more of them apart."""
+def _common_budget(choices: Sequence[Choice]) -> int:
+    """As many heads as a pruned model lacks, or as the shortest circuit ranks."""
+    for kind in ("model", "circuit"):
+        if counts := [choice.count for choice in choices if choice.kind == kind]:
+            return min(counts)
+    raise OptionError("head scores rank every head: say with `budget` how many of the lowest to compare")
+
+
+def names_of(choices: Sequence[Choice]) -> list[str]:
+    """What tables call choices: their labels, or the names of their files where these tell more of them apart."""
     for names in (
-        [circuit.objective or "" for circuit in circuits],
-        [Path(circuit.name).stem for circuit in circuits],
-        [circuit.name for circuit in circuits],
+        [choice.label or "" for choice in choices],
+        [Path(choice.name).name.removesuffix(".json").removesuffix(".safetensors") for choice in choices],
+        [choice.name for choice in choices],
     ):
         if all(names) and len(set(names)) == len(names):
             return names
-    return [f"{circuit.name} {number}" for number, circuit in enumerate(circuits, 1)]
+    return [f"{choice.name} {number}" for number, choice in enumerate(choices, 1)]
 
 
-def sizes(circuits: Sequence[Circuit]) -> dict[str, tuple[int, int]]:
-    """Layers and heads of each tower; where no circuit tells them, as many as the rankings name."""
-    for circuit in circuits:
-        if circuit.model and circuit.model.towers:
-            return dict(circuit.model.towers)
+def sizes(choices: Sequence[Choice]) -> dict[str, tuple[int, int]]:
+    """Layers and heads of each tower; where no choice tells them, as many as the heads name."""
+    for choice in choices:
+        if choice.towers:
+            return dict(choice.towers)
     found: dict[str, tuple[int, int]] = {}
-    for head in in_candidate_order(head for circuit in circuits for head in circuit.ranking):
+    for head in in_candidate_order(head for choice in choices for head in choice.first(choice.count)):
         layers, heads = found.get(head.tower, (0, 0))
         found[head.tower] = max(layers, head.layer + 1), max(heads, head.head + 1)
     return found
 
 
-def choices(circuit: Circuit, grid: Mapping[str, tuple[int, int]]) -> tuple[Head, ...]:
-    """The heads that a circuit was chosen from, of towers of so many layers and heads."""
-    every = (
+def all_heads(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
+    """Every head of towers of so many layers and heads."""
+    return [
         Head(tower, layer, head)
         for tower, (layers, heads) in grid.items()
         for layer in range(layers)
         for head in range(heads)
-    )
-    return circuit.restriction.among(every)
+    ]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from hydractl.artifacts import ModelReference
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.artifact import Circuit
-from hydractl.circuit.overlap import choices, first_dropped, layer_divergence, overlaps, shared_by, sizes
+from hydractl.circuit.overlap import (
+    Choice,
+    all_heads,
+    first_dropped,
+    head_divergence,
+    layer_divergence,
+    overlaps,
+    shared_by,
+    sizes,
+)
 from hydractl.circuit.restriction import Restriction
 from hydractl.errors import ArtifactError, OptionError
 
@@ -18,8 +26,11 @@ def heads(*places: tuple[int, int], tower: str = "vision") -> tuple[Head, ...]:
     return tuple(Head(tower, layer, head) for layer, head in places)
 
 
-def circuit(name: str, ranking: tuple[Head, ...], model: ModelReference | None = None) -> Circuit:
-    return Circuit(name, ranking, None, model, None)
+def circuit(
+    name: str, ranking: tuple[Head, ...], sha256: str | None = None, towers: Mapping[str, tuple[int, int]] | None = None
+) -> Choice:
+    first = ranking.__getitem__
+    return Choice(name, "circuit", None, len(ranking), lambda n: first(slice(n)), sha256=sha256, towers=towers or {})
 
 
 def test_divergence_in_bits() -> None:
@@ -32,6 +43,13 @@ def test_divergence_in_bits() -> None:
     assert layer_divergence(heads((0, 0)), heads((1, 0))) == 1.0
     # Layer 0 of another tower is another layer.
     assert layer_divergence(heads((0, 0)), heads((0, 0), tower="text")) == 1.0
+
+
+def test_divergence_over_heads_is_the_share_that_differs() -> None:
+    a, b = heads((0, 0), (1, 1), (2, 2), (3, 3)), heads((2, 2), (0, 1), (1, 0), (3, 2))
+    assert head_divergence(a, b) == pytest.approx(0.75, abs=1e-12)
+    assert layer_divergence(a, b) == 0.0
+    assert (head_divergence(a, a), head_divergence(a, heads((0, 1)))) == (0.0, 1.0)
 
 
 def test_shared_heads_of_every_pair() -> None:
@@ -48,11 +66,11 @@ def test_shared_heads_of_every_pair() -> None:
 
 def test_what_random_choices_from_the_same_heads_share() -> None:
     dropped = {"whole": heads((0, 0), (1, 0)), "low": heads((0, 0), (0, 1)), "high": heads((2, 0))}
-    grid = {"vision": (3, 4)}
+    every = all_heads({"vision": (3, 4)})
     low = replace(circuit("low", dropped["low"]), restriction=Restriction("vision", "0-1"))
     high = replace(circuit("high", dropped["high"]), restriction=Restriction(layers="2"))
     whole = circuit("whole", dropped["whole"])
-    pools = {one.name: choices(one, grid) for one in (whole, low, high)}
+    pools = {one.name: one.restriction.among(every) for one in (whole, low, high)}
     assert [len(pool) for pool in pools.values()] == [12, 8, 4]
     # Of the 8 heads that both choose from, each is in 2 of 12 and in 2 of 8; no head is in both of the last two.
     found = {pair.names: pair.by_chance for pair in overlaps(dropped, pools)}
@@ -62,21 +80,31 @@ def test_what_random_choices_from_the_same_heads_share() -> None:
 
 def test_as_many_steps_as_all_have_unless_fewer_are_asked_for() -> None:
     long, short = circuit("long", heads((0, 0), (1, 1), (2, 2))), circuit("short", heads((2, 0), (0, 1)))
-    assert first_dropped([long, short], None) == [long.ranking[:2], short.ranking]
-    assert first_dropped([long, short], 1) == [long.ranking[:1], short.ranking[:1]]
+    assert first_dropped([long, short], None) == [long.first(2), short.first(2)]
+    assert first_dropped([long, short], 1) == [long.first(1), short.first(1)]
     with pytest.raises(OptionError, match="`budget` 3: short ranks 2 heads"):
         first_dropped([long, short], 3)
-    with pytest.raises(OptionError, match="two circuits"):
+    with pytest.raises(OptionError, match="two choices"):
         first_dropped([long], None)
     with pytest.raises(ArtifactError, match="^none: drops no head"):
         first_dropped([long, circuit("none", ())], None)
 
 
+def test_a_model_lacks_as_many_as_it_does_and_scores_rank_all() -> None:
+    ranked = circuit("ranked", heads((0, 0), (1, 1), (2, 2)))
+    model, scores = replace(circuit("m", heads((2, 0), (0, 1))), kind="model"), replace(ranked, kind="scores")
+    assert first_dropped([scores, ranked, model], None) == [ranked.first(2), ranked.first(2), model.first(2)]
+    with pytest.raises(OptionError, match="`budget` 1: m lacks 2 heads, and does not say which went first"):
+        first_dropped([ranked, model], 1)
+    with pytest.raises(OptionError, match="head scores rank every head: say with `budget`"):
+        first_dropped([scores, scores], None)
+
+
 def test_circuits_of_different_models_have_nothing_in_common() -> None:
     by_hand = circuit("hand", heads((0, 0)))
-    vit = circuit("vit", heads((0, 0)), ModelReference("vit", "a" * 64, {"vision": (12, 16)}))
-    bert = circuit("bert", heads((0, 0)), ModelReference("bert", "b" * 64))
-    assert first_dropped([by_hand, vit], None) == [by_hand.ranking, vit.ranking]
+    vit = circuit("vit", heads((0, 0)), "a" * 64, {"vision": (12, 16)})
+    bert = circuit("bert", heads((0, 0)), "b" * 64)
+    assert first_dropped([by_hand, vit], None) == [by_hand.first(1), vit.first(1)]
     with pytest.raises(ArtifactError, match="^bert: is of another model .* than vit"):
         first_dropped([by_hand, vit, bert], None)
     assert sizes([by_hand, vit]) == {"vision": (12, 16)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, save_vit
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,10 @@ def test_a_table_of_pairs_and_a_map(hydractl: Command, three: list[str]) -> None
     assert (result.code, result.err) == (0, "")
     # Of 8 heads two random pairs share 2 x 2 / 8. Circuits lose heads of layers 0 and 1, or twice of layer 0.
     assert result.out.splitlines() == [
-        "             shared of 2  by chance  layers' JSD (bits)",
-        "acc  ood         1 (50%)        0.5              0.3113",
-        "acc  avg        2 (100%)        0.5              0.0000",
-        "ood  avg         1 (50%)        0.5              0.3113",
+        "             shared of 2  by chance  JSD over layers  over heads (bits)",
+        "acc  ood         1 (50%)        0.5           0.3113             0.5000",
+        "acc  avg        2 (100%)        0.5           0.0000             0.0000",
+        "ood  avg         1 (50%)        0.5           0.3113             0.5000",
         "dropped by all 3: 1",
         "",
         "vision   acc   ood   avg",
@@ -59,12 +59,14 @@ def test_the_same_as_json_and_as_a_picture(hydractl: Command, three: list[str], 
     found = json.loads(result.out)
     first = [{"tower": "vision", "layer": 0, "head": 0}]
     assert (found["budget"], found["log_base"], found["shared_by_all"]) == (1, 2, first)
-    assert found["circuits"][1] == {"name": "ood", "file": "2.json", "objective": "ood", "dropped": first}
+    named = {"name": "ood", "file": "2.json", "kind": "circuit", "label": "ood"}
+    assert found["choices"][1] == {**named, "dropped": first}
     assert found["pairs"][0] == {
-        "circuits": ["acc", "ood"],
+        "choices": ["acc", "ood"],
         "shared": first,
         "by_chance": 0.125,
-        "jensen_shannon": 0.0,
+        "jensen_shannon_over_layers": 0.0,
+        "jensen_shannon_over_heads": 0.0,
     }
     assert (here / "heads.png").read_bytes().startswith(b"\x89PNG")
     assert "heads.png: exists already" in hydractl("circuit", "overlap", *three, "--plot=heads.png").err
@@ -74,7 +76,7 @@ def test_both_towers_and_names_of_files(hydractl: Command, here: Path) -> None:
     a = write("a.json", ("vision", 0, 1), ("text", 1, 0))
     b = write("b.json", ("text", 1, 0), ("text", 0, 0))
     result = hydractl("circuit", "overlap", a, b, "--plot=heads.svg")
-    assert result.out.splitlines()[1].split() == ["a", "b", "1", "(50%)", "1.0", "0.5000"]
+    assert result.out.splitlines()[1].split() == ["a", "b", "1", "(50%)", "1.0", "0.5000", "0.5000"]
     assert "vision   a   b\nlayer  0 ■·  ■■\n" in result.out
     assert result.out.endswith("text     a  b\nlayer  0 ■  ·\nlayer  1 ·  ·\n")
     picture = (here / "heads.svg").read_text()
@@ -108,6 +110,26 @@ def test_a_circuit_says_how_many_heads_its_model_has(
     result = hydractl("circuit", "overlap", "acc.json", "ood.json")
     assert result.out.splitlines()[-1].startswith("layer  1 ")
     assert sum(map(result.out.count, "■·")) == 16
+
+
+def test_circuits_scores_and_pruned_models_alike(hydractl: Command, vit: Path, here: Path) -> None:
+    assert hydractl("score-heads", vit, "--method=magnitude", "-o", "s.json").code == 0
+    for scope in ("global", "layer"):
+        prune = ["prune", vit, "--method=scores", "--scores=s.json", "--budget=3", f"--scope={scope}"]
+        assert hydractl(*prune, "-o", f"{scope}.safetensors").code == 0
+        result = hydractl("circuit", "overlap", "s.json", f"{scope}.safetensors", f"--scope={scope}", "--json")
+        found = json.loads(result.out)
+        assert [(one["name"], one["kind"]) for one in found["choices"]] == [("s", "scores"), (scope, "model")]
+        assert (found["budget"], len(found["shared_by_all"])) == (3, 3)
+    assert hydractl("fuse", "global.safetensors", "layer.safetensors", "-o", "hydra").code == 0
+    by_hand = write("c.json", ("vision", 0, 0), ("vision", 0, 1), ("vision", 0, 2))
+    result = hydractl("circuit", "overlap", "hydra", by_hand, "--plot=pairs.svg")
+    assert result.out.splitlines()[1].startswith("hydra member 0  hydra member 1")
+    assert ">JSD over heads, bits<" in (here / "pairs.svg").read_text()
+    assert "--scope layer is for head scores" in hydractl("circuit", "overlap", by_hand, by_hand, "--scope=layer").err
+    other = save_vit(here / "other", seed=5)
+    assert hydractl("prune", other, "--method=random", "--budget=3", "-o", "o.safetensors").code == 0
+    assert "o.safetensors: is of another model" in hydractl("circuit", "overlap", "s.json", "o.safetensors").err
 
 
 @pytest.mark.parametrize("layers", [[0, 1], "low"])
