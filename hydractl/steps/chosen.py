@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_checkpoint, as_circuit, as_scores
 
@@ -37,10 +37,10 @@ def as_choices(given: ChoiceLike, scope: Scope | None) -> list[Choice]:
         return [_of_scores(as_scores(given), scope or "global")]
     if _is_circuit(given):
         return [_of_circuit(as_circuit(given))]
-    return _of_members(as_checkpoint(given))
+    return _of_members(as_checkpoint(cast("ModelLike", given)))
 
 
-def _holds_scores(given: Any) -> bool:
+def _holds_scores(given: object) -> TypeGuard[ScoresLike]:
     from hydractl.artifacts import REMEDY
     from hydractl.errors import ArtifactError
     from hydractl.schema import STDIN, Origin, read_json
@@ -53,7 +53,7 @@ def _holds_scores(given: Any) -> bool:
     return read_json(str(given), Origin(str(given), ArtifactError, REMEDY)).fields.get("format") == FORMAT
 
 
-def _is_circuit(given: Any) -> bool:
+def _is_circuit(given: object) -> TypeGuard[CircuitLike]:
     from hydractl.circuit.artifact import Circuit
     from hydractl.schema import STDIN
 
@@ -116,7 +116,7 @@ def _of_members(checkpoint: Checkpoint) -> list[Choice]:
     from hydractl.checkpoint.heads import member_heads
     from hydractl.circuit.overlap import Choice, all_heads
 
-    towers = {tower.name: (tower.layers, tower.heads) for tower in checkpoint.spec.towers}
+    towers: dict[str, tuple[int, int]] = {tower.name: (tower.layers, tower.heads) for tower in checkpoint.spec.towers}
     every = all_heads(towers)
     gone = [
         [head for head in every if head not in kept]
