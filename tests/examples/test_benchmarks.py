@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import save_bert
+
 BENCHMARKS = Path(__file__).parents[2] / "examples" / "benchmarks"
 
 
@@ -39,3 +41,20 @@ def test_candidates_are_timed_together_and_apart(vit: Path, tmp_path: Path) -> N
     assert layers == "layers computed: 0.62 of those of each alone"
     assert re.match(r"time: [\d.]+ of that of each alone, [\d.]+ where each is optimised", times)
     assert float(logits.rpartition(" ")[2]) < 1e-5
+
+
+@pytest.mark.slow
+def test_training_is_timed_beside_transformers(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    lines = [
+        f"{word * length},{label}" for label, word in enumerate(("cat ", "dog ", "owl ")) for length in range(1, 9)
+    ]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *lines]))
+    command = [sys.executable, BENCHMARKS / "finetune_speed.py", bert, tmp_path / "texts.csv", "--steps=4", "--batch=4"]
+    done = subprocess.run([*command, "--repeats=1"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second, ratio = done.stdout.splitlines()[-3:]
+    found = [re.fullmatch(rf"{name}: [\d.]+ samples a second, mean loss ([\d.]+)", line) for name, line in
+             (("hydractl", first), ("Trainer", second))]  # fmt: skip
+    assert all(each and 0.5 < float(each[1]) < 2 for each in found), done.stdout
+    assert re.fullmatch(r"ratio: [\d.]+", ratio)
