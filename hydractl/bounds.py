@@ -20,6 +20,7 @@ MEMBERS = 1000
 WIDTH = 10**6  # of a layer
 SEED = 2**63 - 1
 RATE = 1e3  # of learning
+LEAST_COUNT = 1e-3  # of pseudo-samples
 COLDEST, HOTTEST = 1e-4, 1e4  # temperatures
 NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,4})?", re.ASCII)
 DIGITS = 20  # of a number in a text: more have none of the numbers above

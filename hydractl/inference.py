@@ -18,6 +18,7 @@ from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
+from hydractl.model.posterior import projection_posterior
 from hydractl.model.prediction import finite_on_cpu
 
 
@@ -42,7 +43,17 @@ def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch
     Raises:
         CheckpointError: see `read_checkpoint`.
     """
-    return load_checkpoint(read_checkpoint(reference), device, dtype)
+    return load_predicting(read_checkpoint(reference), device, dtype)
+
+
+def load_predicting(
+    checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
+) -> Hydra:
+    """As `load_checkpoint`, with what is attached to the network: predictions read it, searches and training do not."""
+    model = load_checkpoint(checkpoint, device, dtype)
+    if checkpoint.attached is not None:
+        model.posterior = projection_posterior(checkpoint.attached, device, next(model.parameters()).dtype)
+    return model
 
 
 def load_checkpoint(

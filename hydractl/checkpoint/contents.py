@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from hydractl.checkpoint.attached import Attached
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import Slot, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
@@ -50,7 +51,9 @@ class Checkpoint:
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
-    acceptance: Acceptance | None = None  # of these weights and no others: whatever changes them leaves it out
+    # Both are of these weights and no others: whatever changes them leaves these out.
+    acceptance: Acceptance | None = None
+    attached: Attached | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -104,14 +107,19 @@ def common_layer(spec: ModelSpec, shared: frozenset[str], tower: str) -> int | N
 
 
 def identity(checkpoint: Checkpoint) -> str:
-    """SHA-256 over the sorted tensor names, dtypes, shapes and bytes, as 64 hexadecimal digits.
+    """SHA-256 over the sorted tensor names, dtypes, shapes and bytes of the network, as 64 hexadecimal digits.
 
     Names are this project's own, so one network has one identity whether it lies in a folder, in shards or in a
     file of ours, and whichever spelling its tensors have there.
     """
+    return tensors_identity(checkpoint.tensors)
+
+
+def tensors_identity(tensors: TensorMap) -> str:
+    """The same of any tensors by name."""
     digest = hashlib.sha256()
-    for name in sorted(checkpoint.tensors):
-        tensor = checkpoint.tensors[name]
+    for name in sorted(tensors):
+        tensor = tensors[name]
         digest.update(f"{name} {dtype_name(tensor.dtype)} {list(tensor.shape)}\n".encode())
         digest.update(tensor_bytes(tensor.load()))
     return digest.hexdigest()

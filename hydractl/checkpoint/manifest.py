@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
+from hydractl.checkpoint.attached import BayesVlm, detached
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
 from hydractl.checkpoint.slots import slots
@@ -52,6 +53,7 @@ class _Manifest(Schema):
     preprocessing: Preprocessing = Field(default_factory=dict)
     temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
     acceptance: Acceptance | None = None
+    attached: BayesVlm | None = None
     provenance: dict[str, Any]
 
 
@@ -80,14 +82,16 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "temperature": checkpoint.temperature,
         "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
+        **({} if checkpoint.attached is None else {"attached": asdict(checkpoint.attached.form)}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
 
 def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
-    """Two hashes: whatever is computed with a checkpoint, or made of it, is determined by what they are of."""
+    """Hashes: whatever is computed with a checkpoint, or made of it, is determined by what they are of."""
     settings = to_metadata(checkpoint)[KEY].encode()
-    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest()}
+    attached = {} if checkpoint.attached is None else {"attached": tensors_identity(checkpoint.attached.tensors)}
+    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest(), **attached}
 
 
 def from_metadata(
@@ -112,6 +116,7 @@ def from_metadata(
         raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
     if manifest.labels is not None and len(manifest.labels) != spec.classes:
         raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
+    own, attached = detached(name, manifest.attached, tensors, spec, manifest.members)
     checkpoint = Checkpoint(
         name=name,
         family=manifest.family,
@@ -119,11 +124,12 @@ def from_metadata(
         spec=spec,
         heads=_kept_heads(document.origin, manifest, spec),
         shared=frozenset(table) - frozenset(manifest.separate),
-        tensors=tensors,
+        tensors=own,
         labels=manifest.labels,
         preprocessing=manifest.preprocessing,
         temperature=manifest.temperature,
         acceptance=manifest.acceptance,
+        attached=attached,
         provenance=manifest.provenance,
     )
     checkpoint.verify()

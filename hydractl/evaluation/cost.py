@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from hydractl.checkpoint.slots import parameter_count, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.evaluation.synthetic import give_synthetic_classes, input_tokens, synthetic_inputs
 from hydractl.model.hydra import Hydra
+from hydractl.model.posterior import Embedded
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,14 @@ class Cost:
 def cost(model: Hydra) -> Cost:
     """The cost of a model, counted by running it without numbers; nothing is computed, whatever its size."""
     shapes = _shapes(model.spec, model.heads, model.shared)
+    performed = _count(model)
+    # What is attached is no part of the published network: what it adds to this one counts for both.
+    added = 0 if model.posterior is None else performed - _count(model, attached=False)
     return Cost(
         members=model.members,
-        parameters=parameter_count(shapes),
-        multiply_adds=multiply_adds(model.spec, model.heads, model.shared, model.class_embeddings),
-        performed=_count(model),
+        parameters=parameter_count(shapes) + attached_numbers(model),
+        multiply_adds=multiply_adds(model.spec, model.heads, model.shared, model.class_embeddings) + added,
+        performed=performed,
         tokens=input_tokens(model.spec),
     )
 
@@ -58,7 +63,13 @@ def _shapes(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str]) -> dict[s
     return {name: stored_shape(slot, spec, heads, name in shared) for name, slot in slots(spec).items()}
 
 
-def _count(model: Hydra) -> int:
+def attached_numbers(model: Hydra) -> int:
+    """How many numbers are attached to a network."""
+    attached = model.origin and model.origin.attached
+    return 0 if not attached else sum(prod(tensor.shape) for tensor in attached.tensors.values())
+
+
+def _count(model: Hydra, attached: bool = True) -> int:
     ghosts: dict[str, Tensor] = {
         name: nn.Parameter(tensor.to("meta"), requires_grad=False) for name, tensor in model.named_parameters()
     }
@@ -69,6 +80,9 @@ def _count(model: Hydra) -> int:
         give_synthetic_classes(ghost, 1)
     if ghost.class_embeddings is not None:
         ghost.class_embeddings = ghost.class_embeddings.to("meta")
+    ghost.posterior = model.posterior.to("meta") if attached and model.posterior else None
+    if ghost.class_moments is not None:
+        ghost.class_moments = Embedded(*(moment.to("meta") for moment in ghost.class_moments))
     counter = FlopCounterMode(display=False)
     with torch.inference_mode(), counter:
         functional_call(ghost, ghosts, kwargs=synthetic_inputs(model.spec, 1, "meta"))

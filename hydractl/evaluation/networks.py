@@ -78,6 +78,10 @@ class Networks:
         return Classifier(weight, bias)
 
     @property
+    def tempered(self) -> bool:
+        return all(model.posterior is None for model in self.models)
+
+    @property
     def confident(self) -> bool:
         return False
 

@@ -67,6 +67,10 @@ class SavingPredictor:
         return self.predictor.classifier
 
     @property
+    def tempered(self) -> bool:
+        return self.predictor.tempered
+
+    @property
     def confident(self) -> bool:
         return self.predictor.confident
 

@@ -19,6 +19,7 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Tower, build_tower
 from hydractl.model.linear import Linear, empty
+from hydractl.model.posterior import Embedded, ProjectionPosterior, cosine_moments, probit_logits
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 
 TEMPLATE = "A photo of a {label}."
@@ -80,6 +81,8 @@ class Hydra(nn.Module):
         self.acceptance: Acceptance | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
+        self.posterior: ProjectionPosterior | None = None  # what a zero-shot model knows of its projections
+        self.class_moments: Embedded | None = None  # [M,C,P] each, of the same prompts by the posterior
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None
 
@@ -102,8 +105,11 @@ class Hydra(nn.Module):
             OptionError: an input that this model's task needs is left out.
         """
         if self.spec.task == "zero-shot":
-            pooled = self.embed("vision", self.vision.forward_image(_given(pixel_values, "pixel_values")))
-            return self._finish(self._compare(pooled, input_ids, attention_mask), pooled)
+            pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
+            images = self.embed("vision", pooled)
+            if self.posterior is not None:
+                return self._finish(self._compare_moments(pooled, input_ids, attention_mask), images)
+            return self._finish(self._compare(images, input_ids, attention_mask), images)
         if self.spec.task == "image-classification":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
         else:
@@ -139,6 +145,21 @@ class Hydra(nn.Module):
         classes = self.class_embeddings if input_ids is None else self.embed_texts(input_ids, mask)
         known = self._known(classes).to(images.dtype)
         return torch.matmul(images, known.mT) * self.logit_scale.exp().view(-1, 1, 1)
+
+    def _compare_moments(self, pooled: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
+        texts = self.class_moments
+        if input_ids is not None:
+            texts = self.moments("text", self.text.forward_text(input_ids, mask))
+        if texts is None:
+            self._known(None)
+        assert texts is not None
+        cosine = cosine_moments(self.moments("vision", pooled), texts)
+        return probit_logits(*cosine, self.logit_scale.exp().view(-1, 1, 1).to(texts.mean.dtype))
+
+    def moments(self, tower: str, pooled: Tensor) -> Embedded:
+        """Mean and variance of the embeddings of pooled tokens `[G,B,D]`, by the posterior."""
+        assert self.posterior is not None
+        return self.posterior.embed(tower, pooled, self.get_submodule(f"{tower}.projection")(pooled))
 
     @staticmethod
     def _known(classes: Tensor | None) -> Tensor:
@@ -188,7 +209,9 @@ class Hydra(nn.Module):
             raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
         self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
         with torch.no_grad():
-            self.class_embeddings = self.embed_texts(**self.class_prompts)
+            pooled = self.text.forward_text(**self.class_prompts)
+            self.class_embeddings = self.embed("text", pooled)
+            self.class_moments = None if self.posterior is None else self.moments("text", pooled)
         self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
 
     @torch.inference_mode()

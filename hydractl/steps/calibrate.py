@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl import bounds
 from hydractl.bounds import real
 from hydractl.data.like import DataLike, Modality
 from hydractl.errors import OptionError
@@ -30,6 +31,7 @@ from hydractl.steps.inputs import (
     Workers,
 )
 from hydractl.steps.options import Option, step
+from hydractl.steps.posterior import Pairs, Posterior, fit_posterior
 from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
 
@@ -99,12 +101,45 @@ def calibrate(
     *,
     data: Annotated[
         DataLike,
-        Option("Labelled ID data that nothing was or will be measured on.", heading="Data", metavar="SOURCE[:SPLIT]"),
+        Option(
+            "Labelled ID data that nothing was or will be measured on; for bayesvlm pairs, read as they come.",
+            heading="Data",
+            metavar="SOURCE[:SPLIT]",
+        ),
     ],
+    method: Annotated[
+        Literal["temperature", "bayesvlm"],
+        Option(
+            "What is fitted: a temperature on labelled data, or the posterior of a zero-shot model's projections on "
+            "image-text pairs."
+        ),
+    ] = "temperature",
     accept: Annotated[
         float | str,
-        Option("Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE"),
+        Option(
+            "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.",
+            metavar="SHARE",
+            goes_with={"method": ("temperature",)},
+        ),
     ] = "95%",
+    pseudo_count: Annotated[
+        float | None,
+        Option(
+            "How many samples the pairs count as: fewer make the model less sure; 10 unless given.",
+            minimum=bounds.LEAST_COUNT,
+            maximum=bounds.SAMPLES,
+            goes_with={"method": ("bayesvlm",)},
+        ),
+    ] = None,
+    contrast: Annotated[
+        int | None,
+        Option(
+            "Pairs whose images and texts are compared with each other; 32768 unless given.",
+            minimum=2,
+            maximum=bounds.SAMPLES,
+            goes_with={"method": ("bayesvlm",)},
+        ),
+    ] = None,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -120,7 +155,7 @@ def calibrate(
     output: Output = None,
     force: Force = False,
     watch: Watcher = LOG,
-) -> Calibrated:
+) -> Calibrated | Posterior:
     """Fit the temperature of a model, and from where it is unsure, and keep both in the file.
 
     Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
@@ -129,6 +164,9 @@ def calibrate(
     mean probability. Predictions of the written file use it, and flag what they are less sure of than of `accept` of
     these samples. Evaluations refuse the data it was fitted on.
 
+    Method bayesvlm needs no labels and trains nothing. Predictions and evaluations of the written file then use mean
+    and variance of the cosines, and take no temperature.
+
     >>> calibrated = hydractl.calibrate("hydra", data="data/pets")
     >>> hydractl.load(calibrated).temperature == calibrated.temperature
     True
@@ -136,7 +174,8 @@ def calibrate(
     Raises:
         CheckpointError: the model cannot be read.
         DataError: a sample cannot be read, or labels do not match.
-        OptionError: a zero-shot model without classes, or `accept` is no share.
+        OptionError: a zero-shot model without classes, `accept` is no share, or a method and a model that do not go
+            together.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.checkpoint.atomic import refuse_existing
@@ -155,6 +194,19 @@ def calibrate(
     if output is not None:
         refuse_existing(Path(output), force)
     checkpoint = as_checkpoint(model)
+    if method == "bayesvlm":
+        unread = {
+            "classes": classes,
+            "label_column": label_column,
+            "skip_bad": skip_bad or None,
+            "workers": workers or None,
+        }
+        asked = Pairs(
+            data, Columns(image_column, text_column), limit, contrast or 32768, batch_size, pseudo_count or 10.0
+        )
+        return fit_posterior(checkpoint, asked, unread, device, dtype, output, force, watch)
+    if checkpoint.attached is not None:
+        raise OptionError(f"{checkpoint.name}: has a {checkpoint.attached.form.kind}, which takes no temperature")
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
     columns = Columns(image_column, text_column, label_column)
     samples = open_samples(data, modality, columns=columns, limit=limit, skip_bad=skip_bad, name="calibration data")

@@ -87,8 +87,14 @@ def export(
     from hydractl.steps.inputs import as_checkpoint
 
     _refuse_others(format, {"check": check, "report": report, "classes": classes, "dtype": dtype})
+    checkpoint = as_checkpoint(model)
+    if checkpoint.attached is not None:
+        raise OptionError(
+            f"{checkpoint.name}: {checkpoint.attached.form.kind} has no place in another format: export the model that "
+            "it was fitted to"
+        )
     request = Request(
-        as_checkpoint(model),
+        checkpoint,
         Path(output),
         force,
         _read(report),

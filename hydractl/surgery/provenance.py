@@ -29,7 +29,7 @@ def with_provenance(
     """The checkpoint `result` with its provenance: the command, its inputs' identities and histories, its options.
 
     The samples used in any step on the way are remembered at the top, those that several inputs have in common once.
-    What an input accepts as ID is not the result's.
+    What an input accepts as ID is not the result's, nor is what was fitted to it.
 
     Args:
         inputs: what it was made of; all of their weights are read once.
@@ -44,7 +44,9 @@ def with_provenance(
     remembered = merged(seen, result.name)
     return replace(
         result,
-        acceptance=None,  # found for the inputs, by whose confidence nothing is known of the result's
+        # Found for the inputs, by which nothing is known of the result.
+        acceptance=None,
+        attached=None,
         provenance={
             "command": command,
             "options": own,

@@ -1,0 +1,83 @@
+"""What lies beside a network in its file: fitted to it, of another shape than its tensors, and read by predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.tensors import TensorMap
+from hydractl.errors import CheckpointError
+
+Shapes = dict[str, tuple[int, ...]]
+Positive = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class BayesVlm:
+    """Gaussian posteriors of a zero-shot model's projections: one covariance of inputs, variances of outputs.
+
+    Attributes:
+        pseudo_count: the samples that the data count as.
+        precision: of the prior of each tower's projection.
+        pairs: how many images and texts were fitted on.
+
+    Source: Baumann et al. 2024, arXiv 2412.06014.
+    """
+
+    kind: Literal["bayesvlm"]
+    pseudo_count: Positive
+    precision: dict[Literal["vision", "text"], Positive]
+    pairs: Annotated[int, Field(ge=2)]
+
+    def shapes(self, spec: ModelSpec, members: int) -> Shapes:
+        """The tensors that belong to it."""
+        assert spec.projection is not None
+        found: Shapes = {}
+        for tower in spec.towers:
+            found[f"{tower.name}.input_covariance"] = (members, tower.width, tower.width)
+            found[f"{tower.name}.output_variance"] = (members, spec.projection)
+        return found
+
+
+@dataclass(frozen=True)
+class Attached:
+    """What is attached to a network, and its tensors by their names without the kind's."""
+
+    form: BayesVlm
+    tensors: TensorMap
+
+    def stored(self) -> TensorMap:
+        """The tensors by the names they have in a file."""
+        return {f"{self.form.kind}.{name}": tensor for name, tensor in self.tensors.items()}
+
+
+def detached(
+    name: str, form: BayesVlm | None, tensors: TensorMap, spec: ModelSpec, members: int
+) -> tuple[TensorMap, Attached | None]:
+    """A file's tensors divided into those of the network and those attached to it.
+
+    Args:
+        name: what messages call the file.
+
+    Raises:
+        CheckpointError: the network is no zero-shot model, or what is attached is not all there.
+    """
+    if form is None:
+        return tensors, None
+    if spec.task != "zero-shot":
+        raise CheckpointError(f"{name}: {form.kind} belongs to a zero-shot model, this is of {spec.task}")
+    prefix = f"{form.kind}."
+    own = {key: tensor for key, tensor in tensors.items() if not key.startswith(prefix)}
+    found = {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+    wanted: Mapping[str, tuple[int, ...]] = form.shapes(spec, members)
+    for key in sorted(wanted.keys() | found.keys()):
+        has = found[key].shape if key in found else None
+        if has != wanted.get(key):
+            said = "is missing" if has is None else f"has shape {list(has)}"
+            should = f"expected {list(wanted[key])}" if key in wanted else "nothing claims it"
+            raise CheckpointError(f"{name}: {prefix}{key} {said}, {should}: write the file again")
+    return own, Attached(form, found)
