@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hydractl.errors import HydractlError
+from tests.hostile import within_limits
 
 OTHERS: list[Any] = [
     None, True, 0, -1, 10**30, 0.5, 1e308, "", "\x1b[2J\n", "y" * 10_000, [], [[[]]], ["x", "x"], {}, {"\n\x1b": {}},
@@ -68,7 +69,12 @@ def _changed(content: dict[str, Any], path: tuple[Any, ...], change: Callable[[A
 
 
 def refused(read: Callable[[str], object], name: str, error: type[HydractlError], text: str) -> bool:
-    """Whether `read` refuses a text, which it may only do by one line that names the file."""
+    """Whether `read` refuses a text, which it may only do by one line that names the file, and within the limits."""
+    with within_limits():
+        return _refused(read, name, error, text)
+
+
+def _refused(read: Callable[[str], object], name: str, error: type[HydractlError], text: str) -> bool:
     try:
         read(text)
     except error as problem:

@@ -1,8 +1,26 @@
-"""Names that mean something to a terminal or to a format they are written in, and what may stand there of them."""
+"""What generated cases are made of, names above all, and what each may cost in time and memory."""
 
 from __future__ import annotations
 
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+
+SECONDS = 10  # of the processor, so that a machine at other work makes no case fail
+MEMORY = 2**30
+HANGS = 300  # seconds by the clock: whoever waits for ever uses no processor
+#: The same cases each time; what fails is shown as it was found.
+SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None, phases=(Phase.generate,))
 
 FRAGMENTS = (
     *("\n", "\r\n", "\n\n", "\t", "\x85", "\u2028", "\u2029", "\x00", "\x07", "\x0b", "\x1c", "\x7f", "\ufeff"),
@@ -26,3 +44,63 @@ CONTROLS = frozenset(chr(code) for start, end in _RANGES for code in range(start
 def controls(text: str, allowed: str = "\n") -> set[str]:
     """The characters of a text that control a terminal, turn the direction of writing or cannot be encoded."""
     return (CONTROLS & set(text)) - set(allowed)
+
+
+@contextmanager
+def within_limits() -> Iterator[None]:
+    """One generated case, which fails where it takes more than SECONDS, MEMORY or for ever."""
+    with _no_hang(), _no_flood():
+        started, before = time.process_time(), _memory("VmRSS")
+        yield
+        took, grew = time.process_time() - started, _memory("VmHWM") - before
+    assert took < SECONDS, f"took {took:.1f} s"
+    assert grew < MEMORY, f"took {grew / 2**20:.0f} MiB"
+
+
+@contextmanager
+def _no_hang() -> Iterator[None]:
+    def fail(_number: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"was not done after {HANGS} s", pytrace=False)
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(HANGS)
+    # Python hears no signal while a library's own code runs: where that takes the processor, the process ends.
+    signal.setitimer(signal.ITIMER_PROF, 10 * SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _no_flood() -> Iterator[None]:
+    """The machine's memory is safe from a case: far beyond MEMORY there is none, and the peak starts anew."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_memory("VmSize") + 8 * MEMORY, hard))
+    Path("/proc/self/clear_refs").write_text("5")
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _memory(kind: str) -> int:
+    """Bytes of this process, as Linux has them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{kind}:"))
+
+
+def generated(*strategies: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a test one of generated cases, each within the limits."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def case(*args: Any, **kwargs: Any) -> None:
+            with within_limits():
+                test(*args, **kwargs)
+
+        return SOME(given(*strategies)(case))
+
+    return decorate

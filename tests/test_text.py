@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from hydractl.errors import LONGEST, DataError
 from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, without_secrets
-from tests.hostile import FRAGMENTS, NAMES, controls
-from tests.report.test_escape import SOME
+from tests.hostile import FRAGMENTS, NAMES, controls, generated
 
 
 @pytest.mark.parametrize(
@@ -26,8 +24,7 @@ def test_what_controls_a_terminal_is_shown(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
-@SOME
-@given(NAMES)
+@generated(NAMES)
 def test_nothing_that_controls_is_left(name: str) -> None:
     for text in (
         printable(name),

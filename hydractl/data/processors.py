@@ -6,9 +6,11 @@ any size. So sizes are looked at before, each is tried once as soon as it is ope
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Annotated, Any
 
 from PIL import Image
@@ -16,6 +18,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
+from hydractl.data.patterns import unfit_part
 from hydractl.errors import CheckpointError, HydractlError
 from hydractl.schema import Origin, Schema, document
 from hydractl.text import first_sentence
@@ -25,6 +28,8 @@ REMEDY = "fetch it again from where the model comes"
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
               "vocab.txt", "merges.txt")  # fmt: skip
+
+_STDERR = Lock()  # it is put aside by one thread at a time
 
 
 def _by_name(value: Any) -> Any:
@@ -152,6 +157,8 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
             "add the tokenizer of the model it was trained from"
         )
     with _refusing(where, [name for name in TEXT_FILES if name in files], folder):
+        if unfit := unfit_part(files.get("tokenizer.json", {})):
+            raise ValueError(unfit)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if not tokenizer.is_fast or tokenizer.pad_token is None:
             lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"
@@ -162,9 +169,10 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
         # The numbers of tokens need not follow one another.
         if (last := max(tokenizer.get_vocab().values(), default=0)) >= most:
             raise ValueError(f"the tokenizer has a token of number {last}, the model embeds {most}")
-        longest, added = tokenizer.model_max_length, tokenizer.num_special_tokens_to_add()
-        if isinstance(longest, bool) or longest <= added:
-            raise ValueError(f"model_max_length is {longest}, should be more than the {added} tokens round a text")
+        longest, added = tokenizer.model_max_length, max(map(tokenizer.num_special_tokens_to_add, (False, True)))
+        if isinstance(longest, bool) or min(longest, embeddings.max_tokens) <= added:
+            limit = f"model_max_length is {longest}" if longest <= added else f"the model has {embeddings.max_tokens}"
+            raise ValueError(f"{limit}, should be more than the {added} tokens round a text")
         tokenizer(["a text"], padding="longest", return_tensors="pt")
     return tokenizer
 
@@ -173,10 +181,29 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
 def _refusing(where: str, names: list[str], folder: Path) -> Iterator[None]:
     """Turns whatever a library raises into one line that names the files it was given."""
     try:
-        yield
+        with _without_panics():
+            yield
     except (HydractlError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # what is written in Rust panics outside of Exception
         reason = first_sentence((str(error).strip() or type(error).__name__).replace(str(folder), where))
         finding = f"{' or '.join(names)} cannot be used: {reason}"
         raise Origin(where, CheckpointError, REMEDY).refusal(finding) from error
+
+
+@contextmanager
+def _without_panics() -> Iterator[None]:
+    """Keeps off stderr what a library in Rust prints there before its panic becomes an error, which says the same."""
+    with _STDERR:
+        try:
+            kept = os.dup(2)
+        except OSError:  # it is closed
+            yield
+            return
+        try:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args
@@ -57,10 +56,8 @@ def read(family: Family, text: str) -> ModelSpec:
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family.library != "timm"], ids=lambda f: f.name)
 def test_every_damage_to_every_field(family: Family) -> None:
-    started = time.monotonic()
     share = refuse_all(lambda text: read(family, text), "model", CheckpointError, content(family))
     assert share > 0.5
-    assert time.monotonic() - started < 10  # hundreds of them: none takes long
 
 
 def test_every_damage_to_what_timm_is_asked_for() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
 from markdown_it import MarkdownIt
 from transformers import ViTConfig, ViTForImageClassification
 
@@ -15,8 +14,8 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.families.open import read_checkpoint
 from hydractl.formats.card import model_card
 from hydractl.text import printable
-from tests.hostile import controls
-from tests.report.test_escape import SETS, SOME, SYSTEMS, markdown_rows, plain, report_of
+from tests.hostile import controls, generated
+from tests.report.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of
 
 FRONT = {
     "library_name": "transformers",
@@ -37,8 +36,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_names_stay_names(checkpoint: Checkpoint) -> None:
     fronts: list[dict[str, Any]] = []
 
-    @SOME
-    @given(SYSTEMS, SETS)
+    @generated(SYSTEMS, SETS)
     def check(systems: list[str], sets: list[str]) -> None:
         made = {"command": systems[0], systems[-1]: {sets[0]: sets[-1]}, "inputs": [{"source": name} for name in sets]}
         named = replace(checkpoint, labels=(*systems, *sets), provenance=made)

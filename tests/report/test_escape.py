@@ -13,7 +13,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -30,13 +29,11 @@ from hydractl.report.picture import write_picture
 from hydractl.report.table import print_results
 from hydractl.report.texts import latex, markdown
 from hydractl.text import printable, printable_json
-from tests.hostile import FRAGMENTS, NAMES, controls
+from tests.hostile import FRAGMENTS, NAMES, controls, generated
 from tests.report.test_table import result
 
 ENTRY = result(0.75)
 SET = ENTRY["ood"]["dtd"]
-#: The same cases each time; what fails is shown as it was found.
-SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None, phases=(Phase.generate,))
 SYSTEMS = st.lists(NAMES, min_size=2, max_size=4, unique_by=printable)
 SETS = st.lists(NAMES, min_size=2, max_size=3, unique_by=printable)
 
@@ -84,8 +81,7 @@ def plain(inline: Token) -> str:
     return "".join(child.content for child in children)
 
 
-@SOME
-@given(SYSTEMS, SETS)
+@generated(SYSTEMS, SETS)
 def test_markdown(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
     text = markdown(report)
@@ -137,8 +133,7 @@ def typeset(cell: str) -> str:
     return "".join(SHOWN.get(part, part) for part in parts)
 
 
-@SOME
-@given(SYSTEMS, SETS)
+@generated(SYSTEMS, SETS)
 def test_latex(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
     text = latex(report)
@@ -177,8 +172,7 @@ class Page(HTMLParser):
             self.names[-1] += data
 
 
-@SOME
-@given(SYSTEMS, SETS)
+@generated(SYSTEMS, SETS)
 def test_html(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
     shown = [f"{printable(name)} †" for name in systems]
@@ -193,8 +187,7 @@ def test_html(systems: list[str], sets: list[str]) -> None:
     assert piece.tags.count("td") == len(systems) * columns(report, full=False)
 
 
-@SOME
-@given(SYSTEMS, SETS)
+@generated(SYSTEMS, SETS)
 def test_terminal(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
     for colour in (False, True):
@@ -206,8 +199,7 @@ def test_terminal(systems: list[str], sets: list[str]) -> None:
             assert len(name) > 99 or f"{printable(name)} †" in text
 
 
-@SOME
-@given(SYSTEMS, SETS)
+@generated(SYSTEMS, SETS)
 def test_json(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
     text = printable_json(report)

@@ -12,7 +12,6 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from rich.console import Console
@@ -22,8 +21,7 @@ from hydractl.checkpoint.contents import Acceptance
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.steps.predict import Predictions
 from tests.cli.conftest import LABELS, Command
-from tests.hostile import NAMES, controls
-from tests.report.test_escape import SOME
+from tests.hostile import NAMES, controls, generated
 
 
 def files(images: Path) -> list[Path]:
@@ -122,8 +120,7 @@ def test_what_cannot_be_predicted(inputs: Any, message: str, vit: Path) -> None:
         library.predict(vit, [])
 
 
-@SOME
-@given(st.lists(NAMES, min_size=1, max_size=3), NAMES)
+@generated(st.lists(NAMES, min_size=1, max_size=3), NAMES)
 def test_lines_have_four_columns_whatever_inputs_and_labels_are_called(inputs: list[str], label: str) -> None:
     numbers = np.full((len(inputs), 1), 0.5)
     said = Predictions(inputs, [label], [label] * len(inputs), numbers, *(numbers[:, 0],) * 3, numbers[None])
