@@ -17,6 +17,7 @@ from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.model.failure import ErrorPredictor
 from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
 from hydractl.model.posterior import projection_posterior
 from hydractl.model.prediction import finite_on_cpu
@@ -51,8 +52,11 @@ def load_predicting(
 ) -> Hydra:
     """As `load_checkpoint`, with what is attached to the network: predictions read it, searches and training do not."""
     model = load_checkpoint(checkpoint, device, dtype)
-    if checkpoint.attached is not None:
-        model.posterior = projection_posterior(checkpoint.attached, device, next(model.parameters()).dtype)
+    attached = checkpoint.attached
+    if attached is not None and attached.form.kind == "bayesvlm":
+        model.posterior = projection_posterior(attached, device, next(model.parameters()).dtype)
+    elif attached is not None:
+        model.errors = ErrorPredictor({name: tensor.load().to(device) for name, tensor in attached.tensors.items()})
     return model
 
 
@@ -98,10 +102,12 @@ class MemberAnswers(NamedTuple):
     Attributes:
         logits: `[M,B,C]`.
         features: `[M,B,D']`, what the classifiers read; None where they were not asked for.
+        confidence: `[B]`, how sure an error predictor is that the answers are right; None where there is none.
     """
 
     logits: Tensor
     features: Tensor | None
+    confidence: Tensor | None = None
 
 
 def member_answers(model: Hydra, batch: Batch, features: bool = False) -> MemberAnswers:
@@ -118,7 +124,11 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
         inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
         output = model(**inputs)
         logits = finite_on_cpu(output.member_logits, "logits")
-        return MemberAnswers(logits, finite_on_cpu(output.features, "features") if features else None)
+        read = finite_on_cpu(output.features, "features") if features else None
+        if model.errors is None or model.class_embeddings is None:
+            return MemberAnswers(logits, read)
+        sure = model.errors.confidence(output.features, model.class_embeddings, output.member_logits)
+        return MemberAnswers(logits, read, finite_on_cpu(sure, "confidences"))
 
 
 def member_logits(model: Hydra, batch: Batch) -> Tensor:

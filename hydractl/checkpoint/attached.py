@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -43,11 +44,42 @@ class BayesVlm:
         return found
 
 
+def layer_shapes(projection: int, width: int) -> Shapes:
+    """The weights of an error predictor that reads embeddings of a width, each bias after its weight."""
+    attention: Shapes = {f"attention.{part}": (projection, projection) for part in "qkv"}
+    sizes = (3 * projection, width, width, 1)
+    for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
+        attention |= {f"mlp.{layer}.weight": (outputs, inputs), f"mlp.{layer}.bias": (outputs,)}
+    return attention
+
+
+@dataclass(frozen=True)
+class Vilu:
+    """A network that predicts the errors of a zero-shot model from its embeddings.
+
+    Attributes:
+        width: of its hidden layers.
+
+    Source: Lafon et al. 2025, arXiv 2507.07620.
+    """
+
+    kind: Literal["vilu"]
+    width: Annotated[int, Field(ge=1, le=2**16)]
+
+    def shapes(self, spec: ModelSpec, members: int) -> Shapes:
+        """The tensors that belong to it; all members have one together."""
+        assert spec.projection is not None and members
+        return layer_shapes(spec.projection, self.width)
+
+
+Form = Annotated[BayesVlm | Vilu, Field(discriminator="kind")]
+
+
 @dataclass(frozen=True)
 class Attached:
     """What is attached to a network, and its tensors by their names without the kind's."""
 
-    form: BayesVlm
+    form: BayesVlm | Vilu
     tensors: TensorMap
 
     def stored(self) -> TensorMap:
@@ -56,7 +88,7 @@ class Attached:
 
 
 def detached(
-    name: str, form: BayesVlm | None, tensors: TensorMap, spec: ModelSpec, members: int
+    name: str, form: BayesVlm | Vilu | None, tensors: TensorMap, spec: ModelSpec, members: int
 ) -> tuple[TensorMap, Attached | None]:
     """A file's tensors divided into those of the network and those attached to it.
 

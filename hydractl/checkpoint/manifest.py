@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from hydractl.checkpoint.attached import BayesVlm, detached
+from hydractl.checkpoint.attached import Form, detached
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
@@ -53,7 +53,7 @@ class _Manifest(Schema):
     preprocessing: Preprocessing = Field(default_factory=dict)
     temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
     acceptance: Acceptance | None = None
-    attached: BayesVlm | None = None
+    attached: Form | None = None
     provenance: dict[str, Any]
 
 

@@ -41,6 +41,11 @@ def cost(model: Hydra) -> Cost:
     performed = _count(model)
     # What is attached is no part of the published network: what it adds to this one counts for both.
     added = 0 if model.posterior is None else performed - _count(model, attached=False)
+    if model.errors is not None:
+        predicting = model.errors.multiply_adds(
+            1 if model.class_embeddings is None else model.class_embeddings.shape[-2]
+        )
+        performed, added = performed + predicting, added + predicting
     return Cost(
         members=model.members,
         parameters=parameter_count(shapes) + attached_numbers(model),

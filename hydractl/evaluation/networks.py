@@ -79,11 +79,11 @@ class Networks:
 
     @property
     def tempered(self) -> bool:
-        return all(model.posterior is None for model in self.models)
+        return all(model.posterior is None and model.errors is None for model in self.models)
 
     @property
     def confident(self) -> bool:
-        return False
+        return all(model.errors is not None for model in self.models)
 
     def samples(self, key: SetKey) -> int:
         samples = self.data.sets[key]
@@ -127,7 +127,11 @@ class Networks:
             logits = torch.cat([part.logits for part in parts])
             read = [part.features for part in parts if part.features is not None]
             labels = batch.labels if key.has_labels else None
-            return AnsweredBatch(logits, labels, batch.positions, _side_by_side(read) if read else None)
+            sure = [part.confidence for part in parts if part.confidence is not None] if self.confident else []
+            confidence = torch.stack(sure).mean(0) if sure else None
+            return AnsweredBatch(
+                logits, labels, batch.positions, _side_by_side(read) if read else None, confidence=confidence
+            )
 
         samples = self.data.sets[key]
         if isinstance(samples, SampleStream):

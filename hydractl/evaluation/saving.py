@@ -160,8 +160,13 @@ def _written(
         arrays = {"logits": batch.logits()}
         if batch.features is not None:
             arrays["features"] = batch.features
+        single = {
+            name: values
+            for name, values in (("labels", batch.labels), ("confidence", batch.confidence))
+            if values is not None
+        }
         if not starts:
-            header, starts = _layout(arrays, batch.labels is not None, samples, said)
+            header, starts = _layout(arrays, single, samples, said)
             file.write(header)
         # Texts come in order of length: every sample has its own place in the file.
         for first, count, position in _runs(batch.positions):
@@ -170,21 +175,20 @@ def _written(
                 for member, rows in enumerate(array):
                     file.seek(starts[name] + (member * samples + position) * row)
                     file.write(tensor_bytes(rows[first : first + count]))
-            if batch.labels is not None:
-                file.seek(starts["labels"] + position * 8)
-                file.write(tensor_bytes(batch.labels[first : first + count]))
+            for name, values in single.items():
+                file.seek(starts[name] + position * values.element_size())
+                file.write(tensor_bytes(values[first : first + count]))
         yield batch
 
 
 def _layout(
-    arrays: Mapping[str, Tensor], labelled: bool, samples: int, said: dict[str, str]
+    arrays: Mapping[str, Tensor], single: Mapping[str, Tensor], samples: int, said: dict[str, str]
 ) -> tuple[bytes, dict[str, int]]:
     """The header of a file for so many samples, and where each tensor's bytes start."""
     tensors: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         name: (array.dtype, (len(array), samples, array.shape[-1])) for name, array in arrays.items()
     }
-    if labelled:
-        tensors["labels"] = (torch.int64, (samples,))
+    tensors |= {name: (values.dtype, (samples,)) for name, values in single.items()}
     return layout(tensors, said)
 
 

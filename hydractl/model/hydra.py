@@ -18,6 +18,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Tower, build_tower
+from hydractl.model.failure import ErrorPredictor
 from hydractl.model.linear import Linear, empty
 from hydractl.model.posterior import Embedded, ProjectionPosterior, cosine_moments, probit_logits
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
@@ -82,6 +83,7 @@ class Hydra(nn.Module):
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.posterior: ProjectionPosterior | None = None  # what a zero-shot model knows of its projections
+        self.errors: ErrorPredictor | None = None  # what tells a zero-shot model's errors
         self.class_moments: Embedded | None = None  # [M,C,P] each, of the same prompts by the posterior
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None

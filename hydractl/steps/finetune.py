@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
+from hydractl.steps.failure import Failure, train_failure
 from hydractl.steps.inputs import (
+    DEFAULT_TEMPLATE,
     Device,
     Force,
     ImageColumn,
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 else:  # what the command line derives flags from
     Models = Sequence[Any]
     RecipeLike = Numbers = Names = Members = Any
-    MethodName = Literal[tuple(method.name for method in METHODS)]
+    MethodName = Literal[(*(method.name for method in METHODS), "vilu")]
 
 BASELINES = "; ".join(f"{method.name}, where {method.help}" for method in METHODS)
 
@@ -171,7 +173,10 @@ def finetune(
     joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False,
     method: Annotated[
         MethodName | None,
-        Option(f"Make an ensemble of one dense network, as a baseline: {BASELINES}."),
+        Option(
+            f"Make an ensemble of one dense network, as a baseline: {BASELINES}; or vilu, which trains a predictor of "
+            "a frozen zero-shot model's errors, beside it in the file."
+        ),
     ] = None,
     rank: Annotated[
         int | None,
@@ -191,6 +196,10 @@ def finetune(
             goes_with={"method": taking("alpha")},
         ),
     ] = None,
+    template: Annotated[
+        str,
+        Option("Prompt of class names.", heading="Data", goes_with={"method": ("vilu",)}),
+    ] = DEFAULT_TEMPLATE,
     seed: Seed = 0,
     val_data: Annotated[
         DataLike | None, Option("Labelled validation data.", heading="Data", metavar="SOURCE[:SPLIT]")
@@ -283,6 +292,13 @@ def finetune(
         raise OptionError("`resume` goes on with what lies beside an output: name the `output`")
     options = {"lr": lr_grid, "epochs": epochs, "steps": steps, "train_only": train_only,
                "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
+    if method == "vilu":
+        unread = {**options, "epochs": None, "recipe": recipe, "settings": settings, "members": members, "joint": joint,
+                  "val_data": val_data, "val_split": val_split, "streaming": streaming, "workers": workers,
+                  "save_every": save_every, "precision": precision != "no"}  # fmt: skip
+        asked = Failure(data, Columns(image_column, text_column, label_column), limit, match_labels, template, epochs,
+                        seed, batch_size, device, output, resume, keep, force, watch)  # fmt: skip
+        return _with_predictor(models, asked, unread)
     chosen = choose_recipe(recipe, settings, options)
     ensemble = choose_ensemble(method, members, rank, alpha, joint)
     named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
@@ -323,6 +339,22 @@ def finetune(
             networks.append(tuned if path is None else _written(tuned, path, folder, accelerator, force or resume))
             teller.note(f"{path or job.name}: {tuned}")
     return Finetuned(networks)
+
+
+def _with_predictor(models: Models, asked: Failure, unread: Mapping[str, object]) -> Finetuned:
+    """The one model with a predictor of its errors beside it."""
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.training.vilu import RATE
+
+    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    if len(named) != 1:
+        raise OptionError(f"`method` vilu trains beside one model, {len(named)} are named: run it for each")
+    checkpoint = as_checkpoint(named[0])
+    made, epochs = train_failure(checkpoint, asked, unread)
+    name = Path(checkpoint.name).resolve().name.removesuffix(".safetensors")
+    return Finetuned(
+        [Tuned(name, made, RATE, epochs, epochs, None, (), None if asked.output is None else Path(asked.output))]
+    )
 
 
 def _written(tuned: Tuned, path: Path, folder: Path, accelerator: Accelerator, force: bool) -> Tuned:

@@ -82,6 +82,7 @@ def fit_posterior(
         OptionError: no zero-shot model, or an option that is not read.
         DataError: the pairs cannot be read.
     """
+    from hydractl.checkpoint.attached import BayesVlm
     from hydractl.families.open import write_checkpoint
     from hydractl.inference import load_checkpoint
     from hydractl.steps.compute import choose_device, choose_dtype, dtype_name
@@ -107,8 +108,9 @@ def fit_posterior(
     with watch.progress("calibrate", length) as advance:
         fit = Fit(asked.contrast, asked.batch_size, advance)
         made = with_posterior(checkpoint, model, pairs, fit, asked.pseudo_count, options)
-    assert made.attached is not None
-    found = Posterior(made, made.attached.form, None if output is None else Path(output))
+    form = made.attached and made.attached.form
+    assert isinstance(form, BayesVlm)
+    found = Posterior(made, form, None if output is None else Path(output))
     if output is not None:
         write_checkpoint(made, output, force)
         watch.note(str(found))
