@@ -25,7 +25,6 @@ from hydractl.errors import DataError, NotFiniteError
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.provenance import with_provenance
 from hydractl.training.classifier import held
-from hydractl.training.data import remembered
 from hydractl.training.pairs import PairPreprocessor, PairStream
 
 ROWS = 1024  # samples that are compared with all of a block at once
@@ -173,9 +172,9 @@ def with_posterior(
         dtype = torch.promote_types(checkpoint.tensors[f"{tower}.projection.weight"].dtype, torch.float32)
         for name, tensor in zip(("input_covariance", "output_variance"), found, strict=True):
             tensors[f"{tower}.{name}"] = held(tensor.to(dtype).contiguous())
-    made = with_provenance(
-        replace(checkpoint, temperature=None), "calibrate", [checkpoint], {**options, "pairs": remembered(pairs)}
-    )
+    # Pairs have no labels, and their hashes are of image and text together: no evaluation could know them again.
+    told = {**options, "pairs": {"name": pairs.name, "samples": count}}
+    made = with_provenance(replace(checkpoint, temperature=None), "calibrate", [checkpoint], told)
     form = BayesVlm("bayesvlm", pseudo_count, {"vision": precisions["vision"], "text": precisions["text"]}, count)
     return replace(made, attached=Attached(form, tensors))
 

@@ -22,7 +22,7 @@ from hydractl.errors import DataError, TrainingError
 from hydractl.inference import member_answers
 from hydractl.model.failure import ErrorPredictor
 from hydractl.model.hydra import Hydra
-from hydractl.surgery.provenance import with_provenance
+from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.training.classifier import held
 from hydractl.training.data import Match, digest, remembered
 from hydractl.training.order import derived_seed
@@ -182,7 +182,7 @@ def with_predictor(
     checkpoint: Checkpoint, weights: Mapping[str, Tensor], data: Samples, conditions: Mapping[str, Any]
 ) -> Checkpoint:
     """The checkpoint with the predictor beside it; it has no temperature, by which the predictor would not change."""
-    options = {"conditions": dict(conditions), "training_data": remembered(data)}
+    options = {"conditions": dict(conditions), SEEN: {"training data": remembered(data)}}
     made = with_provenance(replace(checkpoint, temperature=None), "finetune", [checkpoint], options)
     tensors = {name: held(tensor.contiguous()) for name, tensor in weights.items()}
     return replace(made, attached=Attached(Vilu("vilu", WIDTH), tensors))

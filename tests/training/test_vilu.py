@@ -105,7 +105,15 @@ def test_from_training_to_evaluation(clip: Checkpoint, named: str, tmp_path: Pat
     again = hydractl.finetune(clip, **options).checkpoint
     assert fingerprint(again) == fingerprint(read_checkpoint(path))
 
-    asked = {"id_data": named, "template": "{label}", "ood_data": [f"noise={named}"], "temperature": 2.0}
+    with pytest.raises(DataError, match="were used to make vilu"):
+        hydractl.evaluate({"vilu": path}, id_data=named)
+    asked = {
+        "allow_leak": True,
+        "id_data": named,
+        "template": "{label}",
+        "ood_data": [f"noise={named}"],
+        "temperature": 2.0,
+    }
     saved = tmp_path / "logits"
     found = hydractl.evaluate({"clip": clip, "vilu": path}, save_logits=saved, **asked).models
     assert found["vilu"]["score"] == "own confidence" and found["vilu"]["temperature"]["value"] == 1.0
