@@ -94,7 +94,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "{}x", lambda text: parse_ratio("budget_macs", text)
     yield "{}", _temperature
     yield "2-{}", parse_members
-    yield "{}", lambda text: choose_ensemble("lora-ensemble", text, None, None, False)
+    yield "{}", lambda text: choose_ensemble("lora-ensemble", text)
     yield "x%1/{}@1", split_off_part
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 
 from hydractl.checkpoint.attached import Attached
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.slots import Slot, slots, stored_shape
+from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.checkpoint.writer import dtype_name, tensor_bytes
@@ -61,6 +62,11 @@ class Checkpoint:
         """M, the number of members."""
         return len(next(iter(self.heads.values()))[0])
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What its weights are stored as, or the first of them."""
+        return next(tensor.dtype for tensor in self.tensors.values() if tensor.dtype.is_floating_point)
+
     def verify(self) -> None:
         """Raises CheckpointError unless the tensors are exactly those that spec, heads and sharing call for."""
         expected = {
@@ -77,6 +83,40 @@ class Checkpoint:
                     f"{self.name}: {name} has shape {list(found)}, expected {list(shape)}: "
                     "do the weights belong to this config or manifest?"
                 )
+        if self.spec.adapter is not None:
+            self._verify_adapter()
+
+    def _verify_adapter(self) -> None:
+        """Raises CheckpointError unless members share what they adapt, and differ in what they adapt it by."""
+        table = self.slots()
+        adapted = [name for name, slot in table.items() if is_adapted(self.spec.adapter, name, slot)]
+        layers = {(table[name].tower, table[name].layer) for name in adapted if "attention." in name}
+        for name, slot in table.items():
+            own = slot.group == ADAPTER
+            in_adapted = name in adapted or (slot.is_attention and (slot.tower, slot.layer) in layers)
+            if (own or in_adapted) and own == (name in self.shared):
+                raise CheckpointError(
+                    f"{self.name}: {name} is {'one for all members' if own else 'of each member'}, should be "
+                    f"{'of each member' if own else 'one for all'} where members adapt it: write the file again"
+                )
+            if own and name.endswith(f".{KEPT}"):
+                self._verify_kept(name)
+        for tower, layer in layers:
+            if tower is not None and layer is not None and len(set(self.heads[tower][layer])) > 1:
+                raise CheckpointError(
+                    f"{self.name}: heads.{tower}.{layer} differ between members, whose attention there is shared"
+                )
+
+    def _verify_kept(self, name: str) -> None:
+        tensor, table = self.tensors[name], self.slots()
+        features = table[f"{name.removesuffix(f'.{KEPT}')}.weight"].shape[1]
+        if tensor.dtype != torch.int32:
+            raise CheckpointError(f"{self.name}: {name} is of {tensor.dtype}, should be of torch.int32")
+        kept = tensor.load()
+        if not (kept.diff() > 0).all() or int(kept.min()) < 0 or int(kept.max()) >= features:
+            raise CheckpointError(
+                f"{self.name}: {name} should hold numbers from 0 to {features - 1}, ascending: write the file again"
+            )
 
     def slots(self) -> dict[str, Slot]:
         """The tensor-name table of this network."""

@@ -7,21 +7,27 @@ says what it becomes with M members that keep some heads each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TowerSpec
 
 #: What `fuse --separate` can name; attention always stays with its member.
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
+
+
+#: The group of what members change of weights that they share, which no network by itself has.
+ADAPTER = "adapter"
+KEPT = "kept"  # the numbers of the features that a member keeps, int32
 
 
 @dataclass(frozen=True)
 class Slot:
     """One tensor of a dense network.
 
-    `head_axis` is the axis along which heads lie, K entries each (None: not divided into heads).
+    `head_axis` is the axis along which heads lie, K entries each (None: not divided into heads). A slot of the group
+    "adapter" is of one member: no network by itself has it, and members never share it.
     """
 
     shape: tuple[int, ...]
@@ -50,7 +56,43 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
         for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
             table[f"{name}.weight"] = Slot((spec.classes, features), "classifier")
             table[f"{name}.bias"] = Slot((spec.classes,), "classifier")
-    return table
+    return table if spec.adapter is None else dict(_adapted(table, spec.adapter))
+
+
+def is_adapted(adapter: Adapter | None, name: str, slot: Slot) -> bool:
+    """Whether a weight or bias is of a linear map that members adapt."""
+    if adapter is None or (slot.layer is not None and slot.layer < adapter.first):
+        return False
+    linear = name.rpartition(".")[0].removeprefix(f"{slot.tower}.")
+    return linear.removeprefix(f"layers.{slot.layer}.") in adapter.parts
+
+
+def _adapted(table: Mapping[str, Slot], adapter: Adapter) -> Iterator[tuple[str, Slot]]:
+    """The table with what is each member's own, behind the weight that it goes with."""
+    for name, slot in table.items():
+        linear, _, part = name.rpartition(".")
+        if not is_adapted(adapter, name, slot):
+            yield name, slot
+        elif part == "weight":
+            yield name, slot
+            for own, shape, axis in _own(adapter, linear, slot):
+                yield f"{linear}.{own}", Slot(shape, ADAPTER, slot.tower, slot.layer, axis)
+        else:
+            yield name, replace(slot, group=ADAPTER) if adapter.kind == "rank-one" else slot
+
+
+def _own(adapter: Adapter, linear: str, weight: Slot) -> Iterator[tuple[str, tuple[int, ...], int | None]]:
+    """Name, shape and head axis of what a member has beside a weight `[out,in]`."""
+    (rows, columns), heads = weight.shape, weight.head_axis
+    of_rows, of_columns = 0 if heads == 0 else None, 0 if heads == 1 else None
+    if adapter.kind == "low-rank":
+        yield "lora_a", (adapter.size, columns), None if of_columns is None else 1
+        yield "lora_b", (rows, adapter.size), of_rows
+    elif adapter.kind == "rank-one":
+        yield "r", (columns,), of_columns
+        yield "s", (rows,), of_rows
+    elif linear.endswith("fc2"):
+        yield KEPT, (adapter.size,), None
 
 
 def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
@@ -126,19 +168,20 @@ def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> 
 
     Attention stores the kept heads of its members one after the other (of one member where shared), and its
     output bias and layer scale per member `[M, D]` (`[1, D]` where shared). Any other tensor gains a leading
-    `[M, ...]` unless shared.
+    `[M, ...]` unless shared; what adapts attention has the heads that members share there.
     """
     members = len(next(iter(kept.values()))[0])
     copies = 1 if shared else members
-    if not slot.is_attention:
-        return slot.shape if shared else (members, *slot.shape)
-    assert slot.tower is not None and slot.layer is not None
-    if slot.head_axis is None:
-        return (copies, *slot.shape)
-    counts = [len(heads) for heads in kept[slot.tower][slot.layer][:copies]]
     shape = list(slot.shape)
-    shape[slot.head_axis] = sum(counts) * spec.tower(slot.tower).head_width
-    return tuple(shape)
+    if slot.head_axis is not None:
+        assert slot.tower is not None and slot.layer is not None
+        stored = kept[slot.tower][slot.layer][: copies if slot.is_attention else 1]
+        shape[slot.head_axis] = sum(map(len, stored)) * spec.tower(slot.tower).head_width
+        if slot.is_attention:
+            return tuple(shape)
+    elif slot.is_attention:
+        return (copies, *shape)
+    return tuple(shape) if shared else (members, *shape)
 
 
 def kept_entries(slot: Slot, spec: ModelSpec, before: KeptHeads, after: KeptHeads) -> list[int] | None:
@@ -156,5 +199,5 @@ def all_heads(spec: ModelSpec) -> KeptHeads:
 
 
 def parameter_count(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """How many numbers the stored tensors hold together."""
-    return sum(prod(shape) for shape in shapes.values())
+    """How many numbers the stored tensors hold together; which features are kept is none that a network learns."""
+    return sum(prod(shape) for name, shape in shapes.items() if not name.endswith(f".{KEPT}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
@@ -20,6 +20,18 @@ Activation = Literal[
     "silu",
     "swish",
     "tanh",
+]
+#: The linear maps that members may adapt.
+AdaptedPart = Literal[
+    "attention.q",
+    "attention.k",
+    "attention.v",
+    "attention.o",
+    "mlp.fc1",
+    "mlp.fc2",
+    "pooler",
+    "classifier",
+    "distillation_classifier",
 ]
 TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "image-classification": ("vision",),
@@ -54,6 +66,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "classes": (0, 2**20),  # 0 before a classifier is made
     "projection": (1, 2**16),
     "classifier_dropout": (0, 1),
+    "first": (0, 500),
+    "size": (1, 2**20),
+    "scale": (0, 1e6),
 }
 
 
@@ -174,6 +189,31 @@ class TowerSpec:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """What each member changes of linear maps `x W^T + b` that all members share.
+
+    - low-rank: adds `(x A^T) B^T * scale`, with A `[size,in]` and B `[out,size]` of each member's own.
+    - rank-one: `((x * r) W^T) * s + b`, with r `[in]`, s `[out]` and b of each member's own.
+    - kept-features: of an MLP's features `size` are computed, and no others.
+
+    `parts` are the maps, from layer `first` on, as a layer calls them or as they are called outside of layers.
+    """
+
+    kind: Literal["low-rank", "rank-one", "kept-features"]
+    parts: tuple[AdaptedPart, ...]
+    first: int = 0
+    size: int = 1
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        if not self.parts or len(set(self.parts)) < len(self.parts):
+            raise ValueError("parts should be one or several, each once")
+        if self.kind == "kept-features" and self.parts != ("mlp.fc1", "mlp.fc2"):
+            raise ValueError("parts should be mlp.fc1 and mlp.fc2 where the kind is kept-features")
+
+
+@dataclass(frozen=True)
 class ModelSpec:
     """A classifier: its towers, and what turns pooled tokens into logits.
 
@@ -188,6 +228,7 @@ class ModelSpec:
     projection: int | None = None
     classifier_dropout: float = 0.0
     distilled: bool = False
+    adapter: Adapter | None = None  # by which members differ in maps that they share
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -199,6 +240,11 @@ class ModelSpec:
             raise ValueError("should have `projection` and no `classes` where it is zero-shot, else the reverse")
         if self.distilled and self.towers[0].pool != "first+second":
             raise ValueError(f"pool is {self.towers[0].pool!r}, should be 'first+second' in a distilled model")
+
+    @property
+    def plain(self) -> ModelSpec:
+        """The same network without what members change of it."""
+        return replace(self, adapter=None)
 
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)
@@ -217,4 +263,6 @@ def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
         embeddings = {k: tuple(v) if isinstance(v, list) else v for k, v in values["embeddings"].items()}
         return TowerSpec(**{**values, "embeddings": kind(**embeddings)})
 
-    return ModelSpec(**{**value, "towers": tuple(map(tower, value["towers"]))})
+    adapter = value.get("adapter")
+    own = None if adapter is None else Adapter(**{**adapter, "parts": tuple(adapter["parts"])})
+    return ModelSpec(**{**value, "towers": tuple(map(tower, value["towers"])), "adapter": own})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
@@ -21,28 +22,37 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.dropout import Dropout, with_dropout
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import SPELLINGS, Running, split_options
+from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
 from hydractl.families.open import read_checkpoint
 from hydractl.fast import optimize
 from hydractl.model.hydra import Hydra, to_checkpoint
+from hydractl.surgery.members import pick_members
 
+MEMBERS = re.compile(r"(?P<model>.+):(?P<members>\d{1,4}(,\d{1,4})*)")
 #: A path, a hub id, or a model that a program holds.
 NetworkLike = str | Path | Checkpoint | Hydra
 
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """Networks that answer in turn, each several times where dropout stays on."""
+    """Networks that answer in turn, each several times where dropout stays on.
+
+    `members` are those of one network that answer, where not all of them do.
+    """
 
     networks: tuple[NetworkLike, ...]
     dropout: Dropout | None = None
+    members: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
-        return "+".join(map(_stem, self.networks)) + (" mc-dropout" if self.dropout else "")
+        some = "" if self.members is None else f":{','.join(map(str, self.members))}"
+        return "+".join(map(_stem, self.networks)) + some + (" mc-dropout" if self.dropout else "")
 
     def open(self) -> NetworkSystem:
         checkpoints = tuple(map(_opened, self.networks))
+        if self.members is not None:
+            checkpoints = tuple(pick_members(checkpoint, self.members) for checkpoint in checkpoints)
         check_together(checkpoints)
         return NetworkSystem(checkpoints, self.networks, self.dropout)
 
@@ -55,6 +65,27 @@ def parse_deep_ensemble(text: str) -> NetworkSpec | None:
     if not all(networks):
         raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
     return NetworkSpec(networks)
+
+
+def parse_members(text: str) -> NetworkSpec | None:
+    """What `MODEL:0,2` asks for; None for other texts, a path that ends in numbers among them."""
+    found = None if exists(text) else MEMBERS.fullmatch(text)
+    if found is None:
+        return None
+    return NetworkSpec((found["model"],), members=tuple(map(int, found["members"].split(","))))
+
+
+def by_size(name: str, spec: SystemSpec) -> list[tuple[str, SystemSpec]]:
+    """The first member of a network, the first two, and so on to the whole; other systems as they are.
+
+    Args:
+        name: of the whole.
+    """
+    if not isinstance(spec, NetworkSpec) or len(spec.networks) > 1 or spec.members is not None:
+        return [(name, spec)]
+    firsts = [tuple(range(size)) for size in range(1, _opened(spec.networks[0]).members)]
+    some = [(f"{name}:{','.join(map(str, members))}", replace(spec, members=members)) for members in firsts]
+    return [*some, (name, spec)]
 
 
 def parse_model(text: str) -> NetworkSpec:

@@ -147,6 +147,12 @@ def _deep_ensemble(text: str) -> SystemSpec | None:
     return parse_deep_ensemble(text)
 
 
+def _members(text: str) -> SystemSpec | None:
+    from hydractl.evaluation.checkpoints import parse_members
+
+    return parse_members(text)
+
+
 def _model(text: str) -> SystemSpec | None:
     from hydractl.evaluation.checkpoints import parse_model
 
@@ -158,6 +164,7 @@ SYSTEM_KINDS = (
     SystemKind("predictions", "predictions:FOLDER", "saved predictions", _predictions),
     SystemKind("mc-dropout", "MODEL,mc-dropout=PASSES[,p=P]", "passes with dropout on", _mc_dropout),
     SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble", _deep_ensemble),
+    SystemKind("members", "MODEL:0,2", "some members of a Hydra", _members),
     SystemKind("model", "MODEL", "one network, or a Hydra", _model),
 )
 SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydractl.fast.linear import fast_linear
 from hydractl.fast.products import grouped, one_above_another, product, side_by_side
-from hydractl.model.attention import FusedAttention, attend
+from hydractl.model.adapters import LowRank, RankOne
+from hydractl.model.attention import FusedAttention, attend, by_head
 from hydractl.model.encoder import Place
 from hydractl.model.linear import Linear
 
@@ -172,6 +174,37 @@ class PooledAttention(nn.Module):
         seen = seen.unflatten(0, (-1, batch)).reshape(len(x), batch * tokens, -1, x.shape[-1]).transpose(1, 2)
         z = torch.matmul(seen, v_weight.unflatten(1, (-1, width)).mT).transpose(1, 2).flatten(2)
         return z + v_bias[:, None] if v_bias is not None else z
+
+
+class AdaptedAttention(FusedAttention):
+    """Attention whose maps members adapt, by the fastest products; of pooled tokens alone where these are named."""
+
+    def __init__(self, attention: FusedAttention) -> None:
+        nn.Module.__init__(self)
+        self.head_width, self.causal, self.rows = attention.head_width, attention.causal, attention.rows
+        self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
+
+    def mix(self, x: Tensor, mask: Tensor | None, place: Place | None = None) -> Tensor:
+        """What heads see, `[S,B,T,R]` of what attention reads, `[G,B,T,D]`.
+
+        Args:
+            mask: `[B,T]`, true where a token counts.
+            place: of the pooled tokens, if no others are asked for; T is their number then.
+        """
+        asking, causal = x, self.causal
+        if place is not None:
+            # Keys absorbed by queries, as in `PooledAttention`, would have to be each member's own.
+            asking, mask, causal = place.of(x), _visible(place, mask, causal, x.shape[2]), False
+        q, k, v = self.q(asking), self.k(x), self.v(x)
+        if not q.shape[-1]:
+            return q
+        z = attend(*by_head(q, k, v, self.head_width), mask, causal)
+        return z.flatten(2).unflatten(0, (-1, x.shape[1]))
+
+
+def is_adapted(attention: FusedAttention) -> bool:
+    """Whether members adapt any of its maps."""
+    return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
 
 
 def _visible(place: Place, mask: Tensor | None, causal: bool, tokens: int) -> Tensor | None:

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
-from hydractl.fast.attention import PackedAttention, PooledAttention
-from hydractl.fast.products import activated_product, grouped, product
+from hydractl.fast.attention import AdaptedAttention, PackedAttention, PooledAttention, is_adapted
+from hydractl.fast.linear import fast_linear, fast_mlp
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Place, Tower
 from hydractl.model.hydra import Hydra
-from hydractl.model.layer import Layer, Mlp
+from hydractl.model.layer import Layer
 from hydractl.model.linear import Linear
-
-#: Activations over their argument: nothing needs it again, and a second buffer costs time to touch.
-IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": torch.ops.aten.gelu_,
-    "gelu_python": torch.ops.aten.gelu_,
-    "gelu_new": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "gelu_fast": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "gelu_pytorch_tanh": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
-    "quick_gelu": lambda x: x.mul_((1.702 * x).sigmoid_()),
-    "relu": F.relu_,
-    "silu": lambda x: F.silu(x, inplace=True),
-    "swish": lambda x: F.silu(x, inplace=True),
-    "tanh": torch.tanh_,
-}
 
 
 def optimize(model: Hydra) -> None:
@@ -48,7 +33,7 @@ def optimize(model: Hydra) -> None:
             model.add_module(tower.name, FastTower(module, common))
     for name, child in model.named_children():
         if isinstance(child, Linear):
-            model.add_module(name, FastLinear(child))
+            model.add_module(name, fast_linear(child))
     model.eval().requires_grad_(False)
 
 
@@ -56,9 +41,9 @@ def use_fast_products(model: Hydra) -> None:
     """Replaces a model's products by fast ones and leaves the rest, dropout among it; no gradients from now on."""
     for tower in model.spec.towers:
         for layer in cast(Tower, model.get_submodule(tower.name)).layers:
-            layer.mlp = FastMlp(layer.mlp)
+            layer.mlp = fast_mlp(layer.mlp)
             for part in ("q", "k", "v"):
-                layer.attention.add_module(part, FastLinear(cast(Linear, layer.attention.get_submodule(part))))
+                layer.attention.add_module(part, fast_linear(cast(Linear, layer.attention.get_submodule(part))))
     model.requires_grad_(False)
 
 
@@ -91,8 +76,8 @@ class FastTower(Tower):
             tower.embeddings,
             [FastLayer(layer, pooled=i == last, common=i == common) for i, layer in enumerate(tower.layers)],
             tower.norm,
-            FastLinear(tower.pooler) if tower.pooler is not None else None,
-            FastLinear(tower.projection) if tower.projection is not None else None,
+            fast_linear(tower.pooler) if tower.pooler is not None else None,
+            fast_linear(tower.projection) if tower.projection is not None else None,
         )
         self.eval()
 
@@ -131,7 +116,7 @@ class FastTower(Tower):
 class FastLayer(Layer):
     """A layer with its attention's weights laid out for speed."""
 
-    attention: PackedAttention | PooledAttention
+    attention: PackedAttention | PooledAttention | AdaptedAttention
 
     def __init__(self, layer: Layer, pooled: bool, common: bool) -> None:
         """
@@ -143,14 +128,15 @@ class FastLayer(Layer):
         attention = cast("FusedAttention", layer.attention)
         super().__init__(
             layer.pre_norm,
-            PooledAttention(attention) if pooled else PackedAttention(attention, common),
+            _fast_attention(attention, pooled, common),
             layer.attention_norm,
-            FastMlp(layer.mlp),
+            fast_mlp(layer.mlp),
             layer.mlp_norm,
             layer.dropout,
             layer.attention_scale,
             layer.mlp_scale,
         )
+        self.pooled = pooled
 
     def mix_at(self, place: Place | None, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the heads see, `[S,B,T,R]`, and the hidden state `[G,B,T,D]` of the same tokens.
@@ -158,41 +144,16 @@ class FastLayer(Layer):
         Those are all tokens, or in the last layer of a tower with a `place` the tokens that stand there.
         """
         read = self.attention_input(x)
-        if isinstance(self.attention, PackedAttention):
-            return self.attention.mix(read, mask), x
+        attention, pooled = self.attention, self.pooled
+        if isinstance(attention, PackedAttention) or (isinstance(attention, AdaptedAttention) and not pooled):
+            return attention.mix(read, mask), x
         assert place is not None
-        return self.attention.mix(read, mask, place), place.of(x)
+        return attention.mix(read, mask, place), place.of(x)
 
 
-class FastLinear(Linear):
-    """`Linear` by the fastest products."""
-
-    def __init__(self, linear: Linear) -> None:
-        nn.Module.__init__(self)
-        self.weight, self.bias = linear.weight, linear.bias
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[G,...,out]`; G becomes M where weight or bias are per member."""
-        if self.serves_all:
-            return product(x, self.weight, self.bias)
-        weight = self.weight if self.weight.ndim == 3 else self.weight[None]
-        return grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
-
-
-class FastMlp(Mlp):
-    """`Mlp` by the fastest products, its activation computed with the first of them or in place."""
-
-    def __init__(self, mlp: Mlp) -> None:
-        nn.Module.__init__(self)
-        self.fc1, self.fc2, self.activation = FastLinear(mlp.fc1), FastLinear(mlp.fc2), mlp.activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,D]` to `[G,...,D]`."""
-        return self.fc2(self._activated(x))
-
-    def _activated(self, x: Tensor) -> Tensor:
-        if self.fc1.serves_all:
-            fused = activated_product(x, self.fc1.weight, self.fc1.bias, self.activation)
-            if fused is not None:
-                return fused
-        return IN_PLACE[self.activation](self.fc1(x))
+def _fast_attention(
+    attention: FusedAttention, pooled: bool, common: bool
+) -> PackedAttention | PooledAttention | AdaptedAttention:
+    if is_adapted(attention):
+        return AdaptedAttention(attention)
+    return PooledAttention(attention) if pooled else PackedAttention(attention, common)

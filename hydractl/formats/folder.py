@@ -47,7 +47,7 @@ def write_hydra(
 def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
     """The config.json of the folder."""
     model, automatic = CLASSES[checkpoint.spec.task]
-    dtype = str(next(iter(checkpoint.tensors.values())).dtype).removeprefix("torch.")
+    dtype = str(checkpoint.dtype).removeprefix("torch.")
     config: dict[str, Any] = {
         "model_type": "hydra",
         "architectures": [model],

@@ -54,7 +54,7 @@ def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
     """The config of the library a checkpoint came from, with the labels it has by now."""
     if family.to_source is not None:
         return family.to_source(checkpoint.config, checkpoint.labels)
-    dtype = str(next(iter(checkpoint.tensors.values())).dtype).removeprefix("torch.")
+    dtype = str(checkpoint.dtype).removeprefix("torch.")
     config = {**checkpoint.config, "architectures": list(family.architectures[:1]), "dtype": dtype}
     return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
 

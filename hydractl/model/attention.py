@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.spec import TowerSpec
+from hydractl.checkpoint.spec import Adapter, TowerSpec
+from hydractl.model.adapters import build_linear
 from hydractl.model.linear import Linear
 
 Heads = tuple[tuple[int, ...], ...]
@@ -21,18 +22,24 @@ class FusedAttention(nn.Module):
     layer that all members share holds the rows of one.
     """
 
-    def __init__(self, tower: TowerSpec, prefix: str, heads: Heads, shapes: Mapping[str, tuple[int, ...]]):
+    def __init__(
+        self,
+        tower: TowerSpec,
+        prefix: str,
+        heads: Heads,
+        shapes: Mapping[str, tuple[int, ...]],
+        adapter: Adapter | None = None,
+    ):
         """
         Args:
             heads: kept heads of each member, or of one where members share the layer.
             shapes: stored shape of every tensor name.
+            adapter: what members change of a layer that they share.
         """
         super().__init__()
         self.head_width, self.causal, self.heads = tower.head_width, tower.causal, heads
         self.rows = tuple(len(kept) * tower.head_width for kept in heads)
-        self.q, self.k, self.v, self.o = (
-            Linear(shapes[f"{prefix}.{part}.weight"], shapes.get(f"{prefix}.{part}.bias")) for part in "qkvo"
-        )
+        self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", shapes, adapter) for part in "qkvo")
         self.dropout = nn.Dropout(tower.attention_dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -47,17 +54,17 @@ class FusedAttention(nn.Module):
         q, k, v = self._project(self.q, x), self._project(self.k, x), self._project(self.v, x)  # [S,B,T,R]
         if q.shape[-1] == 0:
             return q
-        q, k, v = (t.flatten(0, 1).unflatten(-1, (-1, self.head_width)) for t in (q, k, v))  # [S*B,T,H,K]
+        q, k, v = by_head(q, k, v, self.head_width)
         z = attend(q, k, v, mask, self.causal, self.dropout.p if self.training else 0.0)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
         # The bias belongs to the layer, not to a head: it stays when every head of a member is gone.
+        if len(self.rows) == 1:
+            return self.o(z)
         weight, bias = self.o.weight, self.o.bias
         assert bias is not None
-        if len(self.rows) == 1:
-            return F.linear(z, weight, bias[0])
         members = zip(z[0].split(self.rows, -1), weight.split(self.rows, 1), bias, strict=True)
         return torch.stack([F.linear(*member) for member in members])
 
@@ -69,6 +76,13 @@ class FusedAttention(nn.Module):
         weights = linear.weight.split(self.rows)
         biases = linear.bias.split(self.rows) if linear.bias is not None else [None] * len(weights)
         return torch.cat([F.linear(*member) for member in zip(x, weights, biases, strict=True)], -1)[None]
+
+
+def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Three times `[S*B,T,H,K]` of `[1 or S,B,T,R]`: where members adapt some of the three, the others are common."""
+    copies = max(q.shape[0], k.shape[0], v.shape[0])
+    q, k, v = (t.expand(copies, -1, -1, -1).flatten(0, 1).unflatten(-1, (-1, head_width)) for t in (q, k, v))
+    return q, k, v
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:

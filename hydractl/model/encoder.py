@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, TowerSpec
+from hydractl.model.adapters import Shapes, build_linear
 from hydractl.model.attention import Heads
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.layer import ACTIVATIONS, Layer, Shapes, build_layer, norm
+from hydractl.model.layer import ACTIVATIONS, Layer, build_layer, norm
 from hydractl.model.linear import Linear
 
 
@@ -99,24 +100,26 @@ class Tower(nn.Module):
         return Place(1, input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1))
 
 
-def build_tower(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes) -> Tower:
+def build_tower(
+    tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes, adapter: Adapter | None = None
+) -> Tower:
     """A tower, its parameters without numbers yet.
 
     Args:
         kept: the heads that each member keeps.
         shared: the tensors that members share.
         shapes: stored shape of every tensor name.
+        adapter: what members change of maps that they share.
     """
     name = tower.name
     embeddings = PatchEmbeddings if isinstance(tower.embeddings, ImageEmbeddings) else TokenEmbeddings
-    pooler = f"{name}.pooler.weight", f"{name}.pooler.bias"
     projection = shapes.get(f"{name}.projection.weight")
     return Tower(
         tower,
         embeddings(tower, shapes),
-        [build_layer(tower, i, _stored_heads(tower, kept, shared, i), shapes) for i in range(tower.layers)],
+        [build_layer(tower, i, _stored_heads(tower, kept, shared, i), shapes, adapter) for i in range(tower.layers)],
         norm(tower, f"{name}.norm", shapes) if tower.final_norm else nn.Identity(),
-        Linear(*(shapes[tensor] for tensor in pooler)) if tower.pooler is not None else None,
+        build_linear(f"{name}.pooler", shapes, adapter) if tower.pooler is not None else None,
         Linear(projection, None) if projection is not None else None,
     )
 

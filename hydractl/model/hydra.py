@@ -17,6 +17,7 @@ from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import DataError, OptionError
+from hydractl.model.adapters import build_linear
 from hydractl.model.encoder import Tower, build_tower
 from hydractl.model.failure import ErrorPredictor
 from hydractl.model.linear import Linear, empty
@@ -70,13 +71,13 @@ class Hydra(nn.Module):
         self.spec, self.heads, self.shared = spec, heads, shared
         self.members = len(next(iter(heads.values()))[0])
         for tower in spec.towers:
-            self.add_module(tower.name, build_tower(tower, heads, shared, shapes))
+            self.add_module(tower.name, build_tower(tower, heads, shared, shapes, spec.adapter))
         if spec.task == "zero-shot":
             self.logit_scale = empty(shapes["logit_scale"])
         else:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
-                self.add_module(name, Linear(shapes[f"{name}.weight"], shapes[f"{name}.bias"]))
+                self.add_module(name, build_linear(name, shapes, spec.adapter))
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.acceptance: Acceptance | None = None
@@ -139,8 +140,9 @@ class Hydra(nn.Module):
             bias = weight.new_zeros(weight.shape[:-1])
         else:
             heads = [self.classifier, self.distillation_classifier] if self.spec.distilled else [self.classifier]
-            weight = torch.cat([head.weight for head in heads], -1) / len(heads)
-            bias = torch.stack([head.bias for head in heads if head.bias is not None]).mean(0)
+            weights, biases = zip(*(head.effective for head in heads), strict=True)
+            weight = torch.cat(weights, -1) / len(heads)
+            bias = torch.stack(biases).mean(0)
         return weight.expand(self.members, -1, -1), bias.expand(self.members, -1)
 
     def _compare(self, images: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
@@ -285,7 +287,10 @@ def from_checkpoint(
     """
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     model = Hydra(checkpoint.spec, checkpoint.heads, checkpoint.shared, shapes)
-    state = {name: tensor.load().to(device, dtype or tensor.dtype) for name, tensor in checkpoint.tensors.items()}
+    state = {
+        name: tensor.load().to(device, (dtype if tensor.dtype.is_floating_point else None) or tensor.dtype)
+        for name, tensor in checkpoint.tensors.items()
+    }
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0

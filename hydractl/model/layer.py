@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.spec import TowerSpec
+from hydractl.checkpoint.spec import Adapter, TowerSpec
+from hydractl.model.adapters import KeptFeatures, Shapes, build_linear
 from hydractl.model.attention import FusedAttention, Heads
 from hydractl.model.linear import LayerNorm, Linear, empty
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -30,15 +29,16 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Mlp(nn.Module):
     """Two linear maps with an activation between."""
 
-    def __init__(self, tower: TowerSpec, prefix: str, shapes: Shapes) -> None:
+    def __init__(self, tower: TowerSpec, prefix: str, shapes: Shapes, adapter: Adapter | None = None) -> None:
         super().__init__()
-        self.fc1 = Linear(shapes[f"{prefix}.fc1.weight"], shapes[f"{prefix}.fc1.bias"])
-        self.fc2 = Linear(shapes[f"{prefix}.fc2.weight"], shapes[f"{prefix}.fc2.bias"])
+        self.fc1: Linear = build_linear(f"{prefix}.fc1", shapes, adapter)
+        self.fc2: Linear = build_linear(f"{prefix}.fc2", shapes, adapter)
         self.activation = tower.activation
 
     def forward(self, x: Tensor) -> Tensor:
         """`[G,...,D]` to `[G,...,D]`."""
-        return self.fc2(ACTIVATIONS[self.activation](self.fc1(x)))
+        made = self.fc2.features(self.fc1, x) if isinstance(self.fc2, KeptFeatures) else self.fc1(x)
+        return self.fc2(ACTIVATIONS[self.activation](made))
 
 
 class Layer(nn.Module):
@@ -84,20 +84,21 @@ class Layer(nn.Module):
         return x
 
 
-def build_layer(tower: TowerSpec, index: int, heads: Heads, shapes: Shapes) -> Layer:
+def build_layer(tower: TowerSpec, index: int, heads: Heads, shapes: Shapes, adapter: Adapter | None = None) -> Layer:
     """A tower's layer, its parameters without numbers yet.
 
     Args:
         heads: kept heads of each member, or of one where members share the layer.
         shapes: stored shape of every tensor name.
+        adapter: what members change of maps that they share.
     """
     prefix = f"{tower.name}.layers.{index}"
     scales = [empty(shapes[f"{prefix}.{name}_scale"]) if tower.layer_scale else None for name in ("attention", "mlp")]
     return Layer(
         tower.pre_norm,
-        FusedAttention(tower, f"{prefix}.attention", heads, shapes),
+        FusedAttention(tower, f"{prefix}.attention", heads, shapes, adapter),
         norm(tower, f"{prefix}.attention_norm", shapes),
-        Mlp(tower, f"{prefix}.mlp", shapes),
+        Mlp(tower, f"{prefix}.mlp", shapes, adapter),
         norm(tower, f"{prefix}.mlp_norm", shapes),
         nn.Dropout(tower.dropout),
         *scales,

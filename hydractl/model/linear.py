@@ -29,12 +29,17 @@ class Linear(nn.Module):
     @property
     def serves_all(self) -> bool:
         """Whether all members share both weight and bias."""
-        return self.weight.ndim == 2 and (self.bias is None or self.bias.ndim == 1)
+        return self.weight.ndim == 2 and (self.bias is None or self.bias.numel() == len(self.weight))
+
+    @property
+    def effective(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias, each shared or with a leading `[M,...]`, whatever they are made of."""
+        return self.weight, self.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """`[G,...,in]` to `[G,...,out]`; G becomes M where weight or bias are per member."""
         if self.serves_all:
-            return F.linear(x, self.weight, self.bias)
+            return F.linear(x, self.weight, self.bias.flatten() if self.bias is not None else None)
         y = x.flatten(1, -2) @ self.weight.mT  # [G,N,out]
         if self.bias is not None:
             y = y + self.bias.view(-1, 1, self.bias.shape[-1])
@@ -53,10 +58,11 @@ class LayerNorm(nn.Module):
         if self.weight.ndim == 1 and self.bias.ndim == 1:
             return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
-        return y * self._per_member(self.weight, x) + self._per_member(self.bias, x)
+        return y * per_member(self.weight, x) + per_member(self.bias, x)
 
-    @staticmethod
-    def _per_member(parameter: Tensor, x: Tensor) -> Tensor:
-        if parameter.ndim == 1:
-            return parameter
-        return parameter.view(len(parameter), *(1,) * (x.ndim - 2), -1)  # [M,1,...,D]
+
+def per_member(parameter: Tensor, x: Tensor) -> Tensor:
+    """A parameter `[D]`, or `[M,D]` of each member, as it meets `[G,...,D]`."""
+    if parameter.ndim == 1:
+        return parameter
+    return parameter.view(len(parameter), *(1,) * (x.ndim - 2), parameter.shape[-1])  # [M,1,...,D]

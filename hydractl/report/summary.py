@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
-from hydractl.checkpoint.slots import all_heads, parameter_count
+from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.text import printable, shortened
@@ -25,7 +25,7 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
         "multiply_adds": multiply_adds(spec, checkpoint.heads, checkpoint.shared),
-        "dense_multiply_adds": multiply_adds(spec, all_heads(spec), frozenset(checkpoint.slots())),
+        "dense_multiply_adds": multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain))),
         "dtypes": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
@@ -64,7 +64,7 @@ def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
             for tower in spec.towers
         },
         "parameters": f"{parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}):,}",
-        "mult-adds": _with_ratio(performed, multiply_adds(spec, all_heads(spec), frozenset(checkpoint.slots()))),
+        "mult-adds": _with_ratio(performed, multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain)))),
     }
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.fast.attention import PackedAttention, PooledAttention
+from hydractl.fast.attention import AdaptedAttention, PackedAttention, PooledAttention
 from hydractl.fast.optimize import FastTower
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import copied
@@ -52,6 +52,7 @@ def replay(
         attended = layer.attention.output(z)
         for group in _groups([head for head in candidates if head.layer == number], x):
             rows = [kept[number].index(head.head) for head in group]
+            assert not isinstance(layer.attention, AdaptedAttention)  # of one network
             y = layer.complete(x, with_one_off(layer.attention, attended, z, rows))
             yield group, pooled(y, number + 1)
         x = layer.complete(x, attended)

@@ -121,6 +121,10 @@ def evaluate(
         ),
     ] = None,
     seeds: Annotated[bool, Option("Systems of one NAME are seeds of one system: mean and deviation.")] = False,
+    members_curve: Annotated[
+        bool,
+        Option("Evaluate the first member of each file as well, the first two, and so on: what every one more brings."),
+    ] = False,
     allow_leak: Annotated[bool, Option("Evaluate also on samples that made a model; the report says which.")] = False,
     limit: Limit = None,
     classes: Classes = None,
@@ -182,6 +186,7 @@ def evaluate(
     from hydractl.data.columns import Columns
     from hydractl.data.corrupt import parse_corruptions
     from hydractl.data.ranks import batch_workers, join_ranks, local_device
+    from hydractl.evaluation.checkpoints import by_size
     from hydractl.evaluation.comparison import Measurement, open_comparison, serve
     from hydractl.evaluation.opening import AskedSets, open_sets
     from hydractl.evaluation.settings import Conformal, Settings
@@ -206,7 +211,9 @@ def evaluate(
         return open_sets(asked, modality, lambda text: watch.note(f"note: {text}"))
 
     def opened() -> Comparison:
-        return open_comparison(named_systems(systems), None if id_data is None else open_data, seeds)
+        named = named_systems(systems)
+        sized = [part for one in named for part in by_size(*one)] if members_curve else named
+        return open_comparison(sized, None if id_data is None else open_data, seeds)
 
     def finish(comparison: Comparison, measured: Sequence[Measured]) -> Reported:
         found = Reported(_content(comparison, measured, options, measurement), full)

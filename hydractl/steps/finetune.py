@@ -196,6 +196,22 @@ def finetune(
             goes_with={"method": taking("alpha")},
         ),
     ] = None,
+    mask_scale: Annotated[
+        float | None,
+        Option(
+            "How little members have in common: 1 makes them keep every feature; 1.5 unless given.",
+            minimum=1,
+            maximum=100,
+            goes_with={"method": taking("mask_scale")},
+        ),
+    ] = None,
+    fold: Annotated[
+        bool,
+        Option(
+            "Give each member weights of its own in the end, as networks that are no ensemble have them.",
+            goes_with={"method": taking("fold")},
+        ),
+    ] = False,
     template: Annotated[
         str,
         Option("Prompt of class names.", heading="Data", goes_with={"method": ("vilu",)}),
@@ -300,7 +316,7 @@ def finetune(
                         seed, batch_size, device, output, resume, keep, force, watch)  # fmt: skip
         return _with_predictor(models, asked, unread)
     chosen = choose_recipe(recipe, settings, options)
-    ensemble = choose_ensemble(method, members, rank, alpha, joint)
+    ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
     named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in named]
     jobs = choose_jobs(opened, ensemble, members is not None, joint)

@@ -14,7 +14,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.surgery.dtype import rounded, with_dtype
-from hydractl.surgery.members import split_members
+from hydractl.surgery.members import packed, split_members
 
 #: Averaged over members unless kept separate; attention and what stands behind the last layer never is.
 MERGED = frozenset({"mlp", "norm", "embeddings"})
@@ -123,7 +123,7 @@ def _fuse_unit(
     if slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}:
         return {name: _mean([member.tensors[name] for member in members], dtype) for name in names}, True
     table = slots(members[0].spec)
-    return {name: _packed([member.tensors[name] for member in members], table[name]) for name in names}, False
+    return {name: packed([member.tensors[name] for member in members], table[name]) for name in names}, False
 
 
 def _identical(members: Sequence[Checkpoint], names: Sequence[str], slot: Slot) -> bool:
@@ -157,15 +157,3 @@ def _mean(tensors: Sequence[LazyTensor], dtype: torch.dtype | None) -> LazyTenso
         return rounded(total / len(tensors), result)
 
     return LazyTensor(tensors[0].shape, result, load)
-
-
-def _packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:
-    """Attention one member after the other along its heads; anything else with a leading axis of members."""
-    if not slot.is_attention:
-        shape = (len(tensors), *tensors[0].shape)
-        return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
-    axis = slot.head_axis or 0
-    shape = tuple(
-        sum(tensor.shape[axis] for tensor in tensors) if i == axis else n for i, n in enumerate(tensors[0].shape)
-    )
-    return LazyTensor(shape, tensors[0].dtype, lambda: torch.cat([tensor.load() for tensor in tensors], axis))

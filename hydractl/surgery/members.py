@@ -1,33 +1,161 @@
-"""Takes a file of several members apart again: each as a network of its own."""
+"""Takes a file of several members apart again: each as a network of its own, with what it changed of shared weights."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.slots import Slot
+from hydractl.checkpoint.slots import KEPT, Slot, is_adapted, slots
+from hydractl.checkpoint.spec import Adapter
 from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import OptionError
+from hydractl.surgery.dtype import rounded
 
 
 def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """The members of a checkpoint as checkpoints of one member each; what they share is read by each."""
+    """The members of a checkpoint as checkpoints of one member each; what they share is read by each.
+
+    What a member changes of shared weights is part of its weights then.
+    """
     if checkpoint.members == 1:
         return [checkpoint]
     return [_member(checkpoint, member) for member in range(checkpoint.members)]
 
 
 def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
-    table = checkpoint.slots()
+    plain = checkpoint.spec.plain
+    table = slots(plain)
     return replace(
         checkpoint,
+        spec=plain,
         name=f"{checkpoint.name} member {member}",
         heads={tower: tuple((members[member],) for members in layers) for tower, layers in checkpoint.heads.items()},
         shared=frozenset(table),
-        tensors={
-            name: tensor if name in checkpoint.shared else _part(checkpoint, table[name], tensor, member)
-            for name, tensor in checkpoint.tensors.items()
-        },
+        tensors={name: _own(checkpoint, name, slot, member) for name, slot in table.items()},
     )
+
+
+def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
+    """The checkpoint of some of its members, in the order given; it keeps what these share as it is.
+
+    What was fitted to all members together, as a temperature is, is left out where they are fewer.
+
+    Raises:
+        OptionError: a member that is not there, or one twice.
+    """
+    if not members or len(set(members)) < len(members) or not all(0 <= m < checkpoint.members for m in members):
+        listed, most = ",".join(map(str, members)), checkpoint.members - 1
+        raise OptionError(f"{checkpoint.name}: members {listed}: choose of 0 to {most}, each once")
+    if len(members) == checkpoint.members == 1:
+        return checkpoint
+    name = f"{checkpoint.name}:{','.join(map(str, members))}"
+    fitted: dict[str, Any] = {"temperature": None, "acceptance": None, "attached": None}
+    if len(members) == 1:
+        return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
+    if len(members) == checkpoint.members:
+        del fitted["temperature"]  # for which their order does not count
+    tensors = {
+        key: checkpoint.tensors[key]
+        if key in checkpoint.shared
+        else packed([_part(checkpoint, slot, checkpoint.tensors[key], member) for member in members], slot)
+        for key, slot in checkpoint.slots().items()
+    }
+    heads = {
+        tower: tuple(tuple(kept[member] for member in members) for kept in layers)
+        for tower, layers in checkpoint.heads.items()
+    }
+    return replace(checkpoint, name=name, heads=heads, tensors=tensors, **fitted)
+
+
+def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
+    """A tensor of the member's network."""
+    tensor = checkpoint.tensors[name]
+    if is_adapted(checkpoint.spec.adapter, name, slot):
+        return _adapted(checkpoint, name, slot, member)
+    return tensor if name in checkpoint.shared else _part(checkpoint, slot, tensor, member)
+
+
+def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
+    """A weight or bias with the member's change of it, computed in float64 and rounded once."""
+    tensor, adapter = checkpoint.tensors[name], checkpoint.spec.adapter
+    assert adapter is not None
+    linear, _, part = name.rpartition(".")
+    own = _changes(checkpoint, linear)
+    if part == "bias":
+        return tensor if name in checkpoint.shared else _row(tensor, member, slot)
+    if not own:
+        return tensor
+
+    def load() -> Tensor:
+        numbers = {other: lazy.load()[member] for other, lazy in own.items()}
+        return rounded(_changed(adapter, tensor.load().double(), numbers), tensor.dtype)
+
+    return replace(tensor, load=load)
+
+
+def _changes(checkpoint: Checkpoint, linear: str) -> dict[str, LazyTensor]:
+    """What members have beside the weight of a map, by its last name."""
+    own = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s", KEPT)}
+    return {other: checkpoint.tensors[name] for other, name in own.items() if name in checkpoint.tensors}
+
+
+def _changed(adapter: Adapter, weight: Tensor, own: Mapping[str, Tensor]) -> Tensor:
+    """What a member has for a weight `[out,in]` that it shares, in float64."""
+    if adapter.kind == "low-rank":
+        return weight + own["lora_b"].double() @ own["lora_a"].double() * adapter.scale
+    if adapter.kind == "rank-one":
+        return own["s"].double()[:, None] * weight * own["r"].double()
+    columns = torch.zeros(weight.shape[1], dtype=weight.dtype)
+    columns[own[KEPT].long()] = 1
+    return weight * columns
+
+
+def _row(tensor: LazyTensor, member: int, slot: Slot) -> LazyTensor:
+    """A member's bias as its network has it: an output bias with an axis of one member before it."""
+    alone = slot.is_attention and slot.head_axis is None
+    shape = (1, *tensor.shape[1:]) if alone else tensor.shape[1:]
+    return LazyTensor(shape, tensor.dtype, lambda: tensor.load()[member].reshape(shape))
+
+
+def fold(checkpoint: Checkpoint) -> Checkpoint:
+    """The same ensemble of members that share no weight which one of them changes; as it is where none does."""
+    if checkpoint.spec.adapter is None:
+        return checkpoint
+    members, plain = split_members(checkpoint), checkpoint.spec.plain
+    table = slots(plain)
+    changed = {name for name in table if name.endswith(".weight") and _changes(checkpoint, name.rpartition(".")[0])}
+    layers = {(table[name].tower, table[name].layer) for name in changed if table[name].is_attention}
+    separate = {
+        name
+        for name, slot in table.items()
+        if name not in checkpoint.shared
+        or name in changed
+        or (slot.is_attention and (slot.tower, slot.layer) in layers)
+    }
+    tensors = {
+        name: packed([member.tensors[name] for member in members], slot)
+        if name in separate
+        else checkpoint.tensors[name]
+        for name, slot in table.items()
+    }
+    return replace(checkpoint, spec=plain, shared=frozenset(table) - separate, tensors=tensors)
+
+
+def packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:
+    """Attention one member after the other along its heads; anything else with a leading axis of members."""
+    if not slot.is_attention:
+        shape = (len(tensors), *tensors[0].shape)
+        return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
+    axis = slot.head_axis or 0
+    shape = tuple(
+        sum(tensor.shape[axis] for tensor in tensors) if i == axis else n for i, n in enumerate(tensors[0].shape)
+    )
+    return LazyTensor(shape, tensors[0].dtype, lambda: torch.cat([tensor.load() for tensor in tensors], axis))
 
 
 def _part(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, member: int) -> LazyTensor:

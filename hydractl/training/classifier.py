@@ -28,12 +28,17 @@ def with_new_classifier(
         seed: of that draw; members of one ensemble differ by it.
 
     Raises:
-        OptionError: a zero-shot model, which has no classifier, or no labels.
+        OptionError: a zero-shot model, which has no classifier, one that members share and adapt, or no labels.
     """
     if checkpoint.spec.task == "zero-shot":
         raise OptionError(
             f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
             "transformers writes it, or from timm's image tower of it"
+        )
+    if checkpoint.spec.adapter is not None and "classifier" in checkpoint.spec.adapter.parts:
+        raise OptionError(
+            f"{checkpoint.name}: its members adapt the classifier that they share: give each its own first, "
+            "with `fuse` and `separate` all"
         )
     if len(labels) < 2:
         raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")

@@ -1,7 +1,7 @@
 """Ensembles trained from one dense network, which a Hydra is compared with: what there is to choose from.
 
-While such an ensemble trains, a weight per member is made of a shared one and small factors; the file gets the
-products, so what was trained and what runs are the same function.
+Members share the network's weights, and each has a small change of its own to some of them (`Adapter`), which is
+trained, stored and run as what it is.
 
 Source: [HE] C for what they are compared with.
 """
@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
+    import torch
+
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.model.hydra import Hydra
+    from hydractl.training.adapters import Start
     from hydractl.training.recipe import Recipe
 
 
@@ -24,13 +26,19 @@ if TYPE_CHECKING:
 class Ensemble:
     """The ensemble to make of one dense network.
 
-    `rank` and `alpha` are LoRA's: a delta counts alpha / rank, where no alpha is given once.
+    Attributes:
+        kind: the name of its method.
+        rank, alpha: LoRA's: a delta counts alpha / rank, where no alpha is given once.
+        mask_scale: of MaskEnsembles: with 1 members keep every feature; the more, the fewer they have in common.
+        fold: whether members get weights of their own in the end, as networks that are no ensemble have them.
     """
 
-    kind: str  # the name of its method
+    kind: str
     members: int
     rank: int = 4
     alpha: float | None = None
+    mask_scale: float = 1.5
+    fold: bool = False
 
     @property
     def method(self) -> EnsembleMethod:
@@ -50,47 +58,58 @@ class EnsembleMethod:
     """A way to make an ensemble.
 
     Attributes:
+        start: what members change of the network, and how they start out; its draws come from the generator.
         takes: the options it has beside the number of members.
-        own: the groups of tensors of which each member has its own; all others are shared.
-        build: makes the network that trains of a checkpoint whose members are equal, with only what trains unfrozen.
-        weighs_samples: whether members weigh each sample differently. Members that start out equal and see the same
-            samples stay equal; this tells them apart.
+        copied: the groups of tensors of which each member has a copy to itself.
+        trains: the groups that train, of those that the recipe trains; empty for all of them.
     """
 
     name: str
     help: str
-    own: tuple[str, ...]
-    build: Callable[[Checkpoint, Recipe, Ensemble, int], Hydra]
-    takes: tuple[str, ...] = ()
-    weighs_samples: bool = False
+    start: Callable[[Checkpoint, Ensemble, Recipe, torch.Generator], Start]
+    takes: tuple[str, ...]
+    copied: tuple[str, ...] = ()
+    trains: tuple[str, ...] = ()
 
 
-def _lora(checkpoint: Checkpoint, recipe: Recipe, ensemble: Ensemble, seed: int) -> Hydra:
-    from hydractl.training.lora_ensemble import build
+def _low_rank(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
+    from hydractl.training.adapters import low_rank
 
-    return build(checkpoint, recipe, ensemble, seed)
+    return low_rank(checkpoint.spec, ensemble, recipe, generator)
 
 
-def _batch(checkpoint: Checkpoint, recipe: Recipe, ensemble: Ensemble, seed: int) -> Hydra:
-    from hydractl.training.batch_ensemble import build
+def _rank_one(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
+    from hydractl.training.adapters import rank_one
 
-    return build(checkpoint, recipe, ensemble)
+    return rank_one(checkpoint.spec, recipe, generator)
+
+
+def _kept_features(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
+    from hydractl.training.adapters import kept_features
+
+    return kept_features(checkpoint.spec, ensemble, recipe, generator)
 
 
 METHODS = (
     EnsembleMethod(
         "lora-ensemble",
         "each member adds low-rank deltas to the attention of one frozen network and has a classifier of its own",
-        own=("attention", "classifier"),
-        build=_lora,
-        takes=("rank", "alpha"),
+        _low_rank,
+        takes=("rank", "alpha", "fold"),
+        copied=("classifier",),
+        trains=("adapter", "classifier"),
     ),
     EnsembleMethod(
         "batch-ensemble",
         "each member scales rows and columns of shared weights, and all train together",
-        own=("attention", "mlp", "pooler", "classifier"),
-        build=_batch,
-        weighs_samples=True,
+        _rank_one,
+        takes=("fold",),
+    ),
+    EnsembleMethod(
+        "mask-ensemble",
+        "each member keeps some of the MLPs' features, always the same, and all train together",
+        _kept_features,
+        takes=("mask_scale", "fold"),
     ),
 )
 

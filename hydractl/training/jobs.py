@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hydractl.bounds import MEMBERS, whole
 from hydractl.checkpoint.contents import Checkpoint
@@ -27,7 +28,13 @@ class Job:
 
 
 def choose_ensemble(
-    method: str | None, members: int | str | None, rank: int | None, alpha: float | None, joint: bool
+    method: str | None,
+    members: int | str | None,
+    joint: bool = False,
+    rank: int | None = None,
+    alpha: float | None = None,
+    mask_scale: float | None = None,
+    fold: bool = False,
 ) -> Ensemble | None:
     """The ensemble to make of one network, if one is asked for.
 
@@ -47,7 +54,9 @@ def choose_ensemble(
     count = whole(members, 1, MEMBERS)
     if count is None:
         raise OptionError(f"`members` {shortened(str(members), 40)}: expected a number from 1 to {MEMBERS}")
-    return Ensemble(method, count, alpha=alpha) if rank is None else Ensemble(method, count, rank, alpha)
+    chosen = {"rank": rank, "alpha": alpha, "mask_scale": mask_scale}
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    return Ensemble(method, count, fold=fold, **given)
 
 
 def choose_jobs(

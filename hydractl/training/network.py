@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.slots import Slot
+from hydractl.checkpoint.slots import Slot, slots
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.training.classifier import held
@@ -18,15 +17,24 @@ from hydractl.training.recipe import Recipe
 from hydractl.training.selection import trained_names
 
 
-def build_network(checkpoint: Checkpoint, recipe: Recipe) -> Hydra:
-    """The network on the CPU, in float32 or wider, with the recipe's dropout and only what trains unfrozen."""
+def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] = ()) -> Hydra:
+    """The network on the CPU, in float32 or wider, with the recipe's dropout and only what trains unfrozen.
+
+    Args:
+        groups: of tensors, if no others train than these whatever the recipe says.
+    """
     spec = checkpoint.spec
     if recipe.dropout >= 0:
         spec = replace(spec, towers=tuple(replace(tower, dropout=recipe.dropout) for tower in spec.towers))
-    dtypes = [tensor.dtype for tensor in checkpoint.tensors.values()]
+    dtypes = [tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype.is_floating_point]
     dtype = torch.float64 if all(dtype == torch.float64 for dtype in dtypes) else torch.float32
     model = load_checkpoint(replace(checkpoint, spec=spec), "cpu", dtype)
-    chosen = trained_names(checkpoint.spec, recipe.train_only, recipe.freeze_below)
+    table = slots(checkpoint.spec)
+    chosen = {
+        name
+        for name in trained_names(checkpoint.spec, recipe.train_only, recipe.freeze_below)
+        if not groups or table[name].group in groups
+    }
     for name, parameter in model.named_parameters():
         # A layer without heads has tensors without numbers, which no gradient reaches.
         parameter.requires_grad_(name in chosen and parameter.numel() > 0)
@@ -39,22 +47,12 @@ def trained_parameters(model: Hydra) -> Iterator[tuple[str, Slot, nn.Parameter]]
     table = model.origin.slots()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            tensor = tensor_name(name)
-            yield tensor, table[tensor], parameter
-
-
-def tensor_name(parameter: str) -> str:
-    """The tensor a parameter belongs to: itself, or the one that it is a factor of."""
-    module, mark, rest = parameter.partition(".parametrizations.")
-    return f"{module}.{rest.split('.')[0]}" if mark else parameter
+            yield name, table[name], parameter
 
 
 def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint a network was built from with the numbers it holds now, in the checkpoint's own dtypes.
-
-    Where a tensor is made of factors while it trains, their product is what the file gets.
-    """
-    numbers: dict[str, Tensor] = {name: attrgetter(name)(model).detach().cpu() for name in checkpoint.tensors}
-    tensors = {name: held(tensor.to(checkpoint.tensors[name].dtype)) for name, tensor in numbers.items()}
+    """The checkpoint a network was built from with the numbers it holds now, in the checkpoint's own dtypes."""
+    numbers = model.state_dict()
+    tensors = {name: held(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
     # A temperature belongs to the weights it was fitted to.
     return replace(checkpoint, tensors=tensors, temperature=None)

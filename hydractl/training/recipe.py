@@ -144,6 +144,10 @@ class Recipe:
         Field(ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own"),
         AfterValidator(_keeps_or_share),
     ] = -1.0
+    factor_width: Annotated[
+        float,
+        Field(ge=0, le=10, description="BatchEnsemble: standard deviation of members' factors around 1, at the start"),
+    ] = 0.1
     max_length: Annotated[int, Field(ge=0, le=RANGES["positions"][1], description="tokens of a text")] = 0
     loss: Annotated[Loss, Field(description="contrastive is for pairs of image and text")] = "cross-entropy"
 

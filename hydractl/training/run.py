@@ -13,12 +13,13 @@ from hydractl.checkpoint.folders import make_folder
 from hydractl.data.batches import Batches
 from hydractl.errors import OptionError, TrainingError
 from hydractl.model.hydra import Hydra
+from hydractl.surgery.members import fold
 from hydractl.surgery.provenance import SEEN, with_provenance
+from hydractl.training.adapters import spread
 from hydractl.training.batches import Machine, training_batches, training_preprocessor, validation_batches
 from hydractl.training.conditions import Conditions, as_provenance, training_conditions
 from hydractl.training.data import Match, Streamed, TrainingData, fit_labels, remembered
 from hydractl.training.ensembles import Ensemble
-from hydractl.training.factors import spread
 from hydractl.training.folders import refuse_other_run
 from hydractl.training.log import LOG_NAME, plot_curve, read_log
 from hydractl.training.loop import fine_tune
@@ -60,7 +61,7 @@ def fine_tune_checkpoint(
         refuse_other_run(machine.folder, conditions)
     fitted, data = fit_labels(checkpoint, data, recipe, match, seed)
     if ensemble is not None:
-        fitted = spread(fitted, ensemble)
+        fitted = spread(fitted, ensemble, recipe, seed)
     if len(recipe.lr) > 1 and data.validation is None:
         raise OptionError(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
@@ -80,7 +81,8 @@ def fine_tune_checkpoint(
     if best is None:
         assert failed is not None
         raise failed
-    told = with_provenance(best.checkpoint, "finetune", [checkpoint], work.provenance(best))
+    result = fold(best.checkpoint) if ensemble is not None and ensemble.fold else best.checkpoint
+    told = with_provenance(result, "finetune", [checkpoint], work.provenance(best))
     return best._replace(checkpoint=told)
 
 
@@ -112,7 +114,6 @@ class _Work:
             keep=self.machine.keep,
             resume=self.machine.resume,
             conditions=self.conditions,
-            weighs_samples=self.ensemble is not None and self.ensemble.method.weighs_samples,
         )
 
     def run(self, trial: Trial, on_step: OnStep | None) -> Outcome:
@@ -143,9 +144,8 @@ class _Work:
         return {**options, SEEN: {"training data": remembered(train), **seen}}
 
     def _network(self) -> Hydra:
-        if self.ensemble is None:
-            return build_network(self.checkpoint, self.recipe)
-        return self.ensemble.method.build(self.checkpoint, self.recipe, self.ensemble, self.conditions["seed"])
+        trains = () if self.ensemble is None else self.ensemble.method.trains
+        return build_network(self.checkpoint, self.recipe, trains)
 
     def _validation(self) -> Batches | None:
         if self.data.validation is None:

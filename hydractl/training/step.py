@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
@@ -15,7 +14,7 @@ from torch import Tensor
 from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
 from hydractl.training.contrastive import contrastive_backward
-from hydractl.training.order import DROPOUT, MEMBERS, derived_seed
+from hydractl.training.order import DROPOUT, derived_seed
 from hydractl.training.trial import Trial
 
 
@@ -65,11 +64,9 @@ def _backward(
     """Puts the gradient of a step's loss into the parameters; returns that loss, a mean over samples and members."""
     total = torch.zeros((), device=accelerator.device)
     for forward, batch in enumerate(batches):
-        places = batch.positions.tolist()
-        weights = bootstrap_weights(trial.seed, places, learner.network.members) if trial.weighs_samples else None
         with accelerator.accumulate(learner.model):
             seed(forward)
-            loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing, weights)
+            loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing)
             loss = loss / trial.recipe.batch
             # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(loss * len(batches) * accelerator.num_processes)
@@ -77,10 +74,8 @@ def _backward(
     return accelerator.reduce(total, "sum")
 
 
-def cross_entropy(
-    model: Any, batch: Batch, device: torch.device, label_smoothing: float, weights: Tensor | None = None
-) -> Tensor:
-    """The mean over members of the cross-entropy, summed over samples, each `weights` `[M,B]` times if given."""
+def cross_entropy(model: Any, batch: Batch, device: torch.device, label_smoothing: float) -> Tensor:
+    """The mean over members of the cross-entropy, summed over samples."""
     assert batch.labels is not None
     inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
     logits = model(**inputs).member_logits  # [M,B,C]
@@ -89,16 +84,4 @@ def cross_entropy(
     losses: Tensor = F.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=label_smoothing
     )
-    if weights is not None:
-        losses = losses * weights.flatten().to(losses)
     return losses.sum() / len(logits)
-
-
-def bootstrap_weights(seed: int, places: Sequence[int], members: int) -> Tensor:
-    """`[M,B]` draws of mean one: how much each sample counts for each member.
-
-    Members that start out equal and see the same samples stay equal; the Bayesian bootstrap (Rubin 1981) tells them
-    apart without costing any of them samples.
-    """
-    draws = [np.random.default_rng([seed, MEMBERS, place]).exponential(size=members) for place in places]
-    return torch.from_numpy(np.stack(draws, 1))

@@ -29,7 +29,6 @@ class Trial:
     keep: int = 2
     resume: bool = False
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    weighs_samples: bool = False  # whether each member weighs samples in its own way
 
     def identity(self) -> dict[str, Any]:
         """All that the result of this trial depends on, in plain JSON."""

@@ -233,6 +233,23 @@ def test_baselines_are_files_like_any_other(hydractl: Command, vit: Path, images
     assert hydractl(*train, "--method", "batch-ensemble", "--members", 3, "-o", "batch").code == 0
     assert read_checkpoint("lora").members == read_checkpoint("batch").members == 3
     assert read_checkpoint("lora").provenance["options"]["method"]["rank"] == 2
+    assert hydractl(*train, "--method", "mask-ensemble", "--members", 3, "--mask-scale", 2, "-o", "mask").code == 0
+    assert "per member  adapter, classifier" in hydractl("inspect", "lora").out
+    table = hydractl(
+        "evaluate", "lora", "mask:1,2", "--members-curve", "--id-data", images, "--allow-leak", "--json", "-"
+    )
+    models = json.loads(table.out)["models"]
+    assert list(models) == ["lora:0", "lora:0,1", "lora", "mask:1,2"], table.err
+    assert [model["cost"]["members"] for model in models.values()] == [1, 2, 3, 2]
+    assert models["lora:0"]["cost"]["parameters"] < models["lora:0,1"]["cost"]["parameters"]
+    for command in (
+        ["prune", "lora", "--method", "random", "--budget", 1],
+        ["score-heads", "lora", "--method", "magnitude"],
+    ):
+        refused = hydractl(*command, "-o", "x")
+        assert refused.code == 2 and "has 3 members" in refused.err
+    assert hydractl("fuse", "lora", vit, "-o", "four", "--quiet").code == 0
+    assert read_checkpoint("four").members == 4
     for options, message in (
         (["--method", "lora-ensemble"], "--method lora-ensemble: say how many members to make"),
         (["--rank", "2"], "--rank has no effect with --method None: leave it out, or choose lora-ensemble"),

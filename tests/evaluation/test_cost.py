@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from transformers import ViTForImageClassification
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import all_heads, slots, stored_shape
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.evaluation.cost import Cost, cost
 from hydractl.inference import load
 from hydractl.model.hydra import Hydra
@@ -115,3 +116,41 @@ def test_a_zero_shot_model_is_counted_before_it_has_classes(tmp_path: Path) -> N
     without = cost(model)
     model.class_embeddings = model.embed_texts(build_reference("clip").inputs["input_ids"])
     assert 0 < without.multiply_adds <= cost(model).multiply_adds
+
+
+#: ViT-B's multiply-adds for a sample by hand: patches, a layer's attention and MLP, its three projections, classifier.
+PATCHES, WIDE = 196 * 768 * 768, 197 * 768
+ATTENTION, MLP, QKV = 4 * WIDE * 768 + 2 * WIDE * 197, 2 * WIDE * 3072, 3 * WIDE * 768
+CLASSIFIER = 768 * 1000
+LINEARS = 4 * (768 + 768) + 2 * (768 + 3072)  # a layer's inputs and outputs
+
+
+def adapted(adapter: Adapter, *separate: str) -> Cost:
+    return counted(replace(VIT_B, adapter=adapter), vit_b(12, 12, 12), {"adapter", *separate})
+
+
+def test_low_rank_members_cost_their_factors() -> None:
+    parts = ("attention.q", "attention.k", "attention.v", "attention.o")
+    found = adapted(Adapter("low-rank", parts, size=4), "classifier")
+    assert found.parameters == 86_567_656 + 3 * 12 * 4 * 4 * (768 + 768) + 2 * (768_000 + 1_000)
+    # In the first layer members read the same: the product with their common weights is one.
+    factors = 12 * 4 * 4 * 2 * WIDE
+    assert found.multiply_adds == PATCHES + 3 * (12 * (ATTENTION + MLP) + factors + CLASSIFIER) - 2 * QKV
+    shallow = adapted(Adapter("low-rank", parts, first=10, size=4), "classifier").multiply_adds
+    layers = 10 * (ATTENTION + MLP) + 3 * (2 * (ATTENTION + MLP) + factors // 6)
+    assert shallow == PATCHES + layers + 3 * CLASSIFIER - 2 * QKV
+
+
+def test_rank_one_members_cost_vectors() -> None:
+    attention = ("attention.q", "attention.k", "attention.v", "attention.o")
+    found = adapted(Adapter("rank-one", (*attention, "mlp.fc1", "mlp.fc2", "classifier")))
+    biases = 12 * (5 * 768 + 3072) + 1000
+    assert found.parameters == 86_567_656 + 3 * (12 * LINEARS + 768 + 1000) + 2 * biases
+    assert found.multiply_adds == PATCHES + 3 * (12 * (ATTENTION + MLP) + CLASSIFIER)
+
+
+def test_members_that_keep_features_compute_no_others() -> None:
+    found = adapted(Adapter("kept-features", ("mlp.fc1", "mlp.fc2"), size=1024))
+    assert found.parameters == 86_567_656
+    # Members are one until the first MLP.
+    assert found.multiply_adds == PATCHES + ATTENTION + 3 * (11 * ATTENTION + 12 * MLP // 3) + 3 * CLASSIFIER

@@ -15,6 +15,7 @@ from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind, SystemSpec, pa
 #: A text of each kind, its name unless it is given one, and what it asks for.
 SPELT = {
     "model": ("models/vit", "vit", NetworkSpec(("models/vit",))),
+    "members": ("models/hydra:0,2", "hydra:0,2", NetworkSpec(("models/hydra",), members=(0, 2))),
     "deep-ensemble": ("a.safetensors+m/b", "a+b", NetworkSpec(("a.safetensors", "m/b"))),
     "mc-dropout": ("vit,mc-dropout=10,p=0.1", "vit mc-dropout", NetworkSpec(("vit",), Dropout(10, 0.1))),
     "predictions": ("predictions:out/p", "p", PredictionsSpec(Path("out/p"))),

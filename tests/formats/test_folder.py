@@ -28,6 +28,9 @@ from hydractl.model.hydra import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import spread
+from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
+from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference
 from tests.references import CLASSES as COUNT
 from tests.references import Reference
@@ -70,6 +73,17 @@ def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Ref
     output = model(**family_reference.inputs)
     assert_close(logits_of(output), expected.logits, rtol=0, atol=1e-12)
     assert_close(output.member_logits.transpose(0, 1), expected.member_logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_members_that_share_weights_are_a_folder_too(method: EnsembleMethod, tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    made = spread(read_checkpoint(reference.save(tmp_path / "vit")), Ensemble(method.name, 3), Recipe(), 0)
+    checkpoint = replace(made, labels=LABELS)
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)
+    expected = from_checkpoint(checkpoint)(**reference.inputs)
+    assert_close(model(**reference.inputs).logits, expected.logits, rtol=0, atol=1e-12)
 
 
 def test_saving_what_was_loaded_gives_the_same_weights(tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from hydractl.formats.torch_export import check_torch_export, write_torch_export
 from hydractl.model.hydra import Hydra, from_checkpoint
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import spread
+from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
+from hydractl.training.recipe import Recipe
 from tests.conftest import FAMILY_VARIANTS, build_reference
 
 
@@ -52,6 +55,15 @@ def test_onnx(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
     manifest = json.loads(session.get_modelmeta().custom_metadata_map["hydractl"])
     assert manifest["members"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_members_that_share_weights_are_exported_alike(method: EnsembleMethod, tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "vit"))
+    model = from_checkpoint(spread(dense, Ensemble(method.name, 3), Recipe(), 0))
+    write_onnx(trace(model), tmp_path / "m.onnx")
+    assert check_onnx(tmp_path / "m.onnx", model) < 1e-5
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, HydractlError, OutputError
+from hydractl.training.ensembles import METHODS, EnsembleMethod
 from hydractl.training.recipe import Recipe
 from tests.cli.conftest import save_images, save_vit
 
@@ -43,6 +44,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "flip": {"flip": True},
     "randaugment": {"randaugment": [1, 2]},
     "label_smoothing": {"label_smoothing": 0.1},
+    "factor_width": {"factor_width": 0.2},
     "dropout": {"dropout": 0.2},
     "max_length": {"max_length": 8},
 }
@@ -139,6 +141,19 @@ def test_each_determinant_of_an_unfinished_run_is_held_to(place: Path, tmp_path:
         hydractl.finetune(**{**asked, "settings": OTHERS["lr"]})
     resumed = hydractl.finetune(**asked)
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_an_ensemble_goes_on_as_if_nothing_had_happened(method: EnsembleMethod, place: Path, tmp_path: Path) -> None:
+    changes = {"method": method.name, "members": 2, "recipe": replace(RECIPE, steps=4), "save_every": 1}
+    whole = hydractl.finetune(**options(place, tmp_path / "whole", **changes))
+    with pytest.raises(Killed):
+        hydractl.finetune(**options(place, tmp_path / "m", **changes), watch=killed_after(2))
+    hydractl.finetune(**options(place, tmp_path / "m", **changes))
+    assert (tmp_path / "m").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert whole.checkpoint.spec.adapter is not None
+    with pytest.raises(HydractlError, match="was made with another method "):
+        hydractl.finetune(**options(place, tmp_path / "m", **changes, fold=True))
 
 
 def test_what_is_no_model_is_not_resumed(place: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every ensemble: equal to the dense network at first, and what is folded equals what was trained."""
+"""Every ensemble: what it starts as, that it is stored as it was trained, and that it may be folded."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import pytest
 import torch
 from accelerate import Accelerator
 from torch import Tensor
+from torch.testing import assert_close
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.surgery.members import split_members
+from hydractl.surgery.members import fold, split_members
 from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import features_kept, masks, spread
 from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData
 from hydractl.training.ensembles import METHODS, Ensemble
-from hydractl.training.factors import spread
+from hydractl.training.network import build_network, trained_parameters
 from hydractl.training.run import fine_tune_checkpoint
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE, image_samples, text_samples
 from tests.training.test_run import float64
 
 EVERY = pytest.mark.parametrize("ensemble", [Ensemble(method.name, 3) for method in METHODS], ids=lambda e: e.kind)
-LORA = Ensemble("lora-ensemble", 3)
+LORA, BATCH, MASK = (Ensemble(method.name, 3) for method in METHODS)
 
 
 @pytest.fixture(params=["vit", "bert"])
@@ -43,39 +45,68 @@ def inputs(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(4, 3, 8, 8, dtype=torch.float64)}
 
 
-@EVERY
-def test_every_member_starts_as_the_dense_network(dense: Checkpoint, ensemble: Ensemble) -> None:
-    network = ensemble.method.build(spread(dense, ensemble), RECIPE, ensemble, 1)
+@pytest.mark.parametrize("ensemble", [LORA, BATCH, replace(MASK, mask_scale=1.0)], ids=lambda e: e.kind)
+def test_members_that_change_nothing_are_the_dense_network(dense: Checkpoint, ensemble: Ensemble) -> None:
+    network = build_network(spread(dense, ensemble, replace(RECIPE, factor_width=0.0), 1), RECIPE)
     with torch.no_grad():
         expected = load_checkpoint(dense)(**inputs(dense)).member_logits
         found = network.eval()(**inputs(dense)).member_logits
     assert found.shape[0] == 3
-    torch.testing.assert_close(found, expected.expand_as(found), rtol=0, atol=1e-10)
+    assert_close(found, expected.expand_as(found), rtol=0, atol=1e-10)
 
 
 @EVERY
-def test_what_is_folded_equals_what_was_trained(
+def test_what_was_trained_is_stored_split_folded_and_run_fast_alike(
     dense: Checkpoint, ensemble: Ensemble, folder: Path, accelerator: Accelerator
 ) -> None:
     data = TrainingData(text_samples(20) if dense.spec.task == "text-classification" else image_samples(20))
     recipe = replace(RECIPE, lr=(0.1,))
     result = fine_tune_checkpoint(dense, data, recipe, 0, Machine(folder), accelerator, ensemble=ensemble)
-    write_checkpoint(result.checkpoint, folder / "folded")
-    folded = read_checkpoint(folder / "folded")
-    logits = load_checkpoint(folded)(**inputs(dense)).member_logits
+    write_checkpoint(result.checkpoint, folder / "stored")
+    stored = read_checkpoint(folder / "stored")
+    assert stored.spec.adapter == result.checkpoint.spec.adapter and stored.spec.adapter is not None
+    logits = load_checkpoint(stored)(**inputs(dense)).member_logits
     # Members have come apart, and each alone gives what it gives in the ensemble.
     assert (logits[0] - logits[1]).abs().max() > 1e-6
-    for member, alone in zip(logits, split_members(folded), strict=True):
-        torch.testing.assert_close(load_checkpoint(alone)(**inputs(dense)).member_logits[0], member, rtol=0, atol=1e-10)
-    own = {name for name, slot in dense.slots().items() if slot.group in ensemble.method.own}
-    assert folded.tensors.keys() - folded.shared == own
+    for member, alone in zip(logits, split_members(stored), strict=True):
+        assert_close(load_checkpoint(alone)(**inputs(dense)).member_logits[0], member, rtol=0, atol=1e-10)
+    fast = load_checkpoint(stored).optimize_for_inference()
+    assert_close(fast(**inputs(dense)).member_logits, logits, rtol=0, atol=1e-10)
+    assert fast.state_dict().keys() == stored.tensors.keys()
+    folded = fold(stored)
+    folded.verify()
+    assert folded.spec.adapter is None
+    assert_close(load_checkpoint(folded)(**inputs(dense)).member_logits, logits, rtol=0, atol=1e-10)
+
+
+@EVERY
+def test_the_same_run_that_folds_gives_the_same_answers(
+    vit: Checkpoint, ensemble: Ensemble, folder: Path, accelerator: Accelerator
+) -> None:
+    dense, data = float64(vit), TrainingData(image_samples(20))
+    kept, folded = (
+        fine_tune_checkpoint(
+            dense, data, RECIPE, 0, Machine(folder / str(i)), accelerator, ensemble=replace(ensemble, fold=bool(i))
+        ).checkpoint
+        for i in range(2)
+    )
+    assert folded.spec.adapter is None
+    answers = [load_checkpoint(made)(**inputs(dense)).member_logits for made in (kept, folded)]
+    assert_close(*answers, rtol=0, atol=1e-10)
+
+
+@EVERY
+def test_layers_that_do_not_train_are_a_trunk(vit: Checkpoint, ensemble: Ensemble) -> None:
+    made = spread(vit, ensemble, replace(RECIPE, freeze_below=1), 0)
+    assert trunk_depth(made.spec, made.shared, "vision") == 1
+    assert trunk_depth(vit.spec, vit.shared, "vision") == 2
 
 
 def test_an_ensemble_starts_from_one_network(vit: Checkpoint) -> None:
     with pytest.raises(OptionError, match="has 3 members: lora-ensemble starts from one"):
-        spread(spread(vit, LORA), LORA)
+        spread(spread(vit, LORA, RECIPE, 0), LORA, RECIPE, 0)
     with pytest.raises(OptionError, match="`members` 1: an ensemble has at least two"):
-        spread(vit, replace(LORA, members=1))
+        spread(vit, replace(LORA, members=1), RECIPE, 0)
 
 
 def test_an_unknown_method_is_refused_by_name() -> None:
@@ -83,16 +114,47 @@ def test_an_unknown_method_is_refused_by_name() -> None:
         _ = Ensemble("nonsense", 3).method
 
 
+def trained(checkpoint: Checkpoint, ensemble: Ensemble, **changes: object) -> set[str]:
+    recipe = replace(RECIPE, **changes)
+    network = build_network(spread(checkpoint, ensemble, recipe, 0), recipe, ensemble.method.trains)
+    return {name for name, _, _ in trained_parameters(network)}
+
+
+def test_deltas_and_classifiers_train(vit: Checkpoint) -> None:
+    names = trained(vit, LORA)
+    assert all(name.startswith("classifier.") or name.endswith((".lora_a", ".lora_b")) for name in names)
+    assert sum(1 for name in names if name.endswith(".lora_a")) == 4 * 2
+    deltas = trained(vit, LORA, train_only=("attention",))
+    assert deltas == {name for name in names if "lora" in name} == trained(vit, LORA, train_only=("adapter",))
+
+
+def test_factors_train_where_the_recipe_lets_their_weight(vit: Checkpoint) -> None:
+    names = trained(vit, BATCH, train_only=("mlp",))
+    assert {name.rpartition(".")[2] for name in names} == {"weight", "bias", "r", "s"}
+    assert {name.split(".")[4] for name in names} == {"fc1", "fc2"}
+    assert not any(name.endswith(".kept") for name in trained(vit, MASK))
+
+
 def test_a_distilled_network_trains_both_classifiers(tmp_path: Path) -> None:
     distilled = read_checkpoint(build_reference("deit-distilled").save(tmp_path))
-    network = LORA.method.build(spread(distilled, LORA), RECIPE, LORA, 0)
-    trains = {name for name, parameter in network.named_parameters() if parameter.requires_grad}
-    assert {"classifier.weight", "distillation_classifier.weight"} <= trains
+    assert {"classifier.weight", "distillation_classifier.weight"} <= trained(distilled, LORA)
 
 
-def test_a_layer_without_heads_has_nothing_to_factorise(vit: Checkpoint) -> None:
-    pruned = drop_heads(vit, [Head("vision", 0, head) for head in range(4)])
-    for method in METHODS:
-        ensemble = Ensemble(method.name, 2)
-        network = method.build(spread(pruned, ensemble), RECIPE, ensemble, 0)
-        assert not any("layers.0.attention" in name and ".parametrizations." in name for name in network.state_dict())
+@EVERY
+def test_a_layer_without_heads_has_nothing_to_adapt(vit: Checkpoint, ensemble: Ensemble) -> None:
+    pruned = float64(drop_heads(vit, [Head("vision", 0, head) for head in range(4)]))
+    made = spread(pruned, ensemble, replace(RECIPE, factor_width=0.0), 0)
+    plain, fast = load_checkpoint(made), load_checkpoint(made).optimize_for_inference()
+    assert_close(fast(**inputs(pruned)).member_logits, plain(**inputs(pruned)).member_logits, rtol=0, atol=1e-10)
+    assert not any("layers.0.attention.q.lora_b" in name for name in trained(pruned, ensemble))
+
+
+def test_masks_keep_as_published(vit: Checkpoint) -> None:
+    # Three members of scale 2 draw half of the places: 7/8 of those are drawn, so 16 kept leave 28 of 32.
+    assert features_kept(28, 3, 2.0) == 16
+    kept = masks(28, 3, 2.0, torch.Generator().manual_seed(0))
+    assert kept.shape == (3, 16) and (kept.diff() > 0).all()
+    assert set(kept.flatten().tolist()) == set(range(28))
+    assert features_kept(28, 3, 1.0) == 28
+    # Where they have next to nothing in common, they divide the features among themselves.
+    assert sorted(masks(4, 2, 100.0, torch.Generator()).flatten().tolist()) == [0, 1, 2, 3]

@@ -1,0 +1,196 @@
+"""What members change of maps they share, against peft and against loops over members through transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.file import read, write
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.families.open import read_checkpoint
+from hydractl.inference import load_checkpoint
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.members import fold, pick_members, split_members
+from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import spread
+from hydractl.training.ensembles import METHODS, Ensemble
+from tests.conftest import build_reference
+from tests.references import Reference
+from tests.training.conftest import RECIPE
+
+LORA, BATCH, MASK = (Ensemble(method.name, 3, rank=2, alpha=3.0) for method in METHODS)
+EVERY = pytest.mark.parametrize("ensemble", [LORA, BATCH, MASK], ids=lambda ensemble: ensemble.kind)
+
+
+def ensemble_of(reference: Reference, ensemble: Ensemble, folder: Path) -> Checkpoint:
+    """An ensemble of the network of which members differ in all that is their own, LoRA's B included."""
+    made = spread(read_checkpoint(reference.save(folder)), ensemble, replace(RECIPE, factor_width=0.5), 0)
+    generator = torch.Generator().manual_seed(1)
+
+    def drawn(tensor: LazyTensor) -> LazyTensor:
+        numbers = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return replace(tensor, load=lambda: numbers)
+
+    own = {
+        name: drawn(tensor)
+        for name, tensor in made.tensors.items()
+        if name not in made.shared and tensor.dtype == torch.float64
+    }
+    return replace(made, tensors={**made.tensors, **own})
+
+
+def answers(checkpoint: Checkpoint, inputs: dict[str, Tensor], fast: bool = False) -> Tensor:
+    model = load_checkpoint(checkpoint)
+    with torch.inference_mode():
+        return (model.optimize_for_inference() if fast else model)(**inputs).member_logits
+
+
+def assert_alike_everywhere(checkpoint: Checkpoint, reference: Reference, expected: Tensor) -> None:
+    """The plain and the fast forward, members alone and folded weights all answer as expected."""
+    assert_close(answers(checkpoint, reference.inputs), expected, rtol=1e-10, atol=1e-10)
+    assert_close(answers(checkpoint, reference.inputs, fast=True), expected, rtol=1e-10, atol=1e-10)
+    assert_close(answers(fold(checkpoint), reference.inputs), expected, rtol=1e-10, atol=1e-10)
+    for member, logits in zip(split_members(checkpoint), expected, strict=True):
+        assert_close(answers(member, reference.inputs)[0], logits, rtol=1e-10, atol=1e-10)
+    some = pick_members(checkpoint, [2, 0])
+    some.verify()
+    assert_close(answers(some, reference.inputs), expected[[2, 0]], rtol=1e-10, atol=1e-10)
+
+
+def with_classifier(reference: Reference, checkpoint: Checkpoint, member: int) -> None:
+    for part in ("weight", "bias"):
+        tensor = checkpoint.tensors[f"classifier.{part}"].load()
+        reference.model.get_parameter(f"classifier.{part}").data = tensor[member]
+
+
+def test_low_rank_members_are_those_of_peft(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    made = ensemble_of(build_reference("vit"), LORA, tmp_path)
+    expected = []
+    for member in range(3):
+        reference = build_reference("vit")
+        with_classifier(reference, made, member)
+        names = ["q_proj", "k_proj", "v_proj", "o_proj"]
+        adapted = peft.get_peft_model(reference.model, peft.LoraConfig(r=2, lora_alpha=3, target_modules=names))
+        for name, module in adapted.base_model.model.named_modules():
+            if hasattr(module, "lora_A"):
+                ours = f"vision.{name.removeprefix('vit.').removesuffix('_proj')}"
+                module.lora_A["default"].weight.data = made.tensors[f"{ours}.lora_a"].load()[member]
+                module.lora_B["default"].weight.data = made.tensors[f"{ours}.lora_b"].load()[member]
+        expected.append(replace(reference, model=adapted.eval()).logits())
+    assert_alike_everywhere(made, build_reference("vit"), torch.stack(expected))
+
+
+def hooked(reference: Reference, hook: Callable[[str, nn.Linear], Callable[[Tensor], Tensor]]) -> Tensor:
+    """What the network answers where its linear maps compute something else."""
+    for name, module in reference.model.named_modules():
+        if isinstance(module, nn.Linear):
+            module.forward = hook(name, module)
+    return reference.logits()
+
+
+def test_rank_one_members_are_the_published_product(tmp_path: Path) -> None:
+    made = ensemble_of(build_reference("vit"), BATCH, tmp_path)
+
+    def published(member: int) -> Callable[[str, nn.Linear], Callable[[Tensor], Tensor]]:
+        def hook(name: str, module: nn.Linear) -> Callable[[Tensor], Tensor]:
+            ours = name.replace("vit.", "vision.").removesuffix("_proj")
+            r, s, b = (made.tensors[f"{ours}.{part}"].load()[member] for part in ("r", "s", "bias"))
+            return lambda x: F.linear(x * r, module.weight) * s + b
+
+        return hook
+
+    expected = torch.stack([hooked(build_reference("vit"), published(member)) for member in range(3)])
+    assert_alike_everywhere(made, build_reference("vit"), expected)
+
+
+def test_features_that_are_not_kept_are_as_if_they_were_zero(tmp_path: Path) -> None:
+    made = ensemble_of(build_reference("vit"), MASK, tmp_path)
+
+    def published(member: int) -> Callable[[str, nn.Linear], Callable[[Tensor], Tensor]]:
+        def hook(name: str, module: nn.Linear) -> Callable[[Tensor], Tensor]:
+            if not name.endswith("fc2"):
+                return lambda x: F.linear(x, module.weight, module.bias)
+            mask = torch.zeros(module.in_features, dtype=torch.float64)
+            mask[made.tensors[f"{name.replace('vit.', 'vision.')}.kept"].load()[member].long()] = 1
+            return lambda x: F.linear(x * mask, module.weight, module.bias)
+
+        return hook
+
+    expected = torch.stack([hooked(build_reference("vit"), published(member)) for member in range(3)])
+    assert_alike_everywhere(made, build_reference("vit"), expected)
+
+
+@EVERY
+@pytest.mark.parametrize("name", ["bert", "deit-distilled", "vit-no-qkv-bias"])
+def test_other_architectures_answer_fast_and_folded_as_they_do(name: str, ensemble: Ensemble, tmp_path: Path) -> None:
+    reference = build_reference(name)
+    made = ensemble_of(reference, ensemble, tmp_path)
+    assert_alike_everywhere(made, reference, answers(made, reference.inputs))
+
+
+@EVERY
+def test_a_file_is_read_as_it_was_written_and_its_members_part(ensemble: Ensemble, tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    made = ensemble_of(reference, ensemble, tmp_path / "vit")
+    write(made, tmp_path / "file")
+    stored = read(tmp_path / "file")
+    assert stored.spec == made.spec and stored.shared == made.shared
+    assert torch.equal(answers(stored, reference.inputs), answers(made, reference.inputs))
+    assert fuse([stored]).spec.adapter is None
+    with pytest.raises(OptionError, match="has 3 members: prune each"):
+        drop_heads(stored, [])
+    with pytest.raises(OptionError, match="file: members 0,3: choose of 0 to 2, each once"):
+        pick_members(stored, [0, 3])
+
+
+def damaged(checkpoint: Checkpoint, name: str, numbers: Tensor) -> Checkpoint:
+    tensor = LazyTensor(tuple(numbers.shape), numbers.dtype, lambda: numbers)
+    return replace(checkpoint, tensors={**checkpoint.tensors, name: tensor})
+
+
+def test_what_an_adapter_cannot_be_is_refused(tmp_path: Path) -> None:
+    lora, mask = (ensemble_of(build_reference("vit"), each, tmp_path / each.kind) for each in (LORA, MASK))
+    a, kept = "vision.layers.0.attention.q.lora_a", "vision.layers.1.mlp.fc2.kept"
+    bias = "vision.layers.0.mlp.fc1.bias"
+    numbers = mask.tensors[kept].load()
+    broken = [
+        (
+            replace(damaged(lora, a, torch.zeros(2, 16)), shared=lora.shared | {a}),
+            f"{a} is one for all members, should be of each member",
+        ),
+        (damaged(lora, a, torch.zeros(3, 5, 16)), f"{a} has shape [3, 5, 16], expected [3, 2, 16]"),
+        (damaged(mask, kept, numbers.long()), f"{kept} is of torch.int64, should be of torch.int32"),
+        (damaged(mask, kept, numbers.flip(1)), f"{kept} should hold numbers from 0 to 23, ascending"),
+        (damaged(mask, kept, numbers + 20), f"{kept} should hold numbers from 0 to 23, ascending"),
+        (replace(damaged(mask, bias, torch.zeros(3, 24)), shared=mask.shared - {bias}), f"{bias} is of each member"),
+    ]
+    for checkpoint, message in broken:
+        with pytest.raises(CheckpointError) as error:
+            write(checkpoint, tmp_path / "broken")
+        assert message in str(error.value)
+    assert lora.spec.adapter is not None
+    for changes, message in [
+        ({"kind": "other"}, "spec.adapter.kind"),
+        ({"size": 0}, "size is 0, should be from 1"),
+        ({"scale": -1.0}, "scale is -1.0, should be from 0"),
+        ({"parts": ()}, "parts should be one or several"),
+        ({"first": 501}, "first is 501"),
+    ]:
+        adapter = object.__new__(type(lora.spec.adapter))
+        for field, value in {**vars(lora.spec.adapter), **changes}.items():
+            object.__setattr__(adapter, field, value)
+        spec = object.__new__(type(lora.spec))
+        for field, value in {**vars(lora.spec), "adapter": adapter}.items():
+            object.__setattr__(spec, field, value)
+        with pytest.raises(CheckpointError, match=message):
+            write(replace(lora, spec=spec), tmp_path / "broken")
