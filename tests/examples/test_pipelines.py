@@ -60,12 +60,29 @@ def test_members_follow_circuits_where_there_is_ood_data_to_search_on(tmp_path: 
 @pytest.mark.slow
 def test_sst2(tmp_path: Path) -> None:
     bert = save_bert(tmp_path / "bert")
-    (tmp_path / "sst2").mkdir()
-    for split, words in (("train", ("good film", "bad film", "a owl")), ("validation", ("good", "bad", "owl film"))):
-        rows = [f"{text} {'a ' * n}a,{label}" for n in range(3) for text, label in zip(words, LABELS, strict=True)]
-        (tmp_path / "sst2" / f"{split}.csv").write_text("\n".join(["sentence,label", *rows]))
+    write_texts(tmp_path / "sst2")
     (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
     make(tmp_path, "sst2", SST2=tmp_path / "sst2", BERT=bert, BERT_BUDGET=4, BERT_EPOCHS=1, SEARCH_TEXTS=3,
          OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", NEW_CLASSIFIER="zeros",
          FINETUNE="--device cpu --set batch=4 --val-split 2")  # fmt: skip
     assert models(tmp_path, "sst2") == ["dense", "tuned", "member0", "member1", "member2", "hydra", "deep-ensemble"]
+
+
+@pytest.mark.slow
+def test_members_of_a_bert_are_selected_and_trained(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    write_texts(tmp_path / "sst2", texts=20)
+    (tmp_path / "ood.csv").write_text("text\nowl owl\nbad owl owl\n")
+    (tmp_path / "search.csv").write_text("\n".join(["text", *(f"owl {'film ' * n}" for n in range(8))]))
+    make(tmp_path, "sst2-select", SST2=tmp_path / "sst2", BERT=bert, FIRST=9, CHOOSE_BUDGET=2, CHOOSE_BUDGETS="1,2",
+         SHORTLIST=2, MEMBER_STEPS_SST2=1, OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", NEW_CLASSIFIER="zeros",
+         OOD_TEXT_SEARCH=tmp_path / "search.csv", FINETUNE="--device cpu --set batch=4")  # fmt: skip
+    assert models(tmp_path, "sst2-select") == ["dense", "tuned", "untrained", "hydra", "deep-ensemble"]
+
+
+def write_texts(folder: Path, texts: int = 3) -> None:
+    """Labelled texts of two splits, `texts` of each label."""
+    folder.mkdir()
+    for split, words in (("train", ("good film", "bad film", "a owl")), ("validation", ("good", "bad", "owl film"))):
+        rows = [f"{text} {'a ' * n}a,{label}" for n in range(texts) for text, label in zip(words, LABELS, strict=True)]
+        (folder / f"{split}.csv").write_text("\n".join(["sentence,label", *rows]))
