@@ -23,6 +23,12 @@ from hydractl.steps.result import Result
 
 ARGUMENTS = "Arguments"
 STDOUT = "-"
+EXAMPLE_WIDTH = 74  # of 80 columns, less two of indentation and a backslash
+UNBROKEN = "\u2011"  # a hyphen at which no line ends
+
+
+#: What stands for a value in help.
+METAVARS: dict[Any, str] = {int: "N", float: "X", Path: "FILE"}
 
 
 @dataclass(frozen=True)
@@ -185,7 +191,21 @@ def help_text(command: Command) -> str:
     text = inspect.getdoc(inspect.unwrap(command.step)) or ""
     of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
     blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
-    return respelled("\n\n".join(blocks), options_of(command))
+    whole = (_continued(block) if block.startswith("Example: ") else block for block in blocks)
+    return respelled("\n\n".join(whole), options_of(command))
+
+
+def _continued(example: str) -> str:
+    """An example as a shell takes it, wherever it is wrapped: a line that is too long goes on after a backslash."""
+    first, *parts = re.findall(r"-\S+ [^-\s]\S*|\S+", example)  # a flag stays with its value
+    lines = [first]
+    for part in parts:
+        if len(lines[-1]) + len(part) > EXAMPLE_WIDTH:
+            lines[-1] += " \\"
+            lines.append(f"    {part}")
+        else:
+            lines[-1] += f" {part}"
+    return "\n".join(["\b", *lines])  # after this mark nothing is wrapped again
 
 
 def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:
@@ -218,7 +238,7 @@ def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> An
     low, high = (said.minimum, said.maximum) if option.type in (int, float) else (None, None)
     flag = typer.Option(
         *flags_of(option),
-        metavar=said.metavar,
+        metavar=said.metavar or METAVARS.get(option.type),
         help=text,
         rich_help_panel=said.heading,
         show_default=_shown(command, option),
@@ -278,6 +298,14 @@ class StepCommand(typer.core.TyperCommand):
             if parameter.name in data and not parameter.multiple and given.count(parameter) > 1:
                 raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
 
+    def get_help(self, ctx: Any) -> str:
+        return str(super().get_help(ctx)).replace(UNBROKEN, "-")
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(_unbroken(self.help or ""))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}
         for parameter in self.get_params(ctx):
@@ -285,11 +313,17 @@ class StepCommand(typer.core.TyperCommand):
             if record is not None:
                 panel = getattr(parameter, "rich_help_panel", None)
                 argument = parameter.param_type_name == "argument"
-                groups[ARGUMENTS if argument else panel or HEADINGS[-1]].append(record)
+                name, text = record
+                groups[ARGUMENTS if argument else panel or HEADINGS[-1]].append((name, _unbroken(text)))
         for heading, records in groups.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
+
+
+def _unbroken(text: str) -> str:
+    """Text whose lines end at blanks only: a flag that is cut in two cannot be read, nor copied."""
+    return re.sub(r"(?<=[\w-])-(?=\w)|(?<!\S)-(?=-\w)", UNBROKEN, text)
 
 
 def command_class(command: Command) -> type[StepCommand]:

@@ -42,6 +42,7 @@ class Format:
     """One format.
 
     Attributes:
+        suffix: by which its files are known; none of a folder.
         needs: what must be installed besides this project; nothing by default.
         takes: the options that count with it.
         write: writes it; where it was checked, the largest difference between its probabilities and the model's.
@@ -52,6 +53,7 @@ class Format:
     takes: tuple[str, ...]
     write: Callable[[Request], float | None]
     needs: str = ""
+    suffix: str = ""
 
 
 def _hf(request: Request) -> None:
@@ -105,14 +107,29 @@ def _model(request: Request) -> Hydra:
 GRAPH_OPTIONS = ("check", "classes", "template", "dtype")
 FORMATS = (
     Format("hf", "a folder for transformers, timm or OpenCLIP", ("report",), _hf),
-    Format("onnx", "one graph for onnxruntime and others", GRAPH_OPTIONS, _onnx, "pip install 'hydractl[onnx]'"),
-    Format("torch-export", "one graph for torch alone", GRAPH_OPTIONS, _torch_export),
+    Format(
+        "onnx", "one graph for onnxruntime and others", GRAPH_OPTIONS, _onnx, "pip install 'hydractl[onnx]'", ".onnx"
+    ),
+    Format("torch-export", "one graph for torch alone", GRAPH_OPTIONS, _torch_export, suffix=".pt2"),
 )
 
 
 def format_called(name: str) -> Format:
     """The format of a name, which is one of `FORMATS`."""
     return next(each for each in FORMATS if each.name == name)
+
+
+def format_of(output: Path) -> Format:
+    """The format that the name of an output ends in; without an ending a folder.
+
+    Raises:
+        OptionError: no format ends so.
+    """
+    found = next((each for each in FORMATS if each.suffix == output.suffix.lower()), None)
+    if found is None:
+        endings = ", ".join(f"{each.suffix or 'none'} is {each.name}" for each in FORMATS)
+        raise OptionError(f"`format` is missing, and {output} does not end in one ({endings}): name it")
+    return found
 
 
 def taking(option: str) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hydractl.report.drawing import COLORS
 from hydractl.report.escape import drawn
-from hydractl.report.figures import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 Entry = Mapping[str, Any]
 GROUP_MEANS = ("near", "far", "all")
+MAIN = frozenset({"acc %", "NLL", "ECE %"})
+FEW = 3  # OOD sets without a group that have columns of their own where there is little room
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,13 @@ class Column:
 
     def interval(self, entry: Entry) -> str | None:
         """The interval of the number as people read it; None where none was computed."""
-        found = _at(entry.get("intervals"), self.path)
+        found = self.ends(entry)
         return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
+
+    def ends(self, entry: Entry) -> tuple[float, float] | None:
+        """Both ends of the number's interval; None where none was computed."""
+        found = _at(entry.get("intervals"), self.path)
+        return None if found is None else (found[0], found[1])
 
     def paired(self, entry: Entry) -> Mapping[str, Any] | None:
         """The difference to the first system: `value` and `interval`; None where none was computed."""
@@ -58,11 +65,22 @@ class Column:
         return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
 
     def best(self, entries: Sequence[Entry]) -> float | None:
-        """The value that wins, as far as the digits shown tell; None where nothing competes."""
+        """The value that wins, as far as the digits shown tell; None where nothing competes.
+
+        Where differences to the first system are known, it wins only if they are beyond chance: that of the winner, or
+        if the first one wins those of all others.
+        """
         values = [value for value in map(self.value, entries) if value is not None]
         if self.better is None or len(values) < 2:
             return None
-        return max(values) if self.better == "higher" else min(values)
+        best = max(values) if self.better == "higher" else min(values)
+        compared = [entry for entry in entries if self.paired(entry) is not None]
+        winners = [entry for entry in compared if self.is_best(entry, best)] or compared
+        return best if all(map(self._differs, winners)) else None
+
+    def _differs(self, entry: Entry) -> bool:
+        found = self.paired(entry)
+        return found is not None and not found["interval"][0] <= 0 <= found["interval"][1]
 
     def is_best(self, entry: Entry, best: float | None) -> bool:
         """Whether this entry shows the winning value."""
@@ -97,6 +115,43 @@ def column_groups(entries: Sequence[Entry], full: bool) -> list[ColumnGroup]:
         *(_shift_groups(entries) if full else []),
         ColumnGroup("cost", _cost_columns(full)),
     ]
+    return _present(groups, entries)
+
+
+def main_groups(entries: Sequence[Entry]) -> list[ColumnGroup]:
+    """The columns that a page or a paper has room for: accuracy, NLL, ECE, AUROC of near and far OOD, cost.
+
+    Args:
+        entries: of a report, at least one.
+    """
+    sets: dict[str, Entry] = {name: result for entry in entries for name, result in entry["ood"].items()}
+    grouped = [group for group in ("near", "far") if _of_group(sets, group)]
+    named = [(_title(group, _of_group(sets, group)), _path(group, _of_group(sets, group))) for group in grouped]
+    named += [] if grouped or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
+    if len(sets) > 1:
+        named.append(("mean", ("ood_means", "all")))
+    groups = [
+        ColumnGroup("ID", [column for column in _id_columns(False, False) if column.name in MAIN]),
+        ColumnGroup("AUROC %", [Column(name, (*path, "auroc"), "percent", "higher") for name, path in named]),
+        ColumnGroup("cost", _cost_columns(False)),
+    ]
+    return _present(groups, entries)
+
+
+def _of_group(sets: Mapping[str, Entry], group: str) -> list[str]:
+    return [name for name, entry in sets.items() if entry.get("group") == group]
+
+
+def _title(group: str, names: Sequence[str]) -> str:
+    return group if len(names) > 1 or names == [group] else f"{group}: {names[0]}"
+
+
+def _path(group: str, names: Sequence[str]) -> tuple[str, str]:
+    return ("ood_means", group) if len(names) > 1 else ("ood", names[0])
+
+
+def _present(groups: Sequence[ColumnGroup], entries: Sequence[Entry]) -> list[ColumnGroup]:
+    """The groups without columns of which nobody has a number, and without groups that are empty then."""
     present = (
         ColumnGroup(group.title, [c for c in group.columns if any(c.value(entry) is not None for entry in entries)])
         for group in groups

@@ -3,243 +3,219 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from io import BytesIO
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from hydractl.errors import OptionError
-from hydractl.report.columns import Entry, telling_means
+from hydractl.report.columns import Column, Entry, telling_means
+from hydractl.report.drawing import COLORS, GREY, Panel, Picture, whole
 from hydractl.report.escape import drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#a463f2", "#9c6b4e", "#ff8ab7", "#97bbf5", "#9498a0")
-WIDE = 4  # panels in a row
-STYLE: Any = {
-    "svg.hashsalt": "hydractl",
-    "svg.fonttype": "none",  # text stays text: it can be selected, and the file is small
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e8e8e8",
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "legend.frameon": False,
-}
 
-
-def check_plots() -> None:
-    """Nothing, if pictures can be drawn: called before long work starts.
-
-    Raises:
-        OptionError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise OptionError("reports draw with matplotlib, which is missing: pip install 'hydractl[plots]'") from error
-
-
-def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
+def pictures(report: Mapping[str, Any]) -> dict[str, Picture]:
     """The pictures by file name, each with a title in words under `TITLES`; only those there are numbers for."""
-    import matplotlib as mpl
-
     models: Mapping[str, Entry] = report["models"]
-    with_curves = {name: entry["curves"] for name, entry in models.items() if entry.get("curves")}
-    found: dict[str, Figure] = {}
-    with mpl.rc_context(STYLE):
-        if with_curves:
-            if reliable := {name: curves for name, curves in with_curves.items() if "reliability" in curves}:
-                found["reliability"] = _reliability(reliable)
-            found["risk-coverage"] = _risk_coverage(with_curves)
-        if any(curves["roc"] for curves in with_curves.values()):
-            found["roc"] = _roc(with_curves)
-            found["scores"] = _scores(with_curves)
-        if (pictured := _cost(models)) is not None:
-            found["cost"] = pictured
-        if any(entry.get("shift") for entry in models.values()):
-            found["shift"] = _shift(models)
-    return found
+    curves = {name: entry["curves"] for name, entry in models.items() if entry.get("curves")}
+    found: dict[str, Picture | None] = {
+        "cost": _cost(models),
+        "roc": _roc(curves),
+        "scores": _scores(curves),
+        "reliability": _reliability(curves),
+        "risk-coverage": _risk_coverage(curves),
+        "agreement": _agreement(models),
+        "shift": _shift(models),
+    }
+    return {name: picture for name, picture in found.items() if picture is not None}
 
 
 TITLES = {
-    "cost": "What detection costs: mean AUROC against multiply-adds; the area of a dot is its parameters",
-    "roc": "ROC curves, OOD positive",
-    "scores": "OOD scores of ID and OOD samples (higher = more OOD)",
-    "reliability": "Reliability: accuracy of each bin of confidence; grey bars are the share of samples",
-    "risk-coverage": "Risk against coverage: error rate of the most confident samples",
-    "shift": "Accuracy and calibration under shift",
+    "cost": "What it costs: detection and NLL against multiply-adds; the dashed line joins the best for their cost",
+    "roc": "ROC curves: OOD is positive; towards the upper left is better",
+    "scores": "OOD scores of ID and OOD samples: higher means more OOD, and apart is better",
+    "reliability": "Reliability: accuracy by confidence; on the diagonal is better, grey bars are the share of samples",
+    "risk-coverage": "Risk against coverage: the error rate of the most confident samples; lower is better",
+    "agreement": "How often members disagree: on OOD samples they should more often than on ID samples",
+    "shift": "Accuracy and calibration under shift; severity 0 is the data as it is",
 }
 
 
-def svg(figure: Figure) -> str:
-    """A picture as SVG, the same bytes for the same numbers."""
-    import matplotlib as mpl
-
-    out = BytesIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
-    return out.getvalue().decode()
-
-
-def png(figure: Figure) -> bytes:
-    """A picture as PNG at 150 dots per inch."""
-    out = BytesIO()
-    figure.savefig(out, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None})
-    return out.getvalue()
-
-
-def _panels(count: int, width: float = 3.0, height: float = 2.8) -> tuple[Figure, list[Axes]]:
-    from matplotlib.figure import Figure
-
-    columns = min(count, WIDE)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
-    axes = [figure.add_subplot(rows, columns, place + 1) for place in range(count)]
-    return figure, axes
+def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
+    """The pictures by file name, each as one figure with its panels side by side."""
+    return {name: whole(picture) for name, picture in pictures(report).items()}
 
 
 def _color(place: int) -> str:
     return COLORS[place % len(COLORS)]
 
 
-def _reliability(curves: Mapping[str, Any]) -> Figure:
-    figure, panels = _panels(len(curves))
-    for place, (axes, (name, entry)) in enumerate(zip(panels, curves.items(), strict=True)):
-        found = entry["reliability"]
+def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, _color(place)) for place, name in enumerate(names)]
+
+
+def _reliability(curves: Mapping[str, Any]) -> Picture | None:
+    def draw(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
         edges, total = found["edges"], sum(found["counts"])
         widths = [right - left for left, right in pairwise(edges)]
-        axes.bar(edges[:-1], [n / total for n in found["counts"]], widths, align="edge", color="#dddddd")
+        axes.bar(edges[:-1], [n / total for n in found["counts"]], widths, align="edge", color=GREY, alpha=0.35)
         points = [(c, a) for c, a in zip(found["confidence"], found["accuracy"], strict=True) if c is not None]
-        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
-        axes.plot(*zip(*points, strict=True), color=_color(place), marker="o", markersize=4)
-        axes.set(title=drawn(name), xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
-    return figure
+        _diagonal(axes)
+        axes.plot(*zip(*points, strict=True), color=_color(place), marker="o", markersize=4, clip_on=False)
+        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
+
+    panels = [
+        Panel(name, partial(draw, place=place, found=entry["reliability"]))
+        for place, (name, entry) in enumerate(curves.items())
+        if "reliability" in entry  # of a confidence of its own there is none
+    ]
+    return Picture(panels) if panels else None
 
 
-def _risk_coverage(curves: Mapping[str, Any]) -> Figure:
-    figure, (axes,) = _panels(1, 6.0, 3.4)
-    for place, (name, entry) in enumerate(curves.items()):
-        found = entry["risk_coverage"]
-        axes.plot(found["coverage"], found["risk"], color=_color(place), label=drawn(name))
-    axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="upper left")
-    return figure
+def _risk_coverage(curves: Mapping[str, Any]) -> Picture | None:
+    def draw(axes: Axes) -> None:
+        for place, entry in enumerate(curves.values()):
+            found = entry["risk_coverage"]
+            axes.plot(found["coverage"], found["risk"], color=_color(place))
+        axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
+        axes.set_ylim(bottom=0)
+
+    return Picture([Panel("", draw)], _legend(list(curves))) if curves else None
 
 
-def _roc(curves: Mapping[str, Any]) -> Figure:
-    sets = _set_names(curves, "roc")
-    figure, panels = _panels(len(sets))
-    for axes, name in zip(panels, sets, strict=True):
-        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle="--")
-        for place, (system, entry) in enumerate(curves.items()):
+def _roc(curves: Mapping[str, Any]) -> Picture | None:
+    def draw(axes: Axes, name: str) -> None:
+        _diagonal(axes)
+        for place, entry in enumerate(curves.values()):
             if name in entry["roc"]:
                 found = entry["roc"][name]
-                rates = found["false_positive_rate"], found["true_positive_rate"]
-                axes.plot(*rates, color=_color(place), label=drawn(system))
+                axes.plot(found["false_positive_rate"], found["true_positive_rate"], color=_color(place))
         axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
-        axes.set_title(drawn(name))
-    _legend_below(figure, panels[0])
-    return figure
+
+    panels = [Panel(name, partial(draw, name=name)) for name in _set_names(curves)]
+    return Picture(panels, _legend(list(curves))) if panels else None
 
 
-def _scores(curves: Mapping[str, Any]) -> Figure:
-    figure, panels = _panels(len(curves))
-    sets = _set_names(curves, "roc")
-    for axes, (system, entry) in zip(panels, curves.items(), strict=True):
-        found = entry["scores"]
-        axes.stairs(found["id"], found["edges"], fill=True, color="#cccccc", label="ID")
+def _scores(curves: Mapping[str, Any]) -> Picture | None:
+    sets = _set_names(curves)
+
+    def draw(axes: Axes, found: Mapping[str, Any]) -> None:
+        axes.stairs(found["id"], found["edges"], fill=True, color=GREY, alpha=0.6)
         for place, name in enumerate(sets):
             if name in found["ood"]:
-                axes.stairs(found["ood"][name], found["edges"], color=_color(place), label=drawn(name), linewidth=1.3)
-        axes.set(title=drawn(system), xlabel="score", ylabel="share of samples")
-    _legend_below(figure, panels[0])
-    return figure
+                axes.stairs(found["ood"][name], found["edges"], color=_color(place), linewidth=1.5)
+        axes.set(xlabel="OOD score", ylabel="share of samples")
+
+    panels = [Panel(name, partial(draw, found=entry["scores"])) for name, entry in curves.items()]
+    return Picture(panels, [("ID", GREY), *_legend(sets)]) if sets else None
 
 
-def _legend_below(figure: Figure, axes: Axes) -> None:
-    """One legend for all panels, where it hides nothing."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=8)
+def _diagonal(axes: Axes) -> None:
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
 
 
-def _set_names(curves: Mapping[str, Any], kind: str) -> list[str]:
-    return list(dict.fromkeys(name for entry in curves.values() for name in entry[kind]))
+def _set_names(curves: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for entry in curves.values() for name in entry["roc"]))
 
 
-def _cost(models: Mapping[str, Entry]) -> Figure | None:
-    points = []
-    for name, entry in models.items():
-        # Of several means the one over all sets, which comes last; of one set its own number.
-        means = telling_means(entry["ood"])
-        single = next(iter(entry["ood"].values()), None)
-        found = entry["ood_means"][means[-1]] if means else single
-        if found and entry.get("cost"):
-            points.append((name, entry["cost"], 100 * found["auroc"]))
-    if len(points) < 2:
+@dataclass(frozen=True)
+class _Point:
+    """A system in a picture of costs: multiply-adds, a number, its interval if that is known."""
+
+    cost: float
+    value: float
+    interval: tuple[float, float] | None
+    color: str
+
+
+def _cost(models: Mapping[str, Entry]) -> Picture | None:
+    costs = [entry["cost"]["multiply_adds"] for entry in models.values() if entry.get("cost")]
+    if len(costs) < 2:
         return None
-    figure, (axes,) = _panels(1, 6.0, 3.4)
-    largest = max(cost["parameters"] for _, cost, _ in points)
-    unit, letter = (1e9, "G") if max(cost["multiply_adds"] for _, cost, _ in points) >= 1e9 else (1e6, "M")
-    for place, (_, cost, auroc) in enumerate(points):
-        area = 25 + 215 * cost["parameters"] / largest
-        axes.scatter(cost["multiply_adds"] / unit, auroc, s=area, color=_color(place), alpha=0.75, linewidths=0)
-    axes.set(xlabel=f"multiply-adds for one sample ({letter})", ylabel="AUROC, mean over sets (%)")
-    axes.margins(x=0.2, y=0.25)
-    _name_points(axes, [(name, cost["multiply_adds"] / unit, auroc) for name, cost, auroc in points])
-    return figure
+    unit, letter = (1e9, "G") if max(costs) >= 1e9 else (1e6, "M")
+    panels = []
+    label = f"multiply-adds for one sample ({letter})"
+    for column in filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower"))):
+        if len(points := _points(models, column, unit)) > 1:
+            draw = partial(_draw_cost, points=points, higher=column.better == "higher", label=label)
+            panels.append(Panel(column.name, draw))
+    return Picture(panels, _legend(list(models))) if panels else None
 
 
-def _name_points(axes: Axes, points: Sequence[tuple[str, float, float]]) -> None:
-    """Writes names beside points; those of points of about one cost stand apart, joined to their points by a line."""
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    columns: list[list[tuple[str, float, float]]] = []
-    for point in sorted(points, key=lambda point: point[1]):
-        if columns and point[1] - columns[-1][-1][1] < 0.2 * (right - left):
-            columns[-1].append(point)
-        else:
-            columns.append([point])
-    for column in columns:
-        column.sort(key=lambda point: point[2])
-        start = max(x for _, x, _ in column) + 0.04 * (right - left)
-        heights = _apart([y for _, _, y in column], 0.065 * (high - low))
-        for (name, x, y), height in zip(column, heights, strict=True):
-            line = {"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
-            axes.annotate(drawn(name), (x, y), (start, height), va="center", fontsize=8, arrowprops=line)
+def _mean_auroc(models: Mapping[str, Entry]) -> Column | None:
+    """Of several means the one over all sets, which comes last; of one set its own number."""
+    sets = {name: one for entry in models.values() for name, one in entry["ood"].items()}
+    if means := telling_means(sets):
+        return Column("AUROC, mean over sets (%)", ("ood_means", means[-1], "auroc"), "percent", "higher")
+    return Column("AUROC (%)", ("ood", next(iter(sets)), "auroc"), "percent", "higher") if sets else None
 
 
-def _apart(ascending: Sequence[float], gap: float) -> list[float]:
-    """The values moved as little as keeps each at least `gap` from the next."""
-    placed: list[float] = []
-    for value in ascending:
-        placed.append(max(value, placed[-1] + gap) if placed else value)
-    shift = (sum(placed) - sum(ascending)) / len(placed)
-    return [value - shift for value in placed]
+def _points(models: Mapping[str, Entry], column: Column, unit: float) -> list[_Point]:
+    found, scale = [], 100 if column.kind == "percent" else 1
+    for place, entry in enumerate(models.values()):
+        value, ends = column.value(entry), column.ends(entry)
+        if value is not None and entry.get("cost"):
+            interval = None if ends is None else (scale * ends[0], scale * ends[1])
+            found.append(_Point(entry["cost"]["multiply_adds"] / unit, scale * value, interval, _color(place)))
+    return found
 
 
-def _shift(models: Mapping[str, Entry]) -> Figure:
+def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool, label: str) -> None:
+    best: list[_Point] = []
+    for point in sorted(points, key=lambda one: (one.cost, -one.value if higher else one.value)):
+        if not best or (point.value > best[-1].value) == higher != (point.value == best[-1].value):
+            best.append(point)
+    axes.plot([one.cost for one in best], [one.value for one in best], color=GREY, linestyle="--", linewidth=1)
+    for one in points:
+        if one.interval:
+            axes.plot([one.cost] * 2, one.interval, color=one.color, linewidth=1.5)
+        axes.plot(one.cost, one.value, color=one.color, marker="o", markersize=7)
+    axes.set(xlabel=label, ylabel=f"{'higher' if higher else 'lower'} is better")
+    axes.margins(x=0.15, y=0.2)
+
+
+def _agreement(models: Mapping[str, Entry]) -> Picture | None:
+    several = {name: entry for name, entry in models.items() if (entry.get("cost") or {}).get("members", 1) > 1}
+    sets = list(dict.fromkeys(name for entry in several.values() for name in entry["ood"]))
+    if not several:
+        return None
+    columns = [
+        Column("", (*place, "disagreement"), "percent") for place in (("id",), *(("ood", name) for name in sets))
+    ]
+
+    def draw(axes: Axes) -> None:
+        width = 0.8 / len(several)
+        for number, (place, entry) in enumerate((p, e) for p, (n, e) in enumerate(models.items()) if n in several):
+            heights = [100 * (column.value(entry) or 0) for column in columns]
+            axes.bar([at + number * width for at in range(len(columns))], heights, width, color=_color(place))
+        middle = [at + 0.4 - width / 2 for at in range(1 + len(sets))]
+        axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
+        axes.set(ylabel="pairs that disagree (%)")
+
+    colors = [(name, _color(place)) for place, name in enumerate(models) if name in several]
+    return Picture([Panel("", draw)], colors)
+
+
+def _shift(models: Mapping[str, Entry]) -> Picture | None:
     kinds = list(dict.fromkeys(kind for entry in models.values() for kind in entry.get("shift") or {}))
-    figure, panels = _panels(2 * len(kinds) if len(kinds) > 1 else 2)
-    for row, (metric, label) in enumerate((("accuracy", "accuracy (%)"), ("ece", "ECE (%)"))):
-        for column, kind in enumerate(kinds):
-            axes = panels[row * len(kinds) + column]
-            _shift_lines(axes, models, kind, metric)
-            axes.set(title=drawn(kind), xlabel="severity", ylabel=label)
-    _legend_below(figure, panels[0])
-    return figure
+    panels = [
+        Panel(f"{kind}: {label}", partial(_shift_lines, models=models, kind=kind, metric=metric, label=label))
+        for metric, label in (("accuracy", "accuracy (%)"), ("ece", "ECE (%)"))
+        for kind in kinds
+    ]
+    return Picture(panels, _legend(list(models))) if panels else None
 
 
-def _shift_lines(axes: Axes, models: Mapping[str, Entry], kind: str, metric: str) -> None:
-    for place, (name, entry) in enumerate(models.items()):
+def _shift_lines(axes: Axes, models: Mapping[str, Entry], kind: str, metric: str, label: str) -> None:
+    for place, entry in enumerate(models.values()):
         by_severity = (entry.get("shift") or {}).get(kind)
         if by_severity and metric in entry["id"]:
-            severities: Sequence[int] = sorted(int(severity) for severity in by_severity)
-            # Severity 0 is the data as it is.
+            severities: Sequence[int] = sorted(int(each) for each, part in by_severity.items() if metric in part)
             values = [entry["id"][metric], *(by_severity[str(severity)][metric] for severity in severities)]
             percent = [100 * value for value in values]
-            axes.plot([0, *severities], percent, color=_color(place), marker="o", ms=3, label=drawn(name))
+            axes.plot([0, *severities], percent, color=_color(place), marker="o", ms=3)
             axes.set_xticks([0, *severities])
+    axes.set(xlabel="severity", ylabel=label)

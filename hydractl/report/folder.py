@@ -9,7 +9,8 @@ from typing import Any
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.folders import make_folder, refuse_folder, write_folder
-from hydractl.report.figures import figures, png, svg
+from hydractl.report.drawing import inline, png, svg, whole
+from hydractl.report.figures import pictures
 from hydractl.report.page import html_page
 from hydractl.report.texts import latex, markdown
 from hydractl.text import printable_json
@@ -28,34 +29,32 @@ def refuse_existing_report(folder: Path, force: bool) -> None:
         refuse_folder(folder, KIND, force)
 
 
-def write_report(folder: Path, report: Mapping[str, Any], force: bool = False) -> Path:
+def write_report(folder: Path, report: Mapping[str, Any], force: bool = False, full: bool = False) -> Path:
     """Writes index.html, report.json, table.md, table.tex and figures/*.svg and *.png; returns the page.
 
     The folder appears with all of them or not at all.
 
+    Args:
+        full: every metric in the tables of text, rather than the main ones; the page has both.
+
     Raises:
         OutputError: see `refuse_existing_report`; or the disk refuses it.
     """
-    pictures = figures(report)
-    drawn = {name: svg(figure) for name, figure in pictures.items()}
+    found = pictures(report)
+    drawn = {name: whole(picture) for name, picture in found.items()}
     report = seen_from(folder, report)
     texts = {
         "report.json": printable_json(report) + "\n",
-        "table.md": markdown(report),
-        "table.tex": latex(report),
-        PAGE: html_page(report, {name: _inline(picture) for name, picture in drawn.items()}),
-        **{f"figures/{name}.svg": picture for name, picture in drawn.items()},
+        "table.md": markdown(report, full),
+        "table.tex": latex(report, full),
+        PAGE: html_page(report, {name: inline(picture) for name, picture in found.items()}),
+        **{f"figures/{name}.svg": svg(figure) for name, figure in drawn.items()},
     }
     make_folder(folder.parent, parents=True)
     with write_folder(folder, KIND, force) as new:
         make_folder(new / "figures")
         for name, text in texts.items():
             write_bytes(new / name, text.encode())
-        for name, figure in pictures.items():
+        for name, figure in drawn.items():
             write_bytes(new / "figures" / f"{name}.png", png(figure))
     return folder / PAGE
-
-
-def _inline(picture: str) -> str:
-    """The `<svg>` element alone: a page has no room for an XML declaration."""
-    return picture[picture.index("<svg") :]

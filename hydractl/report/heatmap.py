@@ -41,8 +41,8 @@ def draw_heat_maps(figure: Figure | SubFigure, maps: Mapping[str, Rows]) -> None
     """Draws the panels side by side into a figure, or into a part of one."""
     axes = figure.subplots(1, len(maps), squeeze=False)
     for axis, (name, rows) in zip(axes[0], maps.items(), strict=True):
-        image = axis.imshow(rows, cmap="viridis", origin="lower", aspect="auto")
+        image = axis.imshow(rows, cmap="viridis", aspect="auto")  # layer 0 on top, as in every map of heads
         axis.set(title=drawn(name), xlabel="head", ylabel="layer")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.yaxis.get_major_locator().set_params(integer=True)
-        figure.colorbar(image, ax=axis)
+        for ticks in (axis.xaxis, axis.yaxis):
+            ticks.get_major_locator().set_params(integer=True, min_n_ticks=1)
+        figure.colorbar(image, ax=axis, label="score (higher = keep)")

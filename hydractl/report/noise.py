@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.report.figures import COLORS
+from hydractl.report.drawing import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

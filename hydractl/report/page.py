@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
-from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups
+from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups, main_groups
 from hydractl.report.definitions import DEFINITIONS, caption, marked
 from hydractl.report.figures import TITLES
-from hydractl.report.verdict import legend, mark, outcome, verdicts
+from hydractl.report.verdict import JUDGED, MARKS, Verdict, legend, mark, outcome, verdicts
 from hydractl.text import printable
+
+CARDS = ("accuracy", "nll", "mean_auroc")
 
 
 def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
@@ -18,7 +20,7 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
 
     Args:
         report: in its JSON form.
-        pictures: SVG by name, as in `TITLES`.
+        pictures: what `drawing.inline` makes of each, by its name in `TITLES`.
     """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -29,22 +31,58 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     )
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models: Mapping[str, Entry] = report["models"]
-    rows = list(models.values())
+    rows, found = list(models.values()), verdicts(models)
     return template.render(
         report=report,
         models=models,
         marked=marked,
         tables=[
-            ("results", "Results", [_table(group, rows) for group in column_groups(rows, full=False)]),
+            ("results", "Results", [_table(group, rows) for group in main_groups(rows)]),
             ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
         ],
-        verdicts=[verdict.sentence() for verdict in verdicts(models).values()],
-        caption=[line for line in (legend(models), *caption(report, full=True)) if line],
-        pictures=[(TITLES[name], Markup(pictures[name])) for name in TITLES if name in pictures],
+        verdicts=[verdict.sentence() for verdict in found.values()],
+        cards=list(_cards(models, found)),
+        compared=bool(found),
+        caption=[line for line in (legend(models), *caption(report)) if line],
+        pictures=[
+            (TITLES[name], pictures[name].count("<svg") > 1, Markup(pictures[name]))
+            for name in TITLES
+            if name in pictures
+        ],
         maps=list(_head_maps(models)),
         definitions=DEFINITIONS,
         first=next(iter(models)),
     )
+
+
+def _cards(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> Iterator[dict[str, str]]:
+    """The numbers to remember: those of the system with the most members against the first, and what it costs."""
+    if not found:
+        return
+    # Of equals the first: it stands in the first sentence.
+    name = max(found, key=lambda name: (models[name].get("cost") or {}).get("members", 1))
+    verdict, first = found[name], models[found[name].first]
+    for judged in JUDGED:
+        judgement = next((one for one in verdict.judgements if one.key == judged.key), None)
+        if judgement is None or judged.key not in CARDS:
+            continue
+        column, unit = judged.column, " %" if judged.column.kind == "percent" else ""
+        yield {
+            "title": f"{column.name}{unit}, {column.better} is better",
+            "text": f"{column.text(first)} → {column.text(models[name])}",
+            "mark": MARKS[judgement.outcome],
+            "outcome": judgement.outcome,
+            "note": f"{judgement.said}: {judgement.outcome}",
+        }
+    if verdict.multiply_adds is not None:
+        parameters = "" if verdict.parameters is None else f"{verdict.parameters:.2f} times the parameters; "
+        yield {
+            "title": "cost, lower is better",
+            "text": f"{verdict.multiply_adds:.2f} × multiply-adds",
+            "mark": "",
+            "outcome": "",
+            "note": f"{parameters}{verdict.first} → {name}",
+        }
 
 
 def _finalized(value: Any) -> Any:

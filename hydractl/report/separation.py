@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.report.figures import COLORS
+from hydractl.report.drawing import COLORS
 from hydractl.report.heatmap import Rows, draw_heat_maps
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
@@ -31,6 +32,7 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
         "temperature": checkpoint.temperature,
+        "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
         "provenance": dict(checkpoint.provenance),
     }
 
@@ -82,6 +84,8 @@ def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["per member"] = ", ".join(summary["separate"])
     if summary["temperature"] is not None:
         facts["temperature"] = summary["temperature"]
+    if (accepts := summary["acceptance"]) is not None:
+        facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
     return {**facts, "sha256": summary["sha256"]}
 
 

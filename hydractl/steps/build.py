@@ -111,7 +111,8 @@ def build(
     trunks: Annotated[
         str | None,
         Option(
-            "Depths of common trunks to try; 0, which is none, unless given, and more with a `budget`.", metavar="0,2,4"
+            "Depths of common trunks to try; 0, which is none, unless given, and more where a budget limits the cost.",
+            metavar="0,2,4",
         ),
     ] = None,
     max_accuracy_drop: Annotated[

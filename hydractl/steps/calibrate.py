@@ -156,7 +156,7 @@ def calibrate(
     force: Force = False,
     watch: Watcher = LOG,
 ) -> Calibrated | Posterior:
-    """Fit the temperature of a model, and from where it is unsure, and keep both in the file.
+    """Fit the temperature of a model and what looks OOD to it.
 
     Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.errors import OptionError
-from hydractl.formats.choices import FORMATS, Request, format_called, taking
+from hydractl.formats.choices import FORMATS, Request, format_called, format_of, taking
 from hydractl.steps.inputs import DEFAULT_TEMPLATE, Classes, Dtype, Force, Model, Template
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
@@ -49,7 +49,9 @@ class Exported(Result):
 def export(
     model: Model,
     *,
-    format: Annotated[FormatName, Option("The format to write.")],  # noqa: A002
+    format: Annotated[  # noqa: A002
+        FormatName | None, Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder.")
+    ] = None,
     output: Annotated[
         Path, Option("What to write: a file, or for hf a folder.", heading="Output", flags=("--output", "-o"))
     ],
@@ -70,12 +72,12 @@ def export(
     for the heads it dropped. Several become a Hydra with a model card, which AutoModel and pipelines load after
     `import hydractl.auto`, or anywhere with trust_remote_code=True.
 
-    Example: hydractl export hydra.safetensors --format onnx -o hydra.onnx --check
+    Example: hydractl export hydra.safetensors -o hydra.onnx --check
 
     Writes one file or folder and prints its path.
 
-    >>> hydractl.export("hydra", format="hf", output="folder").output.name
-    'folder'
+    >>> hydractl.export("hydra", output="folder").format
+    'hf'
 
     Raises:
         CheckpointError: the model cannot be read.
@@ -86,7 +88,8 @@ def export(
     from hydractl.steps.compute import choose_dtype
     from hydractl.steps.inputs import as_checkpoint
 
-    _refuse_others(format, {"check": check, "report": report, "classes": classes, "dtype": dtype})
+    chosen = format_of(Path(output)) if format is None else format_called(format)
+    _refuse_others(chosen.name, {"check": check, "report": report, "classes": classes, "dtype": dtype})
     checkpoint = as_checkpoint(model)
     if checkpoint.attached is not None:
         raise OptionError(
@@ -103,10 +106,10 @@ def export(
         template,
         check,
     )
-    difference = format_called(format).write(request)
+    difference = chosen.write(request)
     if difference is not None:
         watch.note(f"{output}: probabilities within {difference:.1g} of the model's")
-    return Exported(Path(output), format, difference)
+    return Exported(Path(output), chosen.name, difference)
 
 
 def _refuse_others(name: str, values: Mapping[str, object]) -> None:

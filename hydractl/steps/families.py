@@ -40,7 +40,9 @@ class Families(Result):
 
 @step
 def families() -> Families:
-    """List the architectures that can be read, how each was verified, and which are refused and why.
+    """List the architectures that can be read.
+
+    Says how each was verified, and which are refused and why.
 
     Example: hydractl families
 

@@ -87,7 +87,7 @@ def check_outputs(json: str | Path | None, folder: str | Path | None, force: boo
         OptionError: there is nothing to draw a report's pictures with.
     """
     from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.report.figures import check_plots
+    from hydractl.report.drawing import check_plots
     from hydractl.report.folder import refuse_existing_report
 
     if json is not None:
@@ -110,7 +110,7 @@ def write_outputs(
 
     if folder is not None:
         command = {} if watch.command is None else {"command": watch.command}
-        page = write_report(Path(folder), {**found.report, **command}, force)
+        page = write_report(Path(folder), {**found.report, **command}, force, found.full)
         watch.note(f"report: {page}")
     if json is not None:
         text = dumps(found.to_json(), indent=2, ensure_ascii=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from hydractl.cli.commands import COMMANDS as ALL
 from tests.cli.conftest import Command
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]
@@ -41,6 +44,24 @@ def test_help_of_each_command_fits_one_screen_and_shows_an_example(hydractl: Com
     assert "..." not in hydractl("--help").out.split(f"  {command} ")[1].splitlines()[0]
 
 
+@pytest.mark.parametrize("command", [command.name for command in ALL])
+def test_help_at_80_columns_breaks_no_line(hydractl: Command, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = hydractl(*command.split(), "--help").out.splitlines()
+    assert all(len(line) <= 80 or max(map(len, line.split())) > 40 for line in lines)  # choices stay whole
+    assert not [line for line in lines if re.search(r"\w-$", line)]
+    example = next(at for at, line in enumerate(lines) if "Example: " in line)
+    end = next(at for at in range(example, len(lines)) if not lines[at].endswith("\\"))
+    said = " ".join(line.strip().removesuffix("\\") for line in lines[example : end + 1])
+    assert lines[end + 1] == ""  # the example is whole: nothing of it was wrapped without a backslash
+    assert shlex.split(said.removeprefix("Example: "))[: 1 + len(command.split())] == ["hydractl", *command.split()]
+
+
+def test_first_lines_of_commands_are_short(hydractl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "..." not in hydractl("--help").out.split("Commands:")[1]
+
+
 def test_help_of_a_group(hydractl: Command) -> None:
     assert "Example: hydractl circuit overlap" in hydractl("circuit", "overlap", "--help").out
     assert "  overlap " in hydractl("circuit", "--help").out
@@ -59,7 +80,7 @@ def test_version(hydractl: Command) -> None:
     ("arguments", "message"),
     [
         (["nonsense"], "error: No such command 'nonsense'. (see hydractl --help)\n"),
-        (["inspect"], "error: Missing argument 'MODEL'. (see hydractl inspect --help)\n"),
+        (["inspect"], "error: Missing argument 'MODEL|FILE'. (see hydractl inspect --help)\n"),
         (["inspect", "x", "--nonsense"], "error: No such option: --nonsense (see hydractl inspect --help)\n"),
     ],
 )

@@ -40,7 +40,9 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(
     assert f"hydractl evaluate &#39;&lt;b&gt;={vit}&#39;" in page
     assert "$\\pm$" not in (folder / "table.tex").read_text()
     assert r"acc \%" in (folder / "table.tex").read_text()
-    assert "far/n (29 % OOD) AUPR-out %" in (folder / "table.md").read_text()
+    assert "AUPR-out" not in (folder / "table.md").read_text()
+    assert hydractl("report", folder / "report.json", "--full", "-o", tmp_path / "full").code == 0
+    assert "far/n (29 % OOD) AUPR-out %" in (tmp_path / "full" / "table.md").read_text()
     kept = json.loads((folder / "report.json").read_text())
     assert kept["models"]["m1"]["curves"]["roc"]["n"]["true_positive_rate"][-1] == 1
     assert sum(kept["models"]["m1"]["curves"]["scores"]["id"]) == pytest.approx(1, abs=1e-3)

@@ -19,9 +19,10 @@ from markdown_it.token import Token
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from hydractl.report.columns import column_groups
+from hydractl.report.columns import column_groups, main_groups
+from hydractl.report.drawing import inline, png, svg
 from hydractl.report.escape import markdown_code
-from hydractl.report.figures import figures, png, svg
+from hydractl.report.figures import figures, pictures
 from hydractl.report.notebook import html_table
 from hydractl.report.overlap import overlap_figure
 from hydractl.report.page import html_page
@@ -63,6 +64,10 @@ def columns(report: dict[str, Any], full: bool) -> int:
     return sum(len(group.columns) for group in column_groups(list(report["models"].values()), full))
 
 
+def main_columns(report: dict[str, Any]) -> int:
+    return sum(len(group.columns) for group in main_groups(list(report["models"].values())))
+
+
 def markdown_rows(tokens: list[Token]) -> Iterator[list[Token]]:
     row: list[Token] = []
     for token, following in pairwise(tokens):
@@ -84,7 +89,7 @@ def plain(inline: Token) -> str:
 @generated(SYSTEMS, SETS)
 def test_markdown(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
-    text = markdown(report)
+    text = markdown(report, full=True)
     assert not controls(text)
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     head, *rows = markdown_rows(tokens)
@@ -141,7 +146,7 @@ def test_latex(systems: list[str], sets: list[str]) -> None:
     body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
     assert all(row.endswith(r" \\") for row in body)
     cells = [re.split(r"(?<!\\)(?:\\\\)*&", row.removesuffix(r" \\")) for row in body]
-    assert {len(row) for row in cells} == {1 + columns(report, full=False)}
+    assert {len(row) for row in cells} == {1 + main_columns(report)}
     assert [typeset(row[0]).strip() for row in cells] == [f"{printable(name)} †".strip() for name in systems]
     for line in text[: text.index(r"\begin")].splitlines():
         assert line.startswith("% ")
@@ -243,13 +248,16 @@ def test_each_picture_with_the_worst_names() -> None:
     own = {"ood_means": {"far": SET, "all": SET}, "curves": curves(sets), "shift": {systems[0]: {"1": ENTRY["id"]}}}
     report["models"] = {name: {**entry, **own} for name, entry in report["models"].items()}
     drawn = figures(report)
-    assert len(drawn) == 6
+    assert len(drawn) == 6  # of one member each: nothing about their agreement
     for name, figure in drawn.items():
         shown = read(figure)
         assert "$\\frac{$" in shown
         assert name not in ("roc", "scores") or ("$$\\n" in shown and "_<!--\\udcff" in shown)
     assert png(drawn["risk-coverage"]).startswith(b"\x89PNG")
-    assert not controls(html_page(report, {name: svg(figure) for name, figure in drawn.items()}))
+    page = html_page(report, {name: inline(picture) for name, picture in pictures(report).items()})
+    assert not controls(page)
+    for panel in re.findall("<svg.*?</svg>", page, re.DOTALL):
+        ElementTree.fromstring(panel.replace("xlink:href", "href"))
 
 
 @pytest.mark.parametrize("ending", [".svg", ".pdf"])

@@ -82,3 +82,22 @@ def test_a_mean_is_shown_where_it_says_something_new() -> None:
     assert "mean of far" in text
     assert "mean of all" not in text
     assert "mean of near" not in text
+
+
+def compared(accuracy: float, low: float, high: float) -> dict[str, Any]:
+    value = {"value": (low + high) / 2, "interval": [low, high]}
+    return {**result(accuracy), "difference": {"id": {"accuracy": value}}}
+
+
+@pytest.mark.parametrize(
+    ("others", "best"),
+    [
+        ([compared(0.75, 0.1, 0.4)], "b"),
+        ([compared(0.75, -0.1, 0.6)], None),  # within chance
+        ([compared(0.25, -0.4, -0.1)], "a"),
+        ([compared(0.25, -0.4, -0.1), compared(0.375, -0.3, 0.1)], None),  # one of them may be as good
+    ],
+)
+def test_the_best_is_bold_only_beyond_chance(others: list[dict[str, Any]], best: str | None) -> None:
+    text = printed(dict(zip("abc", [result(0.5), *others], strict=False)), 1000, colour=True)
+    assert re.findall(r"(?m)^([abc]) +\x1b\[1m", text) == ([best] if best else [])

@@ -113,7 +113,7 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert "$^{+}$ better, $^{-}$ worse than a" in latex(report)
     assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(report)
     page = html_page(report, {})
-    assert page.index(sentence) < page.index("<h1>")
+    assert f'<h1 class="verdict">{sentence}</h1>' in page
     assert 'aria-label="better than a beyond chance">▲</span>' in page
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.formats.choices import FORMATS
+from hydractl.formats.choices import FORMATS, format_of
 from hydractl.report.artifact import report_json
 from tests.cli.conftest import Command
 
@@ -67,3 +67,10 @@ def test_a_check_says_how_near_it_came(name: str, vit: Path, tmp_path: Path) -> 
     done = library.export(library.load(vit), format=name, output=tmp_path / "out", check=True)
     assert done.difference is not None
     assert 0 <= done.difference < 1e-4
+
+
+def test_the_name_of_an_output_says_its_format() -> None:
+    found = {name: format_of(Path(name)).name for name in ("a.onnx", "B.ONNX", "a.pt2", "folder", "a.b/folder")}
+    assert found == {"a.onnx": "onnx", "B.ONNX": "onnx", "a.pt2": "torch-export", "folder": "hf", "a.b/folder": "hf"}
+    with pytest.raises(OptionError, match=r"`format` is missing, and a\.pt does not end in one"):
+        format_of(Path("a.pt"))

@@ -1,0 +1,243 @@
+"""What an artifact of ours holds, whichever kind it is, as facts and lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from hydractl.artifacts import ArtifactFile, ModelReference, open_artifact
+from hydractl.checkpoint.heads import in_candidate_order
+from hydractl.circuit import artifact as circuits
+from hydractl.errors import ArtifactError
+from hydractl.report import artifact as reports
+from hydractl.report.heatmap import heat_map
+from hydractl.report.selection import curve_lines, selection_facts
+from hydractl.report.verdict import verdicts
+from hydractl.schema import Items, Origin, Schema, read_json, shown
+from hydractl.scoring import artifact as scores
+from hydractl.selection import artifact as selections
+from hydractl.text import printable
+from hydractl.training.recipe import Recipe, read_recipe, to_json, to_toml
+
+BUILD, BUILD_VERSION = "hydractl-build", 1
+RECIPE = ".toml"
+#: What a folder of ours is inspected by.
+NAMES = ("build.json", "report.json")
+WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Described:
+    """An artifact as people read it.
+
+    Attributes:
+        kind: what it is, in words.
+        facts: what there is to know at a glance, by name.
+        body: further lines.
+    """
+
+    name: str
+    kind: str
+    facts: Mapping[str, object]
+    body: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of JSON artifact that can be described: what its `format` says, what it is, and who describes it."""
+
+    format: str
+    help: str
+    describe: Callable[[str], tuple[Mapping[str, object], Sequence[str]]]
+
+
+def file_to_describe(reference: str) -> Path | None:
+    """The artifact that a path leads to, itself or in its folder; None where a model may lie there."""
+    path = Path(reference)
+    if path.is_dir():
+        return next((path / name for name in NAMES if (path / name).is_file()), None)
+    if not path.is_file():
+        return None
+    if path.suffix == RECIPE:
+        return path
+    with path.open("rb") as file:
+        start = file.read(64)
+    # Weights begin with their header's length in eight bytes, of which the last are zeros.
+    return path if start.lstrip().startswith(b"{") and b"\0" not in start else None
+
+
+def describe(path: Path) -> Described:
+    """The artifact in a file.
+
+    Raises:
+        ArtifactError: none of ours, or a damaged one.
+        OptionError: a recipe that is none.
+    """
+    name = str(path)
+    if path.suffix == RECIPE:
+        recipe = read_recipe(path)
+        return Described(name, "a recipe for fine-tuning", _recipe(recipe), to_toml(recipe).splitlines())
+    origin = Origin(name, ArtifactError, "name a model, or an artifact of hydractl")
+    found = read_json(path, origin).fields.get("format")
+    kind = next((kind for kind in KINDS if kind.format == found), None)
+    if kind is None:
+        said = "missing" if found is None else shown(found)
+        raise origin.refusal(f"format is {said}, known are {', '.join(kind.format for kind in KINDS)}")
+    facts, body = kind.describe(name)
+    return Described(name, kind.help, facts, body)
+
+
+class _Numbers(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    accuracy: float
+    auroc: float | None = None
+    nll: float | None = None
+
+
+class _Baseline(ArtifactFile):
+    baseline: _Numbers | None = None
+
+
+class _Part(_Numbers):
+    nll: float
+    multiply_adds: Annotated[float, Field(gt=0)]
+
+
+class _Step(_Part):
+    candidate: str
+
+
+class _Told(ArtifactFile):
+    """What a selection tells besides its members, unless somebody wrote it by hand."""
+
+    objective: str
+    candidates: Items[str]
+    baseline: _Part
+    curve: Annotated[Items[_Step], Field(min_length=1)]
+
+
+class _BuildFile(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    steps: Items[str]
+    hydra: str
+    verdict: str | None = None
+    advice: Items[str] = ()
+
+
+def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    found = circuits.read_circuit(source)
+    baseline = open_artifact(source, circuits.FORMAT, circuits.VERSION).read(_Baseline).baseline
+    order = [f"{head.tower} {head.layer}.{head.head}" for head in found.ranking]
+    towers = found.model.towers if found.model else {}
+    facts = {
+        "objective": found.objective or "none: written by hand",
+        "heads": f"{len(order)} ranked{f' of {_count(towers)}' if towers else ''}",
+        **_made_of(found.model),
+        **({} if baseline is None else {"network": _numbers(baseline)}),
+        "dropped first": ", ".join(order[:8]) + (" ..." if len(order) > 8 else ""),
+    }
+    places = {(head.tower, head.layer, head.head): place for place, head in enumerate(found.ranking)}
+    body: list[str] = []
+    for tower, (layers, heads) in towers.items():
+        rows = [
+            [float(places.get((tower, layer, head), len(order))) for head in range(heads)] for layer in range(layers)
+        ]
+        body += ["", f"the order in which heads go, {len(order)} for those that stay", *heat_map(tower, rows)]
+    return facts, body
+
+
+def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    found = scores.read_scores(source)
+    facts = {"method": found.method or "none: written by hand", **_made_of(found.model)}
+    body = [line for tower, rows in found.towers.items() if any(rows) for line in ("", *heat_map(tower, rows))]
+    return facts, body
+
+
+def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    found = selections.read_selection(source)
+    document = open_artifact(source, selections.FORMAT, selections.VERSION)
+    members = {
+        f"member {number}": f"{one.candidate or 'a member'}, "
+        + (
+            f"the file {one.file.reference}"
+            if one.file
+            else f"without {', '.join(f'{h.tower} {h.layer}.{h.head}' for h in in_candidate_order(one.dropped or ()))}"
+        )
+        for number, one in enumerate(found.members)
+    }
+    if "curve" not in document.fields:
+        return {**members, **_made_of(found.model)}, ()
+    told = document.read(_Told).model_dump() | {"members": [{"candidate": one.candidate} for one in found.members]}
+    return {**selection_facts(told), **members, **_made_of(found.model)}, ["", *curve_lines(told)]
+
+
+def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    from rich.console import Console
+
+    from hydractl.report.table import print_results
+
+    found = reports.read_report(source)
+    out = StringIO()
+    print_results(found, Console(file=out, width=WIDTH))
+    data = found["data"]
+    facts = {
+        "systems": ", ".join(found["models"]),
+        "ID data": data.get("id", {}).get("name", "unknown"),
+        "OOD data": ", ".join(data["ood"]) or "none",
+        "complete": "yes" if found["complete"] else "no: it was interrupted",
+        "better in": "; ".join(
+            f"{name}: {', '.join(one.metric for one in verdict.of('better')) or 'nothing beyond chance'}"
+            for name, verdict in verdicts(found["models"]).items()
+        )
+        or "nothing was compared",
+    }
+    return facts, ["", *out.getvalue().splitlines()]
+
+
+def _build(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    found = open_artifact(source, BUILD, BUILD_VERSION).read(_BuildFile)
+    facts = {"Hydra": str(Path(source).parent / found.hydra), "verdict": found.verdict or "not finished"}
+    return facts, [*(f"  {line}" for line in found.advice), "", "steps", *(f"  {line}" for line in found.steps)]
+
+
+def _recipe(recipe: Recipe) -> Mapping[str, object]:
+    defaults = to_json(Recipe())
+    own = [name for name, value in to_json(recipe).items() if value != defaults[name] and name != "source"]
+    return {"source": recipe.source or "not named", "not the default": ", ".join(own) or "nothing"}
+
+
+def _made_of(model: ModelReference | None) -> Mapping[str, object]:
+    return {} if model is None else {"model": f"{model.reference} ({model.sha256[:12]}...)"}
+
+
+def _count(towers: Mapping[str, tuple[int, int]]) -> int:
+    return sum(layers * heads for layers, heads in towers.values())
+
+
+def _numbers(found: _Numbers) -> str:
+    auroc = "" if found.auroc is None else f", AUROC {100 * found.auroc:.2f} %"
+    return f"accuracy {100 * found.accuracy:.2f} %{auroc}"
+
+
+#: The JSON artifacts that `inspect` describes.
+KINDS = (
+    Kind(circuits.FORMAT, "a circuit: the order in which heads go", _circuit),
+    Kind(scores.FORMAT, "head scores", _scores),
+    Kind(selections.FORMAT, "a selection of members", _selection),
+    Kind(reports.FORMAT, "a report of an evaluation", _report),
+    Kind(BUILD, "a build: its steps and what came of them", _build),
+)
+
+
+def described_lines(found: Described) -> list[str]:
+    """The lines that `hydractl inspect` prints of an artifact."""
+    width = max((len(name) for name in found.facts), default=0)
+    facts = (f"  {name:<{width}}  {printable(str(fact))}" for name, fact in found.facts.items())
+    return [f"{printable(found.name)}: {found.kind}", *facts, *map(printable, found.body)]

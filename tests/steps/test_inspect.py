@@ -1,0 +1,95 @@
+"""`hydractl inspect` says what a file of ours holds, whichever kind it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hydractl as library
+from hydractl.errors import HydractlError
+from hydractl.report.artifact import report_json
+from hydractl.report.artifacts import KINDS
+from tests.report.test_table import result
+
+HEADS = [{"tower": "vision", "layer": 1, "head": 0}, {"tower": "vision", "layer": 0, "head": 2}]
+MODEL = {"reference": "vit", "sha256": "0" * 64, "towers": {"vision": [2, 3]}}
+NUMBERS = {"accuracy": 0.9, "auroc": 0.8, "nll": 0.3, "multiply_adds": 10}
+CURVE = {
+    "objective": "avg",
+    "candidates": ["dense", "acc 1"],
+    "baseline": NUMBERS,
+    "curve": [{"candidate": "acc 1", **NUMBERS, "auroc": None, "multiply_adds": 15}],
+}
+ARTIFACTS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "hydractl-circuit": (
+        {"objective": "acc", "baseline": {"accuracy": 0.5, "auroc": 0.25}, "steps": HEADS, "model": MODEL},
+        ["objective      acc", "2 ranked of 6", "vision 1.0, vision 0.2", "accuracy 50.00 %, AUROC 25.00 %", "layer"],
+    ),
+    "hydractl-scores": (
+        {"method": "taylor", "towers": {"vision": [[0.0, 1.0], [2.0, 4.0]]}, "model": MODEL},
+        ["method  taylor", "from 0 (light) to 4 (dark)"],
+    ),
+    "hydractl-selection": (
+        {"members": [{"candidate": "acc 1", "dropped": HEADS}], **CURVE},
+        ["acc 1, without vision 0.2, vision 1.0", "1.50 x the network's", "90.00 %         -   0.3000"],
+    ),
+    "hydractl-report": (
+        report_json({"single": result(0.5)}, {"id": {"name": "pets"}, "ood": {}}, {}),
+        ["systems    single", "ID data    pets", "nothing was compared", "50.00"],
+    ),
+    "hydractl-build": (
+        {"steps": ["hydractl fuse m1 m2"], "hydra": "h.safetensors", "verdict": "better", "advice": ["fine-tune"]},
+        ["verdict  better", "h.safetensors", "  hydractl fuse m1 m2"],
+    ),
+}
+
+
+def written(file: Path, kind: str, **changes: object) -> Path:
+    file.write_text(json.dumps({"format": kind, "version": 1, **ARTIFACTS[kind][0], **changes}))
+    return file
+
+
+@pytest.mark.parametrize("kind", [kind.format for kind in KINDS])
+def test_every_kind_of_artifact(kind: str, tmp_path: Path) -> None:
+    file = written(tmp_path / "a", kind)
+    found = library.inspect(file)
+    said = "\n".join(found.lines())
+    for expected in ARTIFACTS[kind][1]:
+        assert expected in said
+    assert found.to_json()["name"] == str(file)
+
+
+def test_by_hand_there_is_less_to_say(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": HEADS}))
+    assert "none: written by hand" in repr(library.inspect(tmp_path / "a"))
+    members = [{"reference": "m1", "sha256": "0" * 64}]
+    (tmp_path / "a").write_text(json.dumps({"format": "hydractl-selection", "version": 1, "members": members}))
+    assert "a member, the file" in repr(library.inspect(tmp_path / "a"))
+
+
+def test_a_recipe_and_the_folders_of_a_build_and_a_report(tmp_path: Path) -> None:
+    (tmp_path / "r.toml").write_text("lr = 0.5\n")
+    assert "not the default  lr\n" in repr(library.inspect(tmp_path / "r.toml"))
+    written(tmp_path / "report.json", "hydractl-report")
+    assert "systems" in library.inspect(tmp_path).facts()
+    written(tmp_path / "build.json", "hydractl-build")
+    assert "verdict" in library.inspect(tmp_path).facts()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": "hydractl-nothing"}', "format is .hydractl-nothing., known are hydractl-circuit, "),
+        ("{}", "format is missing"),
+        ('{"format": 1', "a: "),
+        ('{"format": "hydractl-build", "version": 1, "steps": 1, "hydra": ""}', "steps is 1, should be"),
+        ('{"format": "hydractl-build", "version": 2}', "version is 2"),
+    ],
+)
+def test_what_cannot_be_described(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text(text)
+    with pytest.raises(HydractlError, match=message):
+        library.inspect(tmp_path / "a")

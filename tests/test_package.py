@@ -1,0 +1,57 @@
+"""What is installed is all there: a wheel and an sdist hold every file of the package, and the command runs from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: Building changes `sys.argv`.
+BUILD = "import sys; from setuptools.build_meta import *; [_, out] = sys.argv; build_sdist(out); build_wheel(out)"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a wheel and an sdist, built from a copy: building leaves files beside the sources."""
+    source, out = tmp_path_factory.mktemp("source") / "copy", tmp_path_factory.mktemp("dist")
+    shutil.copytree(ROOT / "hydractl", source / "hydractl", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    subprocess.run([sys.executable, "-c", BUILD, str(out)], cwd=source, check=True, capture_output=True)
+    return out
+
+
+def packaged() -> set[str]:
+    """Every file of the package: what is no Python is needed as well, pages of the guide among it."""
+    files = (path for path in (ROOT / "hydractl").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in files}
+
+
+def test_both_hold_every_file(built: Path) -> None:
+    [wheel], [sdist] = built.glob("*.whl"), built.glob("*.tar.gz")
+    assert packaged() <= set(zipfile.ZipFile(wheel).namelist())
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert packaged() | {"pyproject.toml", "README.md", "LICENSE"} <= names
+
+
+def test_the_command_runs_from_what_is_installed(built: Path, tmp_path: Path) -> None:
+    [wheel] = built.glob("*.whl")
+    install = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+
+    def said(*command: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+        return subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+
+    command = str(tmp_path / "site" / "bin" / "hydractl")
+    assert said(sys.executable, "-c", "import hydractl; print(hydractl.__file__)").startswith(str(tmp_path))
+    assert said(command, "--version").startswith("hydractl 0.")
+    assert said(command, "guide", "evaluation").startswith("# ")
