@@ -47,6 +47,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "factor_width": {"factor_width": 0.2},
     "dropout": {"dropout": 0.2},
     "max_length": {"max_length": 8},
+    "length_window": {"length_window": 2},
 }
 
 
