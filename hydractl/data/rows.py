@@ -12,7 +12,7 @@ from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_tex
 from hydractl.data.images import EncodedImages
 from hydractl.data.labels import read_labels
 from hydractl.data.like import Modality, Text
-from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
+from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_bad_texts, spread
 from hydractl.data.spec import DataSpec, DataValues
 from hydractl.data.tables import folders_of
 from hydractl.errors import DataError
@@ -71,7 +71,7 @@ def read_samples(
         good = [at for at in range(len(table)) if at not in bad]
         table, hashes, skipped = table.select(good), hashes[good], tuple(bad.values())
         inputs = _inputs(table, asked, modality, chosen, first)
-    refuse_empty_texts(inputs, where, first)
+    refuse_bad_texts(inputs, where, first)
     samples = Samples(asked.name, modality, inputs, chosen_columns=chosen, skipped=skipped, hashes=hashes)
     return _with_labels(samples, table, chosen)
 
