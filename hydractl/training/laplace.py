@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from hydractl.checkpoint.attached import Attached, BayesVlm
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.model.hydra import Hydra
@@ -74,8 +75,8 @@ def sum_factors(model: Hydra, pairs: Samples | PairStream, fit: Fit) -> tuple[di
         scale = model.logit_scale.exp().double().view(-1, 1, 1)
         for tower, other in zip(TOWERS, reversed(TOWERS), strict=True):
             inputs = pooled[tower].double().expand(model.members, -1, -1)
-            sides = (projected[side].double().expand(model.members, -1, -1) for side in (tower, other))
-            found = Factors(inputs.mT @ inputs, output_factor(*sides, scale))
+            own, others = (projected[side].double().expand(model.members, -1, -1) for side in (tower, other))
+            found = Factors(inputs.mT @ inputs, output_factor(own, others, scale))
             totals[tower] = totals[tower] + found if tower in totals else found
         count += len(block)
     if not totals:
@@ -190,11 +191,11 @@ def _blocks(pairs: Samples | PairStream, size: int) -> Iterator[Samples]:
 def _pooled(model: Hydra, block: Samples, fit: Fit) -> dict[str, Tensor]:
     """What both towers pool of a block's pairs, `[G,N,D]`."""
     device = next(model.parameters()).device
-    assert model.preprocessor is not None
+    preprocess = PairPreprocessor(cast("Preprocessor", model.preprocessor))  # which any that a model has can stand for
     found: dict[str, list[Tensor]] = {tower: [] for tower in TOWERS}
     for start in range(0, len(block), fit.batch_size):
         some = [block.inputs[place] for place in range(start, min(start + fit.batch_size, len(block)))]
-        inputs = {name: tensor.to(device) for name, tensor in PairPreprocessor(model.preprocessor)(some).items()}
+        inputs = {name: tensor.to(device) for name, tensor in preprocess(some).items()}
         found["vision"].append(model.vision.forward_image(inputs["pixel_values"]))
         found["text"].append(model.text.forward_text(inputs["input_ids"], inputs.get("attention_mask")))
         fit.on_batch(len(some))
