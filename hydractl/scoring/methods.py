@@ -71,6 +71,7 @@ class ScoreMethod:
         options: those that it goes by, of the ones that not all methods do.
         pictured: whether a picture also shows what some heads say of each sample.
         caution: what a user should know who prunes by these scores.
+        per_tower: whether scores of two towers differ in scale, so that one ranking over both means little.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ScoreMethod:
     options: frozenset[str] = frozenset()
     pictured: bool = False
     caution: str | None = None
+    per_tower: bool = False
 
 
 def _taylor(asked: Scoring) -> Scored:
@@ -131,6 +133,7 @@ SCORE_METHODS = (
         _taylor,
         # [HE] Prop. 1: such scores keep what lowers the loss on clean data, and lose more on noisy data than a circuit.
         caution="pruned by Taylor scores and not fine-tuned, a model loses accuracy and OOD detection: fine-tune it",
+        per_tower=True,
     ),
     ScoreMethod(
         "gate",

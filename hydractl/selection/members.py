@@ -39,13 +39,16 @@ class Followed:
             for member in self.selection.members
         ]
 
-    def fused(self, separate: Iterable[str] = (), dtype: torch.dtype | None = None) -> Checkpoint:
+    def fused(self, separate: Iterable[str] | None = None, dtype: torch.dtype | None = None) -> Checkpoint:
         """The network that its members make together, with its history.
 
         Args:
             separate, dtype: see `hydractl.surgery.fuse.fuse`.
         """
-        asked = {"separate": sorted(separate) or None, "fused_dtype": None if dtype is None else str(dtype)}
+        asked = {
+            "separate": None if separate is None else sorted(separate),
+            "fused_dtype": None if dtype is None else str(dtype),
+        }
         options = {**self.selection.options, **asked}
         whole = together(self.members, separate, dtype)
         return with_selection(whole, self.network, list(self.files.values()), options, self.selection.search_data)

@@ -89,7 +89,7 @@ def _alike(heads: KeptHeads, slot: Slot) -> bool:
 
 
 def together(
-    members: Sequence[Checkpoint], separate: Iterable[str] = (), dtype: torch.dtype | None = None
+    members: Sequence[Checkpoint], separate: Iterable[str] | None = None, dtype: torch.dtype | None = None
 ) -> Checkpoint:
     """Members fused, or the only one as it is."""
     return with_dtype(members[0], dtype) if len(members) == 1 else fuse(members, separate, dtype)

@@ -88,18 +88,11 @@ def _of_circuit(circuit: Circuit) -> Choice:
 
 
 def _of_scores(scores: Scores, scope: Scope) -> Choice:
-    from hydractl.checkpoint.heads import Head
     from hydractl.circuit.overlap import Choice
     from hydractl.circuit.restriction import Restriction
     from hydractl.surgery.choose import by_scores
 
-    values = {
-        Head(tower, layer, head): value
-        for tower, rows in scores.towers.items()
-        for layer, row in enumerate(rows)
-        for head, value in enumerate(row)
-    }
-    model = scores.model
+    values, model = scores.known(), scores.model
     return Choice(
         scores.name,
         "scores",

@@ -217,6 +217,16 @@ def finetune(
         Option("Prompt of class names.", heading="Data", goes_with={"method": ("vilu",)}),
     ] = DEFAULT_TEMPLATE,
     seed: Seed = 0,
+    order_seed: Annotated[
+        int | None,
+        Option(
+            "Seed of the samples' order, for all members; else their own.", "Compute", minimum=0, maximum=bounds.SEED
+        ),
+    ] = None,
+    noise_seed: Annotated[
+        int | None,
+        Option("Seed of dropout and augmentation, likewise.", "Compute", minimum=0, maximum=bounds.SEED),
+    ] = None,
     val_data: Annotated[
         DataLike | None, Option("Labelled validation data.", heading="Data", metavar="SOURCE[:SPLIT]")
     ] = None,
@@ -300,6 +310,7 @@ def finetune(
     from hydractl.training.folders import is_done, prepare_folder, run_folder
     from hydractl.training.jobs import choose_ensemble, choose_jobs, sample_kind
     from hydractl.training.optimizer import step_count
+    from hydractl.training.order import Seeds
     from hydractl.training.process import training_process
     from hydractl.training.published import choose_recipe
     from hydractl.training.run import fine_tune_checkpoint
@@ -338,9 +349,9 @@ def finetune(
         for path in paths if accelerator.is_main_process else ():
             claims.enter_context(claim(path) if path is not None else nullcontext())
         for number, (job, path) in enumerate(zip(jobs, paths, strict=True)):
+            seeds = Seeds.of(seed + number, order_seed, noise_seed)
             if path is not None and done[number]:
-                wanted = training_conditions(job.checkpoint, samples, chosen, seed + number, match_labels, ensemble,
-                                             precision)  # fmt: skip
+                wanted = training_conditions(job.checkpoint, samples, chosen, seeds, match_labels, ensemble, precision)
                 networks.append(_finished(job.name, path, wanted))
                 continue
             folder = Path(scratch) / str(number) if path is None else run_folder(path)
@@ -349,7 +360,7 @@ def finetune(
             accelerator.wait_for_everyone()
             machine = Machine(folder, batch_size, workers, save_every, keep, resume)
             with _told(teller, job.name, total) as on_step:
-                outcome = fine_tune_checkpoint(job.checkpoint, samples, chosen, seed + number, machine, accelerator,
+                outcome = fine_tune_checkpoint(job.checkpoint, samples, chosen, seeds, machine, accelerator,
                                                match_labels, ensemble, on_step)  # fmt: skip
             tuned = Tuned(job.name, *outcome)
             networks.append(tuned if path is None else _written(tuned, path, folder, accelerator, force or resume))

@@ -61,12 +61,13 @@ def fuse(
         SelectionLike | None, Option("Fuse the members that hydractl select has chosen.", metavar="FILE|-")
     ] = None,
     separate: Annotated[
-        str,
+        str | None,
         Option(
-            "What stays with its member instead of being averaged; TOWER.PART for one tower only.",
-            metavar="mlp,norm,embeddings,classifier,pooler|all",
+            "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER; the text tower of a "
+            "zero-shot model unless given.",
+            metavar="mlp,norm,embeddings,classifier,pooler|all|none",
         ),
-    ] = "",
+    ] = None,
     dtype: Dtype = None,
     output: Output = None,
     force: Force = False,
@@ -102,7 +103,8 @@ def fuse(
     from hydractl.surgery.fuse import parse_separate
     from hydractl.surgery.provenance import with_provenance
 
-    parts = parse_separate(part.strip() for part in separate.split(",") if part.strip())
+    named = None if separate is None else [part.strip() for part in separate.split(",") if part.strip()]
+    parts = None if named is None else parse_separate(named)
     if output is not None:
         refuse_existing(Path(output), force)
     notes: list[str] = []
@@ -111,9 +113,12 @@ def fuse(
     else:
         members = [as_checkpoint(model) for model in models]
         fused = fuse_members(members, parts, choose_dtype(dtype))
-        options = {"separate": sorted(parts), "dtype": dtype_name(dtype)}
+        options = {"separate": None if parts is None else sorted(parts), "dtype": dtype_name(dtype)}
         fused = with_provenance(fused, "fuse", members, options)
         notes += alike(members)
+    apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
+    if parts is None and any((slot.tower, slot.group) == ("text", "mlp") for slot in apart):
+        notes.append("text towers differ: each member keeps its own; `separate` none averages what it can")
     if output is not None:
         write_checkpoint(fused, output, force)
     for note in (*notes, *headless(fused)):

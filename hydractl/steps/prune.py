@@ -127,7 +127,7 @@ def prune(
     towers: Annotated[
         str | None,
         Option(
-            "Towers that Taylor scores prune; the first unless given.",
+            "Towers to prune by scores; of a file's all, for Taylor scores the first, unless given.",
             metavar="vision,text",
             goes_with={"method": taking("towers")},
         ),
@@ -193,6 +193,7 @@ def prune(
         OptionError: a model of several members, a budget that it does not have, or options that make no sense.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
+    from hydractl.circuit.restriction import require_towers
     from hydractl.families.open import write_checkpoint
     from hydractl.steps.compute import choose_dtype, dtype_name
     from hydractl.steps.inputs import as_checkpoint
@@ -221,6 +222,7 @@ def prune(
         "method": method,
         "budget": leaving,
         "scope": scope,
+        "towers": towers,
         "pool": pool,
         "seed": drawn,
         "share_below": share_below,
@@ -229,10 +231,11 @@ def prune(
         "dtype": dtype_name(dtype),
     }
     path = _path(output, checkpoint, options, force)
-    asked = Pruning(checkpoint, leaving, scope, seed=seed, circuit=followed, pool=pool, scores=scored)
+    names = require_towers(towers, checkpoint.heads) if towers else ()
+    asked = Pruning(checkpoint, leaving, scope, towers=names, seed=seed, circuit=followed, pool=pool, scores=scored)
     if data is not None:
         reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
-        asked, used = _with_data(asked, data, samples, towers, reading, device, batch_size)
+        asked, used = _with_data(asked, data, samples, reading, device, batch_size)
         options |= used
     asked = resolved(chosen, asked)
     dropped = choose_heads(chosen, asked, trunk)
@@ -293,23 +296,20 @@ def _with_data(
     asked: Pruning,
     data: DataLike,
     samples: int | None,
-    towers: str | None,
     reading: Reading,
     device: DeviceLike,
     batch_size: int,
 ) -> tuple[Pruning, dict[str, Any]]:
     """What heads are chosen by, the network and its samples among it, and the options that this adds."""
-    from hydractl.circuit.restriction import require_towers
     from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
 
     material = open_material(asked.checkpoint, data, None, reading, device, None)
     if samples is not None:
         material = replace(material, id=material.id.draw(samples, asked.seed))
-    names = require_towers(towers, asked.checkpoint.heads) if towers else ()
     seen = {"calibration": sketch(material.id.content_hashes())}
-    used = {"samples": samples, "towers": towers, "batch_size": batch_size, "search_data": seen}
-    return replace(asked, towers=names, model=material.model, data=material.scoring_data(batch_size, Ranks())), used
+    used = {"samples": samples, "batch_size": batch_size, "search_data": seen}
+    return replace(asked, model=material.model, data=material.scoring_data(batch_size, Ranks())), used
 
 
 def _notes(method: PruneMethod, asked: Pruning, scores: Scores | None) -> Iterator[str]:
@@ -319,4 +319,10 @@ def _notes(method: PruneMethod, asked: Pruning, scores: Scores | None) -> Iterat
         if len(shares) > 1:
             yield f"{asked.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
     scored_by = method.scored_by or (scores.method if scores else None)
-    yield from (row.caution for row in SCORE_METHODS if row.name == scored_by and row.caution)
+    row = next((row for row in SCORE_METHODS if row.name == scored_by), None)
+    if row is None:
+        return
+    if row.per_tower and asked.scope == "global" and len({head.tower for head in asked.candidates}) > 1:
+        yield f"{row.name} scores of two towers differ in scale: name one of them with `towers`, or `scope` layer"
+    if row.caution:
+        yield row.caution

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import TOWERS
 from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
@@ -21,7 +22,7 @@ MERGED = frozenset({"mlp", "norm", "embeddings"})
 
 
 def fuse(
-    checkpoints: Sequence[Checkpoint], separate: Iterable[str] = (), dtype: torch.dtype | None = None
+    checkpoints: Sequence[Checkpoint], separate: Iterable[str] | None = None, dtype: torch.dtype | None = None
 ) -> Checkpoint:
     """One checkpoint of all members, in the order given; a fused checkpoint joins with all of its members.
 
@@ -31,20 +32,23 @@ def fuse(
 
     Args:
         checkpoints: of one or more members each, at least two members together.
-        separate: groups to keep per member, of `GROUPS` or "all", of one tower where written `text.mlp`.
+        separate: groups to keep per member, of `GROUPS` or "all", of one tower where written `text.mlp`, a whole tower
+            as in `text`. None: nothing, but of a zero-shot model the text tower, whose embeddings of the classes are
+            computed once: a fine-tuned one of each member's own costs nothing then.
         dtype: of the result; the members' own where left out.
 
     Raises:
         CheckpointError: members differ in family, sizes, labels, preprocessing or dtype; the first difference is named.
         OptionError: fewer than two members, or an unknown group.
     """
-    kept_separate = parse_separate(separate)
     members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
     if len(members) < 2:
         raise OptionError("fuse needs at least two members")
     for member in members[1:]:
         _require_agreement(members[0], member)
     first = members[0]
+    zero_shot = first.spec.task == "zero-shot"
+    kept_separate = parse_separate(("text",) if separate is None and zero_shot else separate or ())
     heads = {
         tower: tuple(
             tuple(member.heads[tower][layer][0] for member in members) for layer in range(len(first.heads[tower]))
@@ -64,14 +68,26 @@ def fuse(
 
 
 def parse_separate(names: Iterable[str]) -> frozenset[str]:
-    """The groups to keep per member, each as `group` or `tower.group`; "all" stands for every group."""
+    """The groups to keep per member, each as `group` or `tower.group`.
+
+    "all" stands for every group, "none" for no group, and a tower for every group of it.
+
+    Raises:
+        OptionError: an unknown group, or "none" beside others.
+    """
     chosen = set(names)
+    if chosen == {"none"}:
+        return frozenset()
     if "all" in chosen:
         chosen = set(GROUPS)
+    for tower in chosen & set(TOWERS):
+        chosen = (chosen - {tower}) | {f"{tower}.{group}" for group in GROUPS}
     for name in chosen:
         tower, _, group = name.rpartition(".")
-        if group not in GROUPS or tower not in ("", "vision", "text"):
-            raise OptionError(f"`separate` {name}: unknown, expected all or of {', '.join(GROUPS)} (or vision.mlp ...)")
+        if group not in GROUPS or tower not in ("", *TOWERS):
+            raise OptionError(
+                f"`separate` {name}: unknown: expected all, none, a tower, or of {', '.join(GROUPS)} (vision.mlp ...)"
+            )
     return frozenset(chosen)
 
 

@@ -139,6 +139,8 @@ def _by_circuit(asked: Pruning) -> list[Head]:
 def _by_scores(asked: Pruning) -> list[Head]:
     if asked.scores is None:
         raise OptionError("`method` scores needs `scores`: name them, or make them with hydractl score-heads")
+    if missing := [tower for tower in asked.towers if tower not in asked.scores.towers]:
+        raise OptionError(f"`towers`: {asked.scores.name} scores no {missing[0]} tower: name another")
     return _lowest(asked, asked.scores.of_heads(asked.checkpoint.heads, asked.checkpoint.spec))
 
 
@@ -182,7 +184,10 @@ WITH_DATA = frozenset({"scope", "data", "samples", "towers"})
 PRUNE_METHODS = (
     PruneMethod("circuit", "the first heads of a circuit", _by_circuit, frozenset({"circuit", "pool", "share_below"})),
     PruneMethod(
-        "scores", "those with the lowest scores of a file", _by_scores, frozenset({"scores", "scope", "share_below"})
+        "scores",
+        "those with the lowest scores of a file",
+        _by_scores,
+        frozenset({"scores", "scope", "share_below", "towers"}),
     ),
     PruneMethod(
         "taylor",

@@ -19,7 +19,15 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.data import Streamed
-from hydractl.training.order import Division, Grouping, Preparation, ShuffledSamples, ShuffledStream, TrainingBatches
+from hydractl.training.order import (
+    Division,
+    Grouping,
+    Preparation,
+    Seeds,
+    ShuffledSamples,
+    ShuffledStream,
+    TrainingBatches,
+)
 from hydractl.training.pairs import PairAugmentation, PairPreprocessor
 from hydractl.training.recipe import Recipe
 
@@ -45,7 +53,7 @@ def training_batches(
     data: Samples | Streamed,
     checkpoint: Checkpoint,
     recipe: Recipe,
-    seed: int,
+    seeds: Seeds,
     machine: Machine,
     accelerator: Accelerator,
 ) -> TrainingBatches:
@@ -54,7 +62,7 @@ def training_batches(
     Raises:
         OptionError: a step cannot be dealt out to so many processes and passes.
     """
-    preparation = Preparation(training_preprocessor(checkpoint, recipe), _augmentation(recipe, checkpoint.spec), seed)
+    preparation = Preparation(training_preprocessor(checkpoint, recipe), _augmentation(recipe, checkpoint.spec), seeds)
     division = _divide(recipe, machine.batch_size, accelerator.num_processes)
     if isinstance(data, Samples):
         grouping = length_grouping(data, recipe)

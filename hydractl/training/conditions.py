@@ -17,12 +17,21 @@ from hydractl.schema import Origin, Schema, document
 from hydractl.training.data import Match, TrainingData, digest
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.optimizer import step_count
+from hydractl.training.order import Seeds
 from hydractl.training.recipe import Recipe, to_json
 
 Conditions = Mapping[str, Any]
 
 REMEDY = "`resume` with what it was started with, or start over without `resume`"
-SAID = ("steps", "seed", "match_labels", "precision", "method")  # by a file's provenance in the same words
+SAID = (
+    "steps",
+    "seed",
+    "order_seed",
+    "noise_seed",
+    "match_labels",
+    "precision",
+    "method",
+)  # by a file's provenance in the same words
 INPUTS = ("model", "training data", "validation data")
 
 
@@ -30,7 +39,7 @@ def training_conditions(
     checkpoint: Checkpoint,
     data: TrainingData,
     recipe: Recipe,
-    seed: int,
+    seeds: Seeds,
     match: Match,
     ensemble: Ensemble | None,
     precision: str,
@@ -43,7 +52,9 @@ def training_conditions(
     return {
         **_numbers(to_json(recipe)),
         "steps": step_count(recipe, data.size),
-        "seed": seed,
+        "seed": seeds.run,
+        "order_seed": seeds.order,
+        "noise_seed": seeds.noise,
         "match_labels": match,
         "precision": precision,
         "method": None if ensemble is None else asdict(ensemble),
@@ -77,6 +88,8 @@ class Made(Schema):
     steps: int
     best_step: int
     seed: int
+    order_seed: int
+    noise_seed: int
     match_labels: str
     precision: str
     method: dict[str, Any] | None = None

@@ -8,6 +8,7 @@ Source: CLIP's loss, arXiv 2103.00020; the two passes as in GradCache, arXiv 210
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 
 from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
+
+LARGEST_LOG_SCALE = math.log(100)
 
 
 class Embedder(nn.Module):
@@ -50,6 +53,13 @@ def contrastive_loss(images: Tensor, texts: Tensor, logit_scale: Tensor) -> Tens
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     partners = torch.arange(logits.shape[1], device=logits.device).expand(len(logits), -1)
     return (F.cross_entropy(logits.mT, partners) + F.cross_entropy(logits, partners)) / 2
+
+
+def bound_scale(network: Hydra) -> None:
+    """Keeps a `logit_scale` that trains between 1 and 100, as CLIP and OpenCLIP do after every step."""
+    if network.logit_scale.requires_grad:
+        with torch.no_grad():
+            network.logit_scale.clamp_(0, LARGEST_LOG_SCALE)
 
 
 def contrastive_backward(

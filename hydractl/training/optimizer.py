@@ -43,17 +43,26 @@ def build_optimizer(
         for decay, members in groups.items()
         if members
     ]
-    name = TIMM_NAMES.get(recipe.optimizer, recipe.optimizer)
+    name, adam = TIMM_NAMES.get(recipe.optimizer, recipe.optimizer), _of_adam(recipe)
     # One pass over the weights in place of seven; on GPUs torch's own choice is as fast.
     on_processor = all(parameter.device.type == "cpu" for members in groups.values() for parameter in members)
-    fused: dict[str, Any] = {"fused": True} if name in FUSED and on_processor else {}
+    more: dict[str, Any] = adam | ({"fused": True} if name in FUSED and on_processor else {})
     try:
-        built: torch.optim.Optimizer = create_optimizer_v2(wanted, opt=name, lr=lr, momentum=recipe.momentum, **fused)
+        built: torch.optim.Optimizer = create_optimizer_v2(wanted, opt=name, lr=lr, momentum=recipe.momentum, **more)
     except (AssertionError, ValueError, KeyError) as error:
         raise OptionError(
             f"optimizer {recipe.optimizer!r}: timm cannot build it ({error}): try sgd or adamw"
         ) from error
+    for setting, value in adam.items():  # timm leaves out in silence what an optimiser does not have
+        if built.defaults.get(setting) != value:
+            raise OptionError(f"{setting}: optimizer {recipe.optimizer!r} has none: leave it out, or try adamw")
     return built
+
+
+def _of_adam(recipe: Recipe) -> dict[str, Any]:
+    """What the recipe sets of an optimiser like Adam."""
+    betas = {"betas": recipe.betas} if recipe.betas else {}
+    return betas | ({"eps": recipe.eps} if recipe.eps else {})
 
 
 def build_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> Any:

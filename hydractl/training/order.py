@@ -30,6 +30,26 @@ BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
 ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, MEMBERS = range(5)
 
 
+@dataclass(frozen=True)
+class Seeds:
+    """What a run's draws follow from; each may be varied alone ([HE] B.5).
+
+    Attributes:
+        run: a new classifier, members' weights and the samples that each counts.
+        order: the order of the samples.
+        noise: dropout, and augmentation.
+    """
+
+    run: int
+    order: int
+    noise: int
+
+    @classmethod
+    def of(cls, run: int, order: int | None = None, noise: int | None = None) -> Seeds:
+        """All of them the run's unless given."""
+        return cls(run, run if order is None else order, run if noise is None else noise)
+
+
 def derived_seed(seed: int, purpose: int, *place: int) -> int:
     """A seed for one draw, unrelated to that of any other purpose or place."""
     return int(np.random.SeedSequence([seed, purpose, *place]).generate_state(1)[0])
@@ -95,11 +115,11 @@ class Division:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """How samples become a batch: each augmented by its place in the order, then preprocessed."""
+    """How samples become a batch: put in an order, each augmented by its place there, then preprocessed."""
 
     preprocessor: Preprocessor
     augmentation: Callable[[Any], Any] | None
-    seed: int
+    seeds: Seeds
 
     def batch(self, places: Sequence[int], inputs: list[Any], labels: NDArray[np.int64] | None) -> Batch | DataError:
         """The batch; a DataError is returned, since raised in a worker it would come back as a traceback."""
@@ -116,7 +136,7 @@ class Preparation:
         changed = []
         for place, image in zip(places, inputs, strict=True):
             # Seeded by its place, an image looks the same whoever loads it.
-            draw = derived_seed(self.seed, AUGMENTATION, place)
+            draw = derived_seed(self.seeds.noise, AUGMENTATION, place)
             # The CPU's generator alone: torch.manual_seed takes many times longer, to note for every GPU who called it.
             torch.default_generator.manual_seed(draw)
             random.seed(draw)
@@ -163,7 +183,7 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     def __getitem__(self, number: int) -> Batch | DataError:
         """One batch, or what is wrong with it."""
         places = self.division.places_of(number, self.rank)
-        seed, count = self.preparation.seed, len(self.samples)
+        seed, count = self.preparation.seeds.order, len(self.samples)
         positions = [sample_at(seed, place, count, self.grouping) for place in places]
         labels = self.samples.labels
         try:
@@ -242,7 +262,7 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
         epoch, start = divmod(place, length) if length else (0, 0)
         place = place if length else 0
         while True:
-            seed = derived_seed(self.preparation.seed, ORDER)
+            seed = derived_seed(self.preparation.seeds.order, ORDER)
             for block in self.source.shuffled(seed, epoch).blocks(BLOCK, start):
                 yield place, block
                 place += len(block)

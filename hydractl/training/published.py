@@ -59,10 +59,13 @@ SST2 = Recipe(
     length_window=50,
 )
 CLIP_LIT = Recipe(
-    source="[HE] arXiv 2510.18358, C; locked image tower as in arXiv 2111.07991; optimiser and cosine are ours",
-    train_only=("text",),
+    source="[HE] arXiv 2510.18358, C; locked image tower as in arXiv 2111.07991; the rest by OpenCLIP's defaults",
+    train_only=("text", "logit_scale"),
     optimizer="adamw",
     lr=(5e-5,),
+    betas=(0.9, 0.98),
+    eps=1e-6,
+    weight_decay=0.2,
     schedule="cosine",
     warmup=100,
     epochs=1,

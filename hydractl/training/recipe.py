@@ -56,6 +56,12 @@ def _operations_and_magnitude(value: tuple[int, ...]) -> tuple[int, ...]:
     return value
 
 
+def _two_or_none(value: tuple[float, ...]) -> tuple[float, ...]:
+    if value and len(value) != 2:
+        raise ValueError("takes two numbers")
+    return value
+
+
 Text = Annotated[str, Field(max_length=1000)]
 Part = Annotated[str, Field(min_length=1, max_length=200)]
 LearningRate = Annotated[float, Field(gt=0, le=bounds.RATE)]
@@ -94,6 +100,13 @@ class Recipe:
         Field(min_length=1, max_length=LONGEST, description="learning rate, or several to choose from by validation"),
     ] = (1e-4,)
     momentum: Annotated[float, Field(ge=0, lt=1, description="of an optimiser that has one")] = 0.9
+    betas: Annotated[
+        tuple[Annotated[float, Field(ge=0, lt=1)], ...],
+        BeforeValidator(_several),
+        AfterValidator(_two_or_none),
+        Field(description="of an optimiser like Adam; its own if empty"),
+    ] = ()
+    eps: Annotated[float, Field(ge=0, le=1, description="of an optimiser like Adam; its own if 0")] = 0.0
     weight_decay: Annotated[float, Field(ge=0, le=100, description="never of biases and norms")] = 0.0
     clip: Annotated[float, Field(ge=0, le=1e6, description="the largest norm of the gradient")] = 0.0
     # The schedule.

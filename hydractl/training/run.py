@@ -25,6 +25,7 @@ from hydractl.training.log import LOG_NAME, plot_curve, read_log
 from hydractl.training.loop import fine_tune
 from hydractl.training.network import build_network
 from hydractl.training.optimizer import validation_interval
+from hydractl.training.order import Seeds
 from hydractl.training.recipe import Recipe
 from hydractl.training.trial import Outcome, Progress, Trial
 
@@ -35,7 +36,7 @@ def fine_tune_checkpoint(
     checkpoint: Checkpoint,
     data: TrainingData,
     recipe: Recipe,
-    seed: int,
+    seeds: int | Seeds,
     machine: Machine,
     accelerator: Accelerator,
     match: Match = "name",
@@ -47,6 +48,7 @@ def fine_tune_checkpoint(
     Args:
         data: with labels by the model's names (or by index, as `match` says), or any if the recipe asks for a new
             classifier.
+        seeds: one for everything, or each.
         ensemble: what to make of the one network, instead of training it as it is.
         on_step: told the rate on trial and every step.
 
@@ -56,10 +58,11 @@ def fine_tune_checkpoint(
         TrainingError: the loss or a weight is not finite, with every rate.
     """
     precision = accelerator.mixed_precision
-    conditions = training_conditions(checkpoint, data, recipe, seed, match, ensemble, precision)
+    seeds = Seeds.of(seeds) if isinstance(seeds, int) else seeds
+    conditions = training_conditions(checkpoint, data, recipe, seeds, match, ensemble, precision)
     if machine.resume:
         refuse_other_run(machine.folder, conditions)
-    fitted, data = fit_labels(checkpoint, data, recipe, match, seed)
+    fitted, data = fit_labels(checkpoint, data, recipe, match, seeds.run)
     if ensemble is not None:
         fitted = spread(fitted, ensemble, recipe, seed)
     if len(recipe.lr) > 1 and data.validation is None:
@@ -67,7 +70,7 @@ def fine_tune_checkpoint(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
             "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
         )
-    work = _Work(fitted, data, recipe, conditions, machine, accelerator, ensemble)
+    work = _Work(fitted, data, recipe, seeds, conditions, machine, accelerator, ensemble)
     best: Outcome | None = None
     failed: TrainingError | None = None
     for lr in recipe.lr:
@@ -93,6 +96,7 @@ class _Work:
     checkpoint: Checkpoint
     data: TrainingData
     recipe: Recipe
+    seeds: Seeds
     conditions: Conditions
     machine: Machine
     accelerator: Accelerator
@@ -106,7 +110,7 @@ class _Work:
         return Trial(
             recipe=self.recipe,
             lr=lr,
-            seed=self.conditions["seed"],
+            seeds=self.seeds,
             steps=steps,
             validate_every=every,
             save_every=self.machine.save_every or every,
@@ -120,7 +124,7 @@ class _Work:
         """What a trial ends with; its log and its curve are in its folder."""
         make_folder(trial.folder, parents=True)
         batches = training_batches(
-            self.data.train, self.checkpoint, self.recipe, self.conditions["seed"], self.machine, self.accelerator
+            self.data.train, self.checkpoint, self.recipe, self.seeds, self.machine, self.accelerator
         )
         self.accelerator.gradient_accumulation_steps = batches.division.passes
         told = None if on_step is None else lambda progress: on_step(trial.lr, progress)

@@ -13,8 +13,13 @@ from torch import Tensor
 
 from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
+<<<<<<< HEAD
 from hydractl.training.contrastive import contrastive_backward
 from hydractl.training.order import DROPOUT, derived_seed
+=======
+from hydractl.training.contrastive import bound_scale, contrastive_backward
+from hydractl.training.order import DROPOUT, MEMBERS, derived_seed
+>>>>>>> 7672d74 (clip-lit by OpenCLIP's defaults, betas and eps in recipes; text towers of zero-shot members stay their own; scores of two towers are told apart; order and noise have seeds of their own)
 from hydractl.training.trial import Trial
 
 
@@ -39,7 +44,7 @@ def take_step(learner: Learner, batches: Sequence[Batch], step: int, trial: Tria
 
     def seed(forward: int) -> None:
         # Dropout follows from seed, step and place too: nothing about it has to be remembered for a resume.
-        torch.manual_seed(derived_seed(trial.seed, DROPOUT, step, forward, accelerator.process_index))
+        torch.manual_seed(derived_seed(trial.seeds.noise, DROPOUT, step, forward, accelerator.process_index))
 
     if trial.recipe.loss == "contrastive":
         loss = contrastive_backward(learner.model, learner.network, batches, accelerator, seed)
@@ -48,6 +53,8 @@ def take_step(learner: Learner, batches: Sequence[Batch], step: int, trial: Tria
     if trial.recipe.clip:
         accelerator.clip_grad_norm_(learner.network.parameters(), trial.recipe.clip)
     learner.optimizer.step()
+    if trial.recipe.loss == "contrastive":
+        bound_scale(learner.network)
     learner.optimizer.zero_grad()
     if not learner.optimizer.step_was_skipped:
         learner.schedule.step()
@@ -64,6 +71,11 @@ def _backward(
     """Puts the gradient of a step's loss into the parameters; returns that loss, a mean over samples and members."""
     total = torch.zeros((), device=accelerator.device)
     for forward, batch in enumerate(batches):
+<<<<<<< HEAD
+=======
+        places = batch.positions.tolist()
+        weights = bootstrap_weights(trial.seeds.run, places, learner.network.members) if trial.weighs_samples else None
+>>>>>>> 7672d74 (clip-lit by OpenCLIP's defaults, betas and eps in recipes; text towers of zero-shot members stay their own; scores of two towers are told apart; order and noise have seeds of their own)
         with accelerator.accumulate(learner.model):
             seed(forward)
             loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.training.order import Seeds
 from hydractl.training.recipe import Recipe
 from hydractl.training.validate import Validation
 
@@ -21,7 +22,7 @@ class Trial:
 
     recipe: Recipe
     lr: float
-    seed: int
+    seeds: Seeds
     steps: int
     validate_every: int
     save_every: int

@@ -13,6 +13,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import Command
+from tests.conftest import build_reference
 
 RANKING = [Head("vision", 1, 3), Head("vision", 0, 0), Head("vision", 1, 0), Head("vision", 0, 2)]
 
@@ -280,6 +281,23 @@ def test_what_changed_and_what_comes_next(hydractl: Command, here: Path, vit: Pa
     quiet = hydractl("prune", vit, "--method=random", "--budget=33%", "-o", "again", "--quiet")
     assert (quiet.out, quiet.err) == ("again\n", "")
     assert Path("again").read_bytes() == Path("a member").read_bytes()
+
+
+def test_scores_of_two_towers(hydractl: Command, here: Path) -> None:
+    clip = build_reference("clip").save(here / "clip")
+    towers = {"vision": [[9.0, 8.0, 7.0]] * 3, "text": [[0.1, 0.2, 0.3, 0.4]] * 3}
+    content = {"format": "hydractl-scores", "version": 1, "method": "taylor", "towers": towers}
+    (here / "scores.json").write_text(json.dumps(content))
+    prune = ["prune", clip, "--method=scores", "--scores=scores.json", "--budget=2"]
+    both = hydractl(*prune, "-o", "both")
+    assert both.err.startswith("note: taylor scores of two towers differ in scale: name one of them with --towers, or")
+    assert [heads[0] for heads in read_checkpoint("both").heads["vision"]] == [(0, 1, 2)] * 3
+    one = hydractl(*prune, "--towers=vision", "-o", "one")
+    assert (one.code, "two towers" in one.err) == (0, False)
+    assert [heads[0] for heads in read_checkpoint("one").heads["vision"]] == [(0, 1), (0, 1), (0, 1, 2)]
+    (here / "scores.json").write_text(json.dumps({**content, "towers": {"vision": towers["vision"]}}))
+    missing = hydractl(*prune, "--towers=text", "-o", "none")
+    assert (missing.code, "scores.json scores no text tower" in missing.err) == (2, True)
 
 
 def test_layers_and_networks_without_heads_are_noted(hydractl: Command, here: Path, vit: Path) -> None:

@@ -28,6 +28,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "optimizer": {"optimizer": "adamw"},
     "lr": {"lr": [0.05, 0.1]},
     "momentum": {"momentum": 0.5},
+    "betas": {"betas": [0.8, 0.9]},
+    "eps": {"eps": 1e-6},
     "weight_decay": {"weight_decay": 0.1},
     "clip": {"clip": 1.0},
     "schedule": {"schedule": "constant"},
@@ -76,6 +78,8 @@ def determinants(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """What differs, by the name that the error gives it, and the options that make it so."""
     yield from (("steps" if name == "epochs" else name, {"settings": one}) for name, one in OTHERS.items())
     yield "seed", {"seed": 8}
+    yield "order_seed", {"order_seed": 8}
+    yield "noise_seed", {"noise_seed": 8}
     yield "model weights", {"models": place / "other"}
     yield "model settings", {"models": place / "dropping"}
     yield "training data", {"data": f"{place}/dogs"}

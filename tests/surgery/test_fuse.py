@@ -149,6 +149,22 @@ def test_separate_mlp_of_one_tower(tmp_path: Path) -> None:
     assert member_logits(fused, references[0].inputs).shape == (2, 3, 5)
 
 
+def test_text_towers_of_a_zero_shot_model_stay_with_their_members(tmp_path: Path) -> None:
+    checkpoints, references = different_models("clip", tmp_path, count=2)
+    vision = {name: tensor for name, tensor in checkpoints[0].tensors.items() if name.startswith("vision.")}
+    tuned = [replace(checkpoint, tensors={**checkpoint.tensors, **vision}) for checkpoint in checkpoints]
+    inputs = references[0].inputs
+    fused = through_a_file(fuse(tuned), tmp_path / "hydra")
+    expected = torch.cat([member_logits(member, inputs) for member in tuned])
+    assert_close(member_logits(fused, inputs), expected, rtol=0, atol=1e-10)
+    assert fused.shared == fuse(tuned, ["text"]).shared
+    merged = fuse(tuned, ["none"])
+    assert merged.tensors["text.layers.0.mlp.fc1.weight"].shape == (24, 16)
+    assert fused.tensors["text.layers.0.mlp.fc1.weight"].shape == (2, 24, 16)
+    with pytest.raises(OptionError, match="`separate` none: unknown"):
+        fuse(tuned, ["none", "mlp"])
+
+
 def test_fusing_a_fused_file_joins_its_members(tmp_path: Path) -> None:
     checkpoints, _ = different_models("bert", tmp_path)
     pair = through_a_file(fuse(checkpoints[:2], ["all"]), tmp_path / "pair")

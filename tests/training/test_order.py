@@ -10,16 +10,18 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.training.augment import build_augmentation
 from hydractl.training.batches import length_grouping
-from hydractl.training.order import Division, Grouping, Preparation, ShuffledSamples, epoch_order, sample_at
+from hydractl.training.order import Division, Grouping, Preparation, Seeds, ShuffledSamples, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from tests.training.conftest import image_samples, text_samples
 
 AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
 
 
-def stream(vit: Checkpoint, division: Division, rank: int = 0, workers: int = 0) -> ShuffledSamples:
+def stream(
+    vit: Checkpoint, division: Division, rank: int = 0, workers: int = 0, seeds: Seeds | None = None
+) -> ShuffledSamples:
     preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
-    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), 7)
+    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), seeds or Seeds.of(7))
     return ShuffledSamples(image_samples(10), preparation, division, rank, workers)
 
 
@@ -78,6 +80,21 @@ def test_an_image_is_augmented_alike_in_every_process_and_worker(vit: Checkpoint
             assert torch.equal(torch.cat([batch.inputs["pixel_values"] for batch in pair]), whole[step])
     # Two epochs hold the same images, not the same views of them.
     assert len(torch.cat(whole).flatten(1).unique(dim=0)) == 20
+
+
+def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
+    def first_steps(seeds: Seeds) -> tuple[list[int], torch.Tensor]:
+        made = next(stream(vit, Division(10, 1, 1), seeds=seeds).from_step(0, 1))
+        assert made.labels is not None
+        return made.labels.tolist(), made.inputs["pixel_values"]
+
+    labels, images = first_steps(Seeds.of(7))
+    assert Seeds.of(7) == Seeds(7, 7, 7) and Seeds.of(7, order=0, noise=0) == Seeds(7, 0, 0)
+    same, alike = first_steps(Seeds.of(1, order=7, noise=7))
+    assert same == labels and torch.equal(alike, images)
+    same, other = first_steps(Seeds.of(7, noise=8))
+    assert same == labels and not torch.equal(other, images)
+    assert first_steps(Seeds.of(7, order=8))[0] != labels
 
 
 def test_starting_late_gives_what_an_uninterrupted_run_gets(vit: Checkpoint) -> None:

@@ -87,7 +87,22 @@ def test_published_numbers() -> None:
     assert (cifar.freeze_below, cifar.new_classifier, cifar.label_smoothing) == (-5, "zeros", 0.1)
     assert (sst2.clip, sst2.weight_decay, sst2.patience, sst2.improvement, sst2.max_length) == (1, 0.01, 2, 5e-4, 128)
     assert (RECIPES["imagenet1k-dense"].steps, RECIPES["cifar100-dense"].steps) == (20_000, 10_000)
-    assert RECIPES["clip-lit"].train_only == ("text",)
+    lit = RECIPES["clip-lit"]
+    assert (lit.train_only, lit.betas, lit.eps, lit.weight_decay) == (("text", "logit_scale"), (0.9, 0.98), 1e-6, 0.2)
+
+
+def test_betas_and_eps_reach_the_optimiser_or_are_refused() -> None:
+    parameters = [("a", _slot(), torch.nn.Parameter(torch.zeros(2)))]
+    built = build_optimizer(RECIPES["clip-lit"], 0.1, parameters)
+    assert isinstance(built, torch.optim.AdamW)
+    assert (built.defaults["betas"], built.defaults["eps"]) == ((0.9, 0.98), 1e-6)
+    plain = build_optimizer(Recipe(optimizer="adamw"), 0.1, parameters)
+    assert (plain.defaults["betas"], plain.defaults["eps"]) == ((0.9, 0.999), 1e-8)
+    for setting in ({"betas": (0.9, 0.98)}, {"eps": 1e-6}):
+        with pytest.raises(OptionError, match="optimizer 'sgd' has none"):
+            build_optimizer(Recipe(optimizer="sgd", **setting), 0.1, parameters)
+    with pytest.raises(OptionError, match="betas: takes two numbers"):
+        changed(Recipe(), {"betas": 0.9}, "mine")
 
 
 def test_sgd_is_plain_momentum() -> None:

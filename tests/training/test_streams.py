@@ -20,7 +20,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.batches import Machine
 from hydractl.training.data import open_training_data
-from hydractl.training.order import Division, Preparation, ShuffledStream
+from hydractl.training.order import Division, Preparation, Seeds, ShuffledStream
 from hydractl.training.run import fine_tune_checkpoint
 from tests.training.conftest import RECIPE, image_samples, text_samples
 from tests.training.test_order import AUGMENTED
@@ -62,7 +62,7 @@ def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -
     data = open_training_data(kind, request.getfixturevalue(request.param), None, None, streaming=True)
     assert data.size == (COUNT if kind == "image" else None)
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, "model")
-    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), 7)
+    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), Seeds.of(7))
 
     def make(world_size: int = 1, passes: int = 1, rank: int = 0, workers: int = 0) -> ShuffledStream:
         return ShuffledStream(data.train, preparation, Division(4, world_size, passes), rank, workers)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> 
     def see(inputs: list[object]) -> dict[str, torch.Tensor]:
         return {"brightness": torch.tensor([float(sum(image.tobytes())) for image in inputs])}  # type: ignore[attr-defined]
 
-    preparation = Preparation(see, None, 3)  # type: ignore[arg-type]
+    preparation = Preparation(see, None, Seeds.of(3))  # type: ignore[arg-type]
     made = list(ShuffledStream(stream, preparation, Division(4, 1, 1)).from_step(0, 5))  # type: ignore[arg-type]
     seen = torch.cat([batch.inputs["brightness"] for batch in made]).tolist()
     expected = [float(sum(image.tobytes())) for image in image_samples(COUNT).inputs]
