@@ -25,7 +25,7 @@ from hydractl.uncertainty.styles import OURS
 Replicates = Mapping[str, Any]
 #: How often samples are resampled unless asked otherwise, and of how many: more would take minutes.
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
-MEASURED = ("id", "selective", "ood", "ood_means", "shift", "conformal", "temperature", "cost")
+MEASURED = ("id", "selective", "ood", "ood_means", "shift", "shift_means", "conformal", "temperature", "cost")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
+from hydractl.data.corruptions.kinds import CORRUPTIONS
 from hydractl.errors import DataError
 from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.run import Predictions
@@ -22,6 +23,8 @@ from hydractl.uncertainty.selective import ErrorMetrics, SelectiveMetrics, error
 GROUPS = ("near", "far", "all")
 BINS = 15  # of confidence, for both calibration errors
 OWN = "own confidence"  # what a report calls the score of a system that brings one
+#: The kinds of corruption that published means leave out.
+EXTRA = frozenset(kind.name for kind in CORRUPTIONS if kind.extra)
 #: What a report says of a temperature that was fitted.
 FITTED = ("nll_before", "nll_after", "argmax_changed")
 
@@ -60,6 +63,22 @@ class LabelledResult:
 
 
 @dataclass(frozen=True)
+class ShiftMeans:
+    """Flat means over shifted sets: at each severity over kinds, of each kind over severities, and over all sets."""
+
+    by_severity: Mapping[int, LabelledResult]
+    by_kind: Mapping[str, LabelledResult]
+    all: LabelledResult
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "by_severity": {str(severity): result.to_json() for severity, result in self.by_severity.items()},
+            "by_kind": {kind: result.to_json() for kind, result in self.by_kind.items()},
+            "all": self.all.to_json(),
+        }
+
+
+@dataclass(frozen=True)
 class SystemResult:
     """What METHOD-defined metrics say of one system; `means` are flat means over the sets of a group.
 
@@ -93,6 +112,7 @@ class SystemResult:
             "ood": {name: result.to_json() for name, result in self.ood.items()},
             "ood_means": {name: result.to_json() for name, result in self.means.items()},
             **({"shift": shift} if shift else {}),
+            **({} if (means := shift_means(self.shift)) is None else {"shift_means": means.to_json()}),
             **({"conformal": asdict(self.conformal)} if self.conformal else {}),
             "temperature": dict(self.temperature),
             "cost": None if self.cost is None else asdict(self.cost),
@@ -147,6 +167,34 @@ def group_means(ood: Mapping[str, OodResult]) -> dict[str, OodResult]:
     """Flat means over the near, the far and all sets; a group without sets is left out."""
     members = {group: [r for r in ood.values() if group in (r.group, "all")] for group in GROUPS}
     return {group: _mean(results) for group, results in members.items() if results}
+
+
+def shift_means(shift: Mapping[str, Mapping[int, LabelledResult]]) -> ShiftMeans | None:
+    """The means of published tables; None where there are fewer than two sets to average.
+
+    Args:
+        shift: by kind and severity. Kinds besides the benchmarks' fifteen count in no mean but their own.
+    """
+    counting = {kind: by for kind, by in shift.items() if kind not in EXTRA}
+    results = [result for by in counting.values() for result in by.values()]
+    if len(results) < 2:
+        return None
+    severities = sorted({severity for by in counting.values() for severity in by})
+    return ShiftMeans(
+        {n: _mean_labelled([by[n] for by in counting.values() if n in by]) for n in severities},
+        {kind: _mean_labelled(list(by.values())) for kind, by in shift.items()},
+        _mean_labelled(results),
+    )
+
+
+def _mean_labelled(results: Sequence[LabelledResult]) -> LabelledResult:
+    kind = type(results[0].classification)  # of one system all are alike
+    diversity = [asdict(result.diversity) for result in results if result.diversity is not None]
+    return LabelledResult(
+        samples=sum(result.samples for result in results),
+        classification=kind(**_field_means(asdict(result.classification) for result in results)),
+        diversity=DiversityMetrics(**_field_means(diversity)) if diversity else None,
+    )
 
 
 def _labelled(key: SetKey, predictions: Predictions, settings: Settings) -> LabelledResult:

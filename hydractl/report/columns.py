@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -112,7 +112,7 @@ def column_groups(entries: Sequence[Entry], full: bool) -> list[ColumnGroup]:
     groups = [
         ColumnGroup("ID", _id_columns(full, any((entry.get("cost") or {}).get("members", 1) > 1 for entry in entries))),
         *_ood_groups(entries, full),
-        *(_shift_groups(entries) if full else []),
+        *_shift_groups(entries, full),
         ColumnGroup("cost", _cost_columns(full)),
     ]
     return _present(groups, entries)
@@ -234,21 +234,33 @@ def _diversity(path: tuple[str, ...]) -> list[Column]:
     ]
 
 
-def _shift_groups(entries: Sequence[Entry]) -> Iterator[ColumnGroup]:
-    severities: dict[tuple[str, str], None] = {}
-    for entry in entries:
-        for name, by_severity in (entry.get("shift") or {}).items():
-            severities.update(((name, severity), None) for severity in by_severity)
-    for name, severity in severities:
-        path = ("shift", name, severity)
-        yield ColumnGroup(
-            f"{name} {severity}",
-            [
-                Column("acc %", (*path, "accuracy"), "percent", "higher"),
-                Column("Brier", (*path, "brier"), "plain", "lower"),
-                Column("ECE %", (*path, "ece"), "percent", "lower"),
-            ],
-        )
+def _shift_groups(entries: Sequence[Entry], full: bool) -> Iterator[ColumnGroup]:
+    """The mean over all shifted sets; in full, also those at each severity and of each kind, and every set."""
+    yield _shifted("mean under shift", "shift_means", "all")
+    if not full:
+        return
+    for title, place in (("mean at severity {}", "by_severity"), ("mean of {}", "by_kind")):
+        found = ((entry.get("shift_means") or {}).get(place, {}) for entry in entries)
+        yield from (_shifted(title.format(name), "shift_means", place, name) for name in _each(found))
+    for kind in _each(entry.get("shift") or {} for entry in entries):
+        by_severity = ((entry.get("shift") or {}).get(kind, {}) for entry in entries)
+        yield from (_shifted(f"{kind} {severity}", "shift", kind, severity) for severity in _each(by_severity))
+
+
+def _each(entries: Iterable[Entry]) -> list[str]:
+    """The names in any of the entries, each once, in their order."""
+    return list(dict.fromkeys(name for entry in entries for name in entry))
+
+
+def _shifted(title: str, *path: str) -> ColumnGroup:
+    return ColumnGroup(
+        title,
+        [
+            Column("acc %", (*path, "accuracy"), "percent", "higher"),
+            Column("Brier", (*path, "brier"), "plain", "lower"),
+            Column("ECE %", (*path, "ece"), "percent", "lower"),
+        ],
+    )
 
 
 def _cost_columns(full: bool) -> list[Column]:

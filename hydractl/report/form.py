@@ -18,6 +18,9 @@ Interval = tuple[float, float]
 absent: Any = Field(default=None)
 
 
+Severity = Annotated[str, Field(pattern="^[0-9]{1,4}$")]
+
+
 class _Part(Schema):
     """A part of a report, which may hold more than is named here."""
 
@@ -129,11 +132,18 @@ class _Curves(_Part):
     scores: _Scores
 
 
+class _ShiftMeans(_Part):
+    by_severity: dict[Severity, _Labelled]
+    by_kind: dict[str, _Labelled]
+    all: _Labelled
+
+
 class _System(_Part):
     id: _Labelled
     ood: dict[str, _Ood]
     ood_means: dict[str, _Ood] = absent
-    shift: dict[str, dict[Annotated[str, Field(pattern="^[0-9]{1,4}$")], _Labelled]] = absent
+    shift: dict[str, dict[Severity, _Labelled]] = absent
+    shift_means: _ShiftMeans = absent
     temperature: _Temperature = absent
     score: str = absent
     cost: _Cost | None = None
