@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
+    from hydractl.steps.analyse_heads import analyse_heads as analyse_heads
     from hydractl.steps.analyse_noise import analyse_noise as analyse_noise
     from hydractl.steps.benchmark import benchmark as benchmark
     from hydractl.steps.build import build as build
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from hydractl.steps.recipes import show_recipe as show_recipe
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
+    from hydractl.steps.suites import list_suites as list_suites
+    from hydractl.steps.suites import show_suite as show_suite
 
 #: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
 _PLACES = {
@@ -56,14 +59,18 @@ _PLACES = {
     "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
     "analyse_budgets": "hydractl.steps.analyse_budgets",
+    "analyse_heads": "hydractl.steps.analyse_heads",
     "analyse_noise": "hydractl.steps.analyse_noise",
     "guide": "hydractl.steps.guide",
     "list_recipes": "hydractl.steps.recipes",
     "show_recipe": "hydractl.steps.recipes",
+    "list_suites": "hydractl.steps.suites",
+    "show_suite": "hydractl.steps.suites",
 }
 
 __all__ = [
     "analyse_budgets",
+    "analyse_heads",
     "analyse_noise",
     "benchmark",
     "build",
@@ -77,6 +84,7 @@ __all__ = [
     "guide",
     "inspect",
     "list_recipes",
+    "list_suites",
     "load",
     "predict",
     "prune",
@@ -84,6 +92,7 @@ __all__ = [
     "score_heads",
     "select",
     "show_recipe",
+    "show_suite",
 ]
 
 

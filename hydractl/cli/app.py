@@ -36,6 +36,7 @@ groups = {
     "circuit": typer.Typer(help="Look at circuits and compare them.", no_args_is_help=True),
     "analyse": typer.Typer(help="Measure what pruning does to a network.", no_args_is_help=True),
     "recipes": typer.Typer(help="Show the published fine-tuning recipes.", no_args_is_help=True),
+    "suites": typer.Typer(help="Show the built-in suites of tasks to evaluate on.", no_args_is_help=True),
 }
 for each in COMMANDS:
     group, _, name = each.name.rpartition(" ")

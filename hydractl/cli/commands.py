@@ -8,6 +8,7 @@ from typing import Any
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.steps.analyse_budgets import analyse_budgets
+from hydractl.steps.analyse_heads import analyse_heads
 from hydractl.steps.analyse_noise import analyse_noise
 from hydractl.steps.benchmark import benchmark
 from hydractl.steps.build import build
@@ -27,6 +28,7 @@ from hydractl.steps.recipes import list_recipes, show_recipe
 from hydractl.steps.report import report
 from hydractl.steps.score_heads import HeadScores, score_heads
 from hydractl.steps.select import select
+from hydractl.steps.suites import list_suites, show_suite
 
 
 def _the_circuit(extracted: Extracted) -> dict[str, Any]:
@@ -58,7 +60,10 @@ COMMANDS = (
     Command("export", export, writes=True),
     Command("recipes list", list_recipes),
     Command("recipes show", show_recipe),
+    Command("suites list", list_suites),
+    Command("suites show", show_suite),
     Command("analyse budgets", analyse_budgets),
+    Command("analyse heads", analyse_heads),
     Command("analyse noise", analyse_noise),
     Command("guide", guide),
 )

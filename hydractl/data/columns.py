@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +49,29 @@ class ChosenColumns:
     def __str__(self) -> str:
         label = f"label {self.label}" if self.label else "no label"
         return f"input {', '.join(self.inputs)}; {label}"
+
+
+def nested_columns(features: datasets.Features, columns: Columns) -> dict[str, Any]:
+    """The types of those named columns that lie inside another, as `translation.en` does."""
+    named = (columns.image, *(columns.text or "").split(","), columns.label)
+    inside = (name for name in named if name and "." in name and name not in features)
+    return {name: found for name in inside if (found := _type_at(features, name.split("."))) is not None}
+
+
+def value_at(row: Any, name: str) -> Any:
+    """What a row holds in a column that lies inside another; None where the other holds nothing."""
+    for part in name.split("."):
+        row = None if row is None else row[part]
+    return row
+
+
+def _type_at(feature: Any, path: Sequence[str]) -> Any:
+    for part in path:
+        inside = feature.flatten() if isinstance(feature, datasets.Translation) else feature
+        if not isinstance(inside, dict) or part not in inside:
+            return None
+        feature = inside[part]
+    return feature
 
 
 def choose_columns(table: datasets.Dataset, modality: Modality, columns: Columns, where: str) -> ChosenColumns:

@@ -11,6 +11,8 @@ Several data sets in one value, as OOD data often are, come apart by `hydractl.d
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import datasets
 
 from hydractl.data.columns import Columns
@@ -52,7 +54,7 @@ def open_samples(
             empty texts without `skip_bad`.
     """
     asked = _parsed(data, name)
-    columns = columns or Columns()
+    columns = _columns(asked, columns)
     if isinstance(asked, DataSpec) and asked.part is not None:
         whole = read_table(open_table(asked), asked, modality, columns, None, skip_bad)
         return _part(whole, asked.part, limit)
@@ -90,6 +92,7 @@ def open_stream(
         DataError: nothing there, no such split or column, or a slice that counts from an unknown end.
     """
     asked = _parsed(data, name)
+    columns = _columns(asked, columns)
     if isinstance(asked, DataSpec):
         if asked.part is not None:
             raise DataError(f"{asked}: a part is told apart by all samples: leave `streaming` out, or the part")
@@ -100,11 +103,19 @@ def open_stream(
         rows, length = asked.values, None
     else:
         return read_values(asked, modality, limit, skip_bad)
-    return stream_rows(rows, length, asked, modality, columns or Columns(), limit, skip_bad)
+    return stream_rows(rows, length, asked, modality, columns, limit, skip_bad)
 
 
 def _parsed(data: DataLike | DataSpec | DataValues, name: str) -> DataSpec | DataValues:
     return data if isinstance(data, DataSpec | DataValues) else parse_data(data, name)
+
+
+def _columns(asked: DataSpec | DataValues, columns: Columns | None) -> Columns:
+    """The columns to take: those that the data set's own name says come first."""
+    named = columns or Columns()
+    own = dict(asked.columns) if isinstance(asked, DataSpec) else {}
+    # Columns that need not be there are named for other sets: one that says its own has no use for them.
+    return replace(named if named.strict else Columns(), **own, strict=True) if own else named
 
 
 def _part(whole: Samples, part: Part, limit: int | None) -> Samples:

@@ -8,7 +8,7 @@ from typing import Any
 
 import datasets
 
-from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_text, type_name
+from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_text, nested_columns, type_name
 from hydractl.data.images import EncodedImages
 from hydractl.data.labels import read_labels
 from hydractl.data.like import Modality, Text
@@ -36,6 +36,7 @@ def read_table(
         DataError: no samples, no such column, or empty texts without `skip_bad`.
     """
     where = str(asked)
+    whole = whole.flatten() if nested_columns(whole.features, columns) else whole
     table = whole if limit is None else whole.select(spread(len(whole), limit))
     if not len(table):
         raise DataError(f"{where}: holds no samples")

@@ -21,6 +21,8 @@ from hydractl.errors import DataError
 
 GROUPS = ("near", "far")
 
+COLUMNS = ("image", "text", "label")
+
 FORM = "[NAME=]SOURCE[:SPLIT]"
 GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
 HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
@@ -29,7 +31,10 @@ PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~\s][^/\\:=]*)=(?
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set as asked for: `source` is a path that exists or a hub id, `split` may carry a slice."""
+    """A data set as asked for: `source` is a path that exists or a hub id, `split` may carry a slice.
+
+    `columns` are those of this set alone: `text`, `image` or `label`, and a name.
+    """
 
     name: str
     source: str
@@ -37,10 +42,12 @@ class DataSpec:
     split: str | None = None
     group: Group | None = None
     part: Part | None = None
+    columns: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         whole = ":".join(part for part in (self.source, self.config, self.split) if part)
-        return f"{whole}{self.part or ''}"
+        columns = "&".join(f"{kind}={name}" for kind, name in self.columns)
+        return f"{whole}{self.part or ''}{'?' if columns else ''}{columns}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +119,35 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     """What the text asks for; a path that exists wins over any other reading, so it may have `:` and `=`.
 
     Args:
-        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART]`; all but SOURCE may be left out. SPLIT may be sliced and
-            added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is of `hydractl.data.parts`.
+        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; all but SOURCE may be left out. SPLIT may be
+            sliced and added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is of
+            `hydractl.data.parts`. COLUMNS are of this set alone: `?text=title,content&label=stars`.
         grouped: whether a GROUP, `near` or `far`, may stand before the name.
 
     Raises:
-        DataError: the text is empty, names an unknown group, or a path where nothing lies.
+        DataError: the text is empty, names an unknown group or kind of column, or a path where nothing lies.
     """
     named = None if _existing(text) else PREFIX.fullmatch(text)
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
     _check_group(group, grouped, text)
     if not source:
         raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
+    source, columns = (source, ()) if _existing(source) else _split_off_columns(source)
     source, part = (source, None) if _existing(source) else split_off_part(source)
     place, config, split = _split_source(source)
-    return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group), part)
+    return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group), part, columns)
+
+
+def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """A source, and the columns that are named behind a question mark."""
+    place, mark, said = source.rpartition("?")
+    if not mark:
+        return source, ()
+    named = [(kind, name) for kind, _, name in (pair.partition("=") for pair in said.split("&"))]
+    kinds = [kind for kind, _ in named]
+    if not all(name for _, name in named) or not set(kinds) <= set(COLUMNS) or len(set(kinds)) < len(kinds):
+        raise DataError(f"{source}: behind ? stand columns, each once, as in ?text=title,content&label=stars")
+    return place, tuple(named)
 
 
 def _check_group(group: str | None, grouped: bool, text: str) -> None:

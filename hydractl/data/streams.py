@@ -24,7 +24,7 @@ import datasets
 import numpy as np
 
 from hydractl.data.batches import Batch, make_batches
-from hydractl.data.columns import ChosenColumns, Columns, choose_columns
+from hydractl.data.columns import ChosenColumns, Columns, choose_columns, nested_columns, value_at
 from hydractl.data.like import Modality
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.rows import read_samples
@@ -137,6 +137,9 @@ def stream_rows(
     where = str(asked)
     with one_line_errors(where):
         known = rows.features or _peeked(rows, where)
+        if nested := nested_columns(known, columns):
+            known = datasets.Features({**known, **nested})
+            rows = rows.map(lambda row: {name: value_at(row, name) for name in nested}, features=known)
         empty = datasets.Dataset.from_dict({name: [] for name in known}, features=known)
     chosen = choose_columns(empty, modality, columns, where)
     wanted = [*chosen.inputs, *([chosen.label] if chosen.label else [])]

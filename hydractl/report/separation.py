@@ -60,11 +60,12 @@ def separation_figure(maps: Mapping[str, Rows], projections: Sequence[Projection
     figure = Figure(figsize=(3.6 * columns, 7), layout="constrained")
     top, bottom = figure.subfigures(2, 1, squeeze=False)[:, 0]
     draw_heat_maps(top, maps)
-    _draw_projections(bottom, projections)
+    draw_projections(bottom, projections)
     return figure
 
 
-def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> None:
+def draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> None:
+    """A panel for each projection, side by side."""
     panels = figure.subplots(1, len(projections), squeeze=False)[0]
     for axes, one in zip(panels, projections, strict=True):
         for name, points, color in (("ID", one.inside, COLORS[0]), ("OOD", one.outside, COLORS[1])):

@@ -20,14 +20,14 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Scores:
-    """A score per head, [L][H] for each tower that was scored, higher = keep.
+    """A score per head, [L][H] for each tower that was scored, higher = keep; None for a head that was not there.
 
     `method` and `model` are None for scores written by hand; `search_data` fingerprints the samples they were
     computed on, which an evaluation then refuses.
     """
 
     name: str
-    towers: Mapping[str, tuple[tuple[float, ...], ...]]
+    towers: Mapping[str, tuple[tuple[float | None, ...], ...]]
     method: str | None
     model: ModelReference | None
     search_data: Mapping[str, Any] | None
@@ -36,7 +36,7 @@ class Scores:
         """The score of every head that the first member of a model keeps in the towers scored.
 
         Raises:
-            ArtifactError: a tower is not there, or has other layers or heads than were scored.
+            ArtifactError: a tower is not there, or has other layers or heads than were scored; a head has no score.
         """
         for name, rows in self.towers.items():
             tower = next((tower for tower in spec.towers if tower.name == name), None)
@@ -47,14 +47,27 @@ class Scores:
                     f"{self.name}: scores {len(rows)} {name} layers of {sorted({len(row) for row in rows})} heads, "
                     f"the model has {tower.layers} of {tower.heads}: is it the right model?"
                 )
-        heads = (head for head in member_heads(kept, 0) if head.tower in self.towers)
-        return {head: self.towers[head.tower][head.layer][head.head] for head in heads}
+        known = self.known()
+        heads = [head for head in member_heads(kept, 0) if head.tower in self.towers]
+        if missing := [head for head in heads if head not in known]:
+            raise ArtifactError(f"{self.name}: has no score of {missing[0]}: score the heads of this model")
+        return {head: known[head] for head in heads}
+
+    def known(self) -> dict[Head, float]:
+        """The score of every head that was there."""
+        return {
+            Head(tower, layer, head): value
+            for tower, rows in self.towers.items()
+            for layer, row in enumerate(rows)
+            for head, value in enumerate(row)
+            if value is not None
+        }
 
 
 def scores_json(
     scores: Mapping[Head, float], spec: ModelSpec, method: str, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Head scores as plain JSON; a head that is gone already has a zero.
+    """Head scores as plain JSON; a head that is gone already has none.
 
     Args:
         origin: what they were made from and how: `model`, `options`, `search_data`, `versions`.
@@ -62,13 +75,12 @@ def scores_json(
     return {"format": FORMAT, "version": VERSION, "method": method, "towers": as_towers(scores, spec), **origin}
 
 
-def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[list[float]]]:
-    """A value per head, [L][H] for each tower that has any; 0 for a head that is not there."""
+def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[list[float | None]]]:
+    """A value per head, [L][H] for each tower that has any; None for a head that is not there."""
     names = {head.tower for head in values}
     return {
         tower.name: [
-            [values.get(Head(tower.name, layer, head), 0.0) for head in range(tower.heads)]
-            for layer in range(tower.layers)
+            [values.get(Head(tower.name, layer, head)) for head in range(tower.heads)] for layer in range(tower.layers)
         ]
         for tower in spec.towers
         if tower.name in names
@@ -89,7 +101,7 @@ def scores_of(artifact: Mapping[str, Any]) -> Scores:
 
 class _ScoresFile(ArtifactFile):
     method: str | None = None
-    towers: Annotated[dict[TowerName, Items[Items[float]]], Field(min_length=1)]
+    towers: Annotated[dict[TowerName, Items[Items[float | None]]], Field(min_length=1)]
     search_data: dict[str, Any] | None = None
 
 

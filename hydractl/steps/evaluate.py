@@ -33,6 +33,7 @@ from hydractl.steps.inputs import (
 )
 from hydractl.steps.options import Option, brief, step
 from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder, check_outputs, write_outputs
+from hydractl.steps.suites import SuiteLike, SuiteReported, evaluate_tasks
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.uncertainty.ood_scores import OOD_SCORES
 from hydractl.uncertainty.styles import STYLES
@@ -69,6 +70,14 @@ def evaluate(
         ),
     ],
     *,
+    suite: Annotated[
+        SuiteLike | None,
+        Option(
+            "Evaluate on each task of a suite, built-in or a file; see hydractl suites list.",
+            heading="Data",
+            metavar="NAME|FILE.toml",
+        ),
+    ] = None,
     id_data: Annotated[
         DataLike | None,
         Option("Labelled in-distribution data.", heading="Data", metavar="[NAME=]SOURCE[:SPLIT]"),
@@ -164,7 +173,7 @@ def evaluate(
     ] = False,
     force: Force = False,
     watch: Watcher = LOG,
-) -> Reported:
+) -> Reported | SuiteReported:
     """Measure accuracy, calibration and OOD detection.
 
     Example: hydractl evaluate vit hydra=hydra.safetensors --id-data cifar10:test --ood-data far/textures=dtd:test
@@ -183,6 +192,10 @@ def evaluate(
         OptionError: options that do not go together.
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
+    if suite is not None:
+        # All that this function was given, for each of the tasks.
+        return evaluate_tasks(suite, dict(locals()), evaluate, watch)
+
     from hydractl.data.columns import Columns
     from hydractl.data.corrupt import parse_corruptions
     from hydractl.data.ranks import batch_workers, join_ranks, local_device

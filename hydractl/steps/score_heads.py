@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 else:
     MethodName = Literal[tuple(method.name for method in SCORE_METHODS)]
 
-Rows = list[list[float]]
+Rows = list[list[float | None]]
 
 ON_ID_DATA = tuple(method.name for method in SCORE_METHODS if method.id_data)
 ON_OOD_DATA = tuple(method.name for method in SCORE_METHODS if method.ood_data)
@@ -85,7 +85,10 @@ class HeadScores(Result):
             yield str(self.output)
 
     def facts(self) -> Mapping[str, object]:
-        ranges = {name: f"{min(map(min, rows)):.4g} to {max(map(max, rows)):.4g}" for name, rows in self.maps.items()}
+        from hydractl.report.heatmap import extent
+
+        ends = {name: extent(rows) for name, rows in self.maps.items()}
+        ranges = {name: f"{low:.4g} to {high:.4g}" for name, (low, high) in ends.items()}
         return {"method": self.artifact["method"]} | ranges
 
     def __repr__(self) -> str:

@@ -64,7 +64,7 @@ def fine_tune_checkpoint(
         refuse_other_run(machine.folder, conditions)
     fitted, data = fit_labels(checkpoint, data, recipe, match, seeds.run)
     if ensemble is not None:
-        fitted = spread(fitted, ensemble, recipe, seed)
+        fitted = spread(fitted, ensemble, recipe, seeds.run)
     if len(recipe.lr) > 1 and data.validation is None:
         raise OptionError(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "

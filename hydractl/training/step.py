@@ -13,13 +13,8 @@ from torch import Tensor
 
 from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
-<<<<<<< HEAD
-from hydractl.training.contrastive import contrastive_backward
-from hydractl.training.order import DROPOUT, derived_seed
-=======
 from hydractl.training.contrastive import bound_scale, contrastive_backward
-from hydractl.training.order import DROPOUT, MEMBERS, derived_seed
->>>>>>> 7672d74 (clip-lit by OpenCLIP's defaults, betas and eps in recipes; text towers of zero-shot members stay their own; scores of two towers are told apart; order and noise have seeds of their own)
+from hydractl.training.order import DROPOUT, derived_seed
 from hydractl.training.trial import Trial
 
 
@@ -71,11 +66,6 @@ def _backward(
     """Puts the gradient of a step's loss into the parameters; returns that loss, a mean over samples and members."""
     total = torch.zeros((), device=accelerator.device)
     for forward, batch in enumerate(batches):
-<<<<<<< HEAD
-=======
-        places = batch.positions.tolist()
-        weights = bootstrap_weights(trial.seeds.run, places, learner.network.members) if trial.weighs_samples else None
->>>>>>> 7672d74 (clip-lit by OpenCLIP's defaults, betas and eps in recipes; text towers of zero-shot members stay their own; scores of two towers are told apart; order and noise have seeds of their own)
         with accelerator.accumulate(learner.model):
             seed(forward)
             loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing)

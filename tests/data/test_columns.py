@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import datasets
 import pytest
 from datasets import ClassLabel, Image, Value
 
 from hydractl.data.columns import ChosenColumns, Columns, choose_columns
 from hydractl.data.like import Modality
+from hydractl.data.open import open_samples, open_stream
+from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError
 
 TEXT, NUMBER, NAMED = Value("string"), Value("int64"), ClassLabel(names=["a", "b"])
@@ -51,6 +55,34 @@ def test_detects(features: dict[str, object], modality: Modality, inputs: tuple[
 )
 def test_a_named_column_wins(columns: Columns, inputs: tuple[str, ...]) -> None:
     assert choose({"a": TEXT, "b": TEXT, "c,d": TEXT, "text": TEXT}, "text", columns).inputs == inputs
+
+
+def nested_rows() -> datasets.Dataset:
+    translation = datasets.Translation(languages=("de", "en"))
+    features = datasets.Features({"translation": translation, "deep": {"a": {"b": TEXT}}, "title": TEXT})
+    rows = [{"translation": {"de": f"satz {n}", "en": f"line {n}"}, "deep": {"a": {"b": f"b {n}"}}, "title": f"t {n}"}
+            for n in range(3)]  # fmt: skip
+    return datasets.Dataset.from_list(rows, features=features)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("translation.en", ["line 0", "line 1", "line 2"]),
+        ("title,deep.a.b", [("t 0", "b 0"), ("t 1", "b 1"), ("t 2", "b 2")]),
+    ],
+)
+def test_columns_inside_others(tmp_path: Path, named: str, expected: list[object]) -> None:
+    nested_rows().to_parquet(tmp_path / "rows.parquet")
+    source = f"{tmp_path}/rows.parquet?text={named}"
+    assert list(open_samples(source, "text").inputs) == expected
+    stream = open_stream(source, "text")
+    assert isinstance(stream, SampleStream)
+    assert [text for block in stream.blocks(2) for text in block.inputs] == expected
+    # What a set names itself comes before what was named for all.
+    assert list(open_samples(source, "text", columns=Columns(text="title")).inputs) == expected
+    with pytest.raises(DataError, match="has no column 'translation.fr'"):
+        open_samples(f"{tmp_path}/rows.parquet?text=translation.fr", "text")
 
 
 def test_says_what_was_chosen() -> None:

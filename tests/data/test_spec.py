@@ -24,6 +24,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.csv", DataSpec("a", "a.csv")),
         ("a.csv:train", DataSpec("a", "a.csv", split="train")),
         ("mine=a.csv", DataSpec("mine", "a.csv")),
+        ("a.csv?text=title,content", DataSpec("a", "a.csv", columns=(("text", "title,content"),))),
+        (
+            "far/m=cifar10:plain:test[:9]?image=a.b&label=fine=x",
+            DataSpec("m", "cifar10", "plain", "test[:9]", "far", None, (("image", "a.b"), ("label", "fine=x"))),
+        ),
         ("near/mine=a.csv", DataSpec("mine", "a.csv", group="near")),
         ("far/cifar10=cifar10:validation", DataSpec("cifar10", "cifar10", split="validation", group="far")),
         ("cifar10:validation[10:20]", DataSpec("cifar10", "cifar10", split="validation[10:20]")),
@@ -58,6 +63,10 @@ def test_says_the_source_as_it_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "grouped", "message"),
     [
+        ("a.csv?", False, "behind [?] stand columns, each once"),
+        ("a.csv?text", False, "behind [?] stand columns"),
+        ("a.csv?words=a", False, "behind [?] stand columns"),
+        ("a.csv?text=a&text=b", False, "behind [?] stand columns"),
         ("", False, "names no data"),
         ("x=", False, "names no data"),
         ("middle/x=a.csv", True, "use near/ or far/"),

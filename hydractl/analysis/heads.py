@@ -1,0 +1,85 @@
+"""Do the heads that a circuit drops tell ID from OOD samples less well than those it keeps?
+
+Source: [HE] B.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from statistics import fmean
+
+from hydractl.checkpoint.heads import Head
+from hydractl.errors import OptionError
+from hydractl.scoring.separation import Separation
+
+#: How many heads a picture shows of those that are dropped first, and of those that are dropped last.
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Group:
+    """The separation of some heads, averaged over them; None where there are none.
+
+    Attributes:
+        heads: how many there are.
+    """
+
+    heads: int
+    euclidean: float | None
+    mahalanobis: float | None
+
+
+@dataclass(frozen=True)
+class Separated:
+    """How well heads tell ID from OOD samples, kept ones against dropped ones.
+
+    Attributes:
+        heads: the separation of each head of the tower that reads the samples.
+        dropped: those that the circuit drops, first dropped first.
+        last: the two groups, `kept` and `dropped`, in the last layer, where the paper looks.
+        all: the same over all layers.
+    """
+
+    heads: Mapping[Head, Separation]
+    dropped: tuple[Head, ...]
+    last: Mapping[str, Group]
+    all: Mapping[str, Group]
+
+
+def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Separated:
+    """Averages over the heads that a circuit keeps and drops.
+
+    Args:
+        found: the separation of each head.
+        ranking: the heads that go, first dropped first; those of another tower read no sample and are left out.
+
+    Raises:
+        OptionError: the circuit drops none of the heads, or all of them.
+    """
+    dropped = tuple(head for head in ranking if head in found)
+    if not dropped or len(dropped) == len(found):
+        which = "all" if dropped else "none"
+        raise OptionError(f"the circuit drops {which} of the {len(found)} heads: there is nothing to compare them with")
+    top = max(head.layer for head in found)
+    last = {head: separation for head, separation in found.items() if head.layer == top}
+    return Separated(found, dropped, _groups(last, set(dropped)), _groups(found, set(dropped)))
+
+
+def shown(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
+    """The heads that are dropped first and last, SHOWN of each where there are so many, none in both."""
+    count = min(SHOWN, max(1, len(dropped) // 2))
+    return list(dropped[:count]), list(dropped[count:][-count:])
+
+
+def _groups(found: Mapping[Head, Separation], dropped: Set[Head]) -> dict[str, Group]:
+    return {
+        "kept": _group([one for head, one in found.items() if head not in dropped]),
+        "dropped": _group([one for head, one in found.items() if head in dropped]),
+    }
+
+
+def _group(members: Sequence[Separation]) -> Group:
+    if not members:
+        return Group(0, None, None)
+    return Group(len(members), fmean(m.euclidean for m in members), fmean(m.mahalanobis for m in members))

@@ -1,0 +1,156 @@
+"""Suites: several tasks, each with its own in-distribution, OOD and shifted data, evaluated as one.
+
+A suite is a TOML file with a table for each task:
+
+    about = "sentiment and topics"
+
+    [tasks.sst2]
+    id_data = "stanfordnlp/sst2:validation"
+    ood_data = ["near/amazon=fancyzhx/amazon_polarity:test?text=title,content", "far/trec=trec.csv"]
+    text_column = "sentence"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from hydractl.data.corrupt import parse_corruptions
+from hydractl.errors import OptionError
+from hydractl.schema import Items, Origin, Schema, document, parse_toml, read_text
+
+LARGEST = 2**18  # bytes of a suite
+REMEDY = "correct it; hydractl guide data shows a suite"
+
+Text = Annotated[str, Field(min_length=1, max_length=4096)]
+#: Of a task: it also names a folder of saved predictions.
+Name = Annotated[str, Field(pattern=r"^[\w][\w.-]{0,99}$")]
+
+
+class Task(Schema):
+    """What one task is evaluated on; the names are those of the options of `hydractl evaluate`."""
+
+    id_data: Text
+    ood_data: Items[Text] = ()
+    shift_data: Items[Text] = ()
+    calib_data: Text | None = None
+    corrupt: Text | None = None
+    classes: Text | None = None
+    template: Text | None = None
+    image_column: Text | None = None
+    text_column: Text | None = None
+    label_column: Text | None = None
+    match_labels: Literal["name", "index"] | None = None
+
+    @field_validator("corrupt")
+    @classmethod
+    def _is_known(cls, text: str | None) -> str | None:
+        try:
+            if text is not None:
+                parse_corruptions(text)
+        except OptionError as error:
+            raise ValueError(str(error)) from error
+        return text
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it says, as options of an evaluation."""
+        return {name: value for name, value in self.model_dump().items() if value not in (None, ())}
+
+
+class _File(Schema):
+    about: Annotated[str, Field(max_length=1000)] = ""
+    tasks: Annotated[dict[Name, Task], Field(min_length=1, max_length=1000)]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks by name, and where they come from."""
+
+    name: str
+    tasks: Mapping[str, Task]
+    about: str = field(default="")
+
+
+def find_suite(suite: str | Path | Suite) -> Suite:
+    """The built-in suite of that name, the one in a TOML file, or the suite itself.
+
+    Raises:
+        OptionError: neither a built-in suite nor a readable file.
+    """
+    if isinstance(suite, Suite):
+        return suite
+    if str(suite) in SUITES:
+        return SUITES[str(suite)]
+    if not str(suite).endswith(".toml"):
+        raise OptionError(f"`suite` {suite}: unknown: choose {', '.join(SUITES)}, or name a .toml file")
+    origin = Origin(str(suite), OptionError, REMEDY)
+    found = parse_toml(read_text(Path(suite), origin, LARGEST), origin).read(_File)
+    return Suite(Path(suite).stem, found.tasks, found.about)
+
+
+def _suite(name: str, about: str, tasks: Mapping[str, Mapping[str, Any]]) -> Suite:
+    read = document({"about": about, "tasks": tasks}, Origin(name, OptionError, REMEDY)).read(_File)
+    return Suite(name, read.tasks, read.about)
+
+
+CIFAR10, CIFAR100 = "cifar10=uoft-cs/cifar10:test", "cifar100=uoft-cs/cifar100:test"
+TINY_IMAGENET = "near/tiny-imagenet=zh-plus/tiny-imagenet:valid"
+TEXTURES = "far/textures=tanganke/dtd:test"
+FAR = ["far/mnist=ylecun/mnist:test", "far/svhn=ufldl-stanford/svhn:cropped_digits:test", TEXTURES]
+OPENOOD = "Yang et al. 2022, Zhang et al. 2023 (OpenOOD); sets that are not on the hub are to be added as folders: "
+WITHOUT_PLACES = f"{OPENOOD}far Places365"
+WITHOUT_MOST = f"{OPENOOD}near SSB-hard and NINCO, far iNaturalist and OpenImage-O"
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        _suite(
+            "openood-cifar10",
+            WITHOUT_PLACES,
+            {"cifar10": {"id_data": CIFAR10, "ood_data": [f"near/{CIFAR100}?label=fine_label", TINY_IMAGENET, *FAR]}},
+        ),
+        _suite(
+            "openood-cifar100",
+            WITHOUT_PLACES,
+            {
+                "cifar100": {
+                    "id_data": f"{CIFAR100}?label=fine_label",
+                    "ood_data": [f"near/{CIFAR10}", TINY_IMAGENET, *FAR],
+                }
+            },
+        ),
+        _suite(
+            "openood-imagenet1k",
+            WITHOUT_MOST,
+            {
+                "imagenet1k": {
+                    "id_data": "imagenet1k=ILSVRC/imagenet-1k:validation",
+                    "ood_data": [TEXTURES],
+                }
+            },
+        ),
+        _suite(
+            "sst2",
+            "[HE] arXiv 2510.18358, Table 4: SST-2 with near and far OOD data",
+            {
+                "sst2": {
+                    "id_data": "sst2=stanfordnlp/sst2:validation",
+                    "ood_data": [
+                        "near/yelp=fancyzhx/yelp_polarity:test",
+                        "near/amazon=fancyzhx/amazon_polarity:test?text=title,content",
+                        "far/newsgroups=SetFit/20_newsgroups:test?text=text",
+                        "far/trec=SetFit/TREC-QC:test?text=text",
+                        "far/mnli=nyu-mll/glue:mnli:validation_matched?text=premise,hypothesis",
+                        "far/rte=nyu-mll/glue:rte:validation?text=sentence1,sentence2",
+                        "far/wmt16=wmt/wmt16:de-en:test?text=translation.en",
+                    ],
+                }
+            },
+        ),
+    )
+}

@@ -1,0 +1,104 @@
+"""`evaluate --suite`: every task as if it were evaluated alone, and flat means over them; suites listed and shown."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import hydractl
+from hydractl.data.spec import parse_data, parse_data_sets
+from hydractl.errors import OptionError
+from hydractl.evaluation.suites import SUITES, Suite, find_suite
+from tests.cli.conftest import Command, save_images, save_vit
+
+
+@pytest.fixture
+def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, images: Path, noise: Path) -> Path:
+    """A suite of two tasks, the second with a shifted set; the current folder holds nothing else."""
+    monkeypatch.chdir(tmp_path)
+    other = save_images(tmp_path / "other", count=2, seed=5)
+    text = f"""
+    about = "two tasks"
+    [tasks.pets]
+    id_data = "{images}"
+    ood_data = ["far/noise={noise}"]
+    [tasks.others]
+    id_data = "{other}"
+    ood_data = ["near/noise={noise}", "far/pets={images}"]
+    shift_data = ["fog/1={images}", "fog/2={other}"]
+    """
+    Path("mine.toml").write_text(text)
+    return Path("mine.toml")
+
+
+def test_tasks_as_if_alone_and_their_means(run: Command, suite: Path, vit: Path, images: Path, noise: Path) -> None:
+    second = save_vit(Path("second"), seed=3)
+    done = run("evaluate", f"a={vit}", f"b={second}", "--suite", suite, "--bootstrap=0", "--json=s.json")
+    assert done.code == 0, done.err
+    found = json.loads(Path("s.json").read_text())
+    assert (found["format"], found["suite"], list(found["tasks"])) == ("hydractl-suite", "mine", ["pets", "others"])
+    alone = hydractl.evaluate({"a": vit, "b": second}, id_data=images, ood_data=[f"far/noise={noise}"], bootstrap=0)
+    assert found["tasks"]["pets"]["models"]["a"]["id"] == alone.models["a"]["id"]
+    for system in ("a", "b"):
+        pets, others = (found["tasks"][task]["models"][system] for task in ("pets", "others"))
+        mean = found["means"][system]
+        for metric in ("accuracy", "nll", "ece"):
+            assert mean["id"][metric] == pytest.approx((pets["id"][metric] + others["id"][metric]) / 2)
+        aurocs = [others["ood"][name]["auroc"] for name in ("noise", "pets")]
+        expected = (pets["ood"]["noise"]["auroc"] + sum(aurocs) / 2) / 2  # the second task's own mean counts once
+        assert mean["ood_means"]["all"]["auroc"] == pytest.approx(expected)
+        assert "shift_means" not in mean  # the first task has none
+    header, *rows = done.out.splitlines()
+    assert header.split()[:3] == ["task", "system", "acc"] and "shift acc %" in header
+    assert [row.split()[0] for row in rows] == ["pets", "pets", "others", "others", "mean", "mean"]
+
+
+def test_python_takes_a_suite_as_a_value_and_saves_logits_by_task(suite: Path, vit: Path) -> None:
+    whole = find_suite(suite)
+    one = Suite("one", {"pets": whole.tasks["pets"]})
+    found = hydractl.evaluate({"a": vit}, suite=one, bootstrap=0, save_logits="saved")
+    assert Path("saved/pets/a").is_dir()
+    assert "mean of" not in repr(found) and "acc %" in found._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "tasks"),
+        ("[tasks.a]", "id_data"),
+        ("[tasks.a]\nid_data = 3", "id_data"),
+        ("[tasks.a]\nid_data = 'x'\nspeed = 1", "speed"),
+        ("[tasks.a]\nid_data = 'x'\ncorrupt = 'fog:6'", "severities from 1 to 5"),
+        ("[tasks.'../a']\nid_data = 'x'", "tasks"),
+        ("tasks =", "is not readable TOML"),
+    ],
+)
+def test_what_is_no_suite(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "s.toml").write_text(text)
+    with pytest.raises(OptionError, match=message) as raised:
+        find_suite(tmp_path / "s.toml")
+    assert "\n" not in str(raised.value)
+
+
+def test_what_does_not_go_with_a_suite(suite: Path, images: Path) -> None:
+    with pytest.raises(OptionError, match="`id_data`: each task of a suite names its own"):
+        hydractl.evaluate("no-model", suite=suite, id_data=images)
+    with pytest.raises(OptionError, match="`report` draws the report of one task"):
+        hydractl.evaluate("no-model", suite=suite, report="page")
+    with pytest.raises(OptionError, match="`suite` sst3: unknown: choose openood-cifar10"):
+        hydractl.evaluate("no-model", suite="sst3")
+
+
+def test_suites_are_listed_and_shown_as_files(run: Command, tmp_path: Path) -> None:
+    assert [line.split()[0] for line in run("suites", "list").out.splitlines()] == list(SUITES)
+    for name, suite in SUITES.items():
+        shown = run("suites", "show", name).out
+        (tmp_path / f"{name}.toml").write_text(shown)
+        assert find_suite(tmp_path / f"{name}.toml") == suite
+        assert tomllib.loads(shown)["tasks"].keys() == suite.tasks.keys()
+        for task in suite.tasks.values():
+            parse_data(task.id_data)
+            assert len(parse_data_sets(task.ood_data)) == len(task.ood_data)
