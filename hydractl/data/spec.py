@@ -26,7 +26,7 @@ COLUMNS = ("image", "text", "label")
 FORM = "[NAME=]SOURCE[:SPLIT]"
 GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
 HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
-PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~\s][^/\\:=]*)=(?P<source>.*)", re.DOTALL)
+PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~?\s][^/\\:=?]*)=(?P<source>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -139,8 +139,13 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
 
-def remembered(data: Samples) -> dict[str, Any]:
-    """A sketch of the samples' hashes, of a large set of some of them, by which an evaluation knows them again."""
+def remembered(data: Samples | Streamed) -> dict[str, Any]:
+    """A sketch of the samples' hashes, of a large set of some of them, by which an evaluation knows them again.
+
+    Of a stream it says name and size alone, since hashes would take reading it once more.
+    """
+    if isinstance(data, Streamed):
+        return {"stream": data.name, "samples": data.length}
     return {**seen.sketch(_drawn(data).content_hashes()), "samples": len(data), "complete": len(data) <= REMEMBERED}
 
 

@@ -144,7 +144,7 @@ class _Work:
         # An evaluation refuses what the weights were fitted to, and what chose them, as it does the data of a search.
         seen = {} if validation is None else {"validation data": remembered(validation)}
         if isinstance(train, Streamed):
-            return {**options, "training_data": {"stream": train.name, "samples": train.length}, SEEN: seen or None}
+            return {**options, "training_data": remembered(train), SEEN: seen or None}
         return {**options, SEEN: {"training data": remembered(train), **seen}}
 
     def _network(self) -> Hydra:
