@@ -264,5 +264,5 @@ def test_each_picture_with_the_worst_names() -> None:
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_pictures_in_files(tmp_path: Path, ending: str) -> None:
     names = {"$$ \x1b~": (), "_\u202e$\\x$": (), "\udcff" + "y" * 10_000: ()}
-    write_picture(overlap_figure(names, {"vision": (2, 2)}), tmp_path / f"picture{ending}", force=False)
+    write_picture(overlap_figure(names, {"vision": (2, 2)}, ()), tmp_path / f"picture{ending}", force=False)
     assert (tmp_path / f"picture{ending}").stat().st_size > 1000
