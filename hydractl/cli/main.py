@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hydractl.errors import HydractlError
-from hydractl.text import LONGEST_SENTENCE, first_sentence, one_line, printable, shortened, without_secrets
+from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, shortened, without_secrets
 
 READER_GONE = 1  # as typer has it when it notices first
 #: What ends a process from outside; a hang-up is unknown to Windows.
@@ -142,7 +142,7 @@ def _explain_os_error(error: OSError) -> str:
         errno.ENOENT: ": check the name",
     }.get(error.errno or 0, "")
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
-    return f"{printable(name)}: {error.strerror}{remedy}"
+    return f"{abridged(printable(name), LONGEST_SENTENCE)}: {error.strerror}{remedy}"
 
 
 def _out_of_memory(error: BaseException) -> str | None:
