@@ -115,7 +115,7 @@ def calibrate(
         ),
     ] = "temperature",
     accept: Annotated[
-        float | str,
+        str,
         Option(
             "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.",
             metavar="SHARE",
@@ -223,7 +223,10 @@ def calibrate(
         network = model if isinstance(model, Hydra) else checkpoint
         fitted, acceptance = fit_network(network, samples, match_labels, running, rate, advance)
     if fitted.at_bound:
-        note("the loss still falls at the end of the range: the data is too easy, or too little")
+        kept = (
+            "all of it is predicted right: the temperature stays 1" if fitted.temperature == 1 else "it is too little"
+        )
+        note(f"this data cannot tell the temperature, {kept}; give more of it")
     if of_classes := checkpoint.spec.task == "zero-shot":
         note("the classes of a zero-shot model may change: no threshold of confidence is kept")
     accepts = None if of_classes else acceptance
@@ -237,10 +240,10 @@ def calibrate(
     return found
 
 
-def _share(text: float | str) -> float:
+def _share(text: str) -> float:
     """The share of all that a number or a percentage is, over 0 and up to 1."""
-    percent = isinstance(text, str) and text.endswith("%")
-    found = real(str(text).removesuffix("%"), 0, 100 if percent else 1)
+    percent = text.endswith("%")
+    found = real(text.removesuffix("%"), 0, 100 if percent else 1)
     if not found:
         raise OptionError(f"`accept` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
     return found / 100 if percent else found

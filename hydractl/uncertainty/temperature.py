@@ -21,7 +21,11 @@ BOUNDS = (1e-3, 1e4)
 
 @dataclass(frozen=True)
 class FittedTemperature:
-    """The temperature that minimises the NLL of the mean member probability, and what it changed."""
+    """The temperature that minimises the NLL of the mean member probability, and what it changed.
+
+    Where every sample is predicted right, any smaller one fits better: it then stays 1, as a tiny one would make all
+    confidences 1 and with that undo the detection of OOD samples.
+    """
 
     temperature: float
     nll_before: float  # nats, at temperature 1
@@ -59,6 +63,8 @@ def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> Fitte
     candidates = [(before, 0.0), (losses[best], float(grid[best])), (float(found.fun), float(found.x))]
     nll, log_temperature = min(candidates, key=lambda candidate: candidate[0])
     at_bound = bool(np.isclose(log_temperature, np.log(BOUNDS), rtol=0, atol=1e-3).any())
+    if at_bound and log_temperature < 0:
+        return FittedTemperature(1.0, before, before, at_bound=True, argmax_changed=0.0)
     temperature = float(np.exp(log_temperature))
     return FittedTemperature(temperature, before, nll, at_bound, _changed(member_logits, temperature))
 

@@ -15,15 +15,15 @@ from hydractl.training.recipe import Recipe
 
 
 def test_which_ensemble() -> None:
-    assert choose_ensemble(None, "each", None, None, False) is None
+    assert choose_ensemble(None, "each") is None
     assert choose_ensemble("lora-ensemble", "3") == Ensemble("lora-ensemble", 3, rank=4, alpha=None)
     assert choose_ensemble("lora-ensemble", 3, rank=2, alpha=4.0) == Ensemble("lora-ensemble", 3, rank=2, alpha=4.0)
     with pytest.raises(OptionError, match="`members` 3: a number is for `method`"):
-        choose_ensemble(None, 3, None, None, False)
+        choose_ensemble(None, 3)
     with pytest.raises(OptionError, match="`method` batch-ensemble: say how many members"):
         choose_ensemble("batch-ensemble", "each")
     with pytest.raises(OptionError, match="`joint` trains the members of a Hydra together"):
-        choose_ensemble(None, "each", None, None, True)
+        choose_ensemble(None, "each", joint=True)
 
 
 def test_which_networks(vit: Checkpoint) -> None:

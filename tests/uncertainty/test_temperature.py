@@ -81,12 +81,13 @@ def test_a_single_network_predicts_the_same_classes(ensemble):
     np.testing.assert_array_equal(tabulate(logits, temperature=temperature).prediction, tabulate(logits).prediction)
 
 
-def test_separable_data_end_at_the_bound_and_say_so():
+def test_separable_data_leave_the_temperature_alone_and_say_so():
     logits = np.array([[[0.01, 0.0], [0.0, 0.01]]])
     fitted = fit_temperature(logits, np.array([0, 1]))
 
     assert fitted.at_bound
-    assert fitted.temperature == pytest.approx(BOUNDS[0], rel=1e-2)
+    assert fitted.temperature == 1
+    assert fitted.nll_after == fitted.nll_before > 0
 
 
 def test_data_without_signal_end_at_the_other_bound():
