@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.ranking import Ranking, Round, Search
 from hydractl.model.hydra import Hydra
-from hydractl.scoring.ablation import Progress, replay_seconds
+from hydractl.scoring.ablation import Progress
 from hydractl.scoring.data import ScoringData
+from hydractl.scoring.pace import replay_seconds
 from hydractl.scoring.replay_cost import base_cost, candidate_costs, tokens_of
 
 
@@ -20,40 +21,43 @@ def round_cost(spec: ModelSpec, kept: KeptHeads, search: Search, done: int) -> f
     return sum(costs.values()) * turn.left / len(turn.heads)
 
 
-def search_cost(spec: ModelSpec, kept: KeptHeads, search: Search, done: int) -> float:
-    """What is left of a search for one sample after `done` heads, as far as it can be foreseen."""
-    total = 0.0
+def rounds(search: Search, done: int) -> Iterator[tuple[int, Round]]:
+    """The rounds of a search after `done` heads, each with how many heads have left before it."""
     while done < search.budget:
         turn = search.round(done)
-        total += round_cost(spec, kept, search, done) * turn.passes
+        yield done, turn
         done += turn.drops
-    return total
+
+
+def search_cost(spec: ModelSpec, kept: KeptHeads, search: Search, done: int) -> float:
+    """What measuring a search's candidates after `done` heads costs for one sample, as far as it can be foreseen."""
+    return sum(round_cost(spec, kept, search, gone) * turn.passes for gone, turn in rounds(search, done))
 
 
 def networks(search: Search, done: int) -> float:
     """How many networks with a head off a search measures after `done` heads, as far as it can be foreseen."""
-    total = 0.0
-    while done < search.budget:
-        turn = search.round(done)
-        total += turn.left * turn.passes
-        done += turn.drops
-    return total
+    return sum(turn.left * turn.passes for _, turn in rounds(search, done))
 
 
-def seconds_of(model: Hydra, data: ScoringData, search: Search, multiply_adds: float) -> float | None:
-    """About how long so many multiply-adds of a search take for all samples of a process, from a timed batch.
+def seconds_of(model: Hydra, data: ScoringData, search: Search, begun: Sequence[Ranking]) -> float | None:
+    """About how long a process takes to measure what is left of a search, by a batch of ID and one of OOD samples.
 
-    None where no candidate is in the tower that reads the samples: class prompts have too little work to time.
+    Reading the samples comes on top, see `hydractl.scoring.pace`. None where no candidate is in the tower that reads
+    them: class prompts have too little work to time.
     """
     tower = model.spec.towers[0]
     reading = [head for head in search.candidates if head.tower == tower.name]
     if not reading:
         return None
     timed = [head for head in reading if head.layer == reading[len(reading) // 2].layer]
-    kept = [len(members[0]) for members in model.heads[tower.name]]
-    counted = sum(candidate_costs(model.spec, model.heads, timed).values()) + base_cost(tower, kept, tokens_of(tower))
-    rate = replay_seconds(model, data, timed) / counted
-    return rate * multiply_adds * (data.id_samples + data.ood_samples) / data.ranks.size
+    base = base_cost(tower, [len(members[0]) for members in model.heads[tower.name]], tokens_of(tower))
+    done = [len(ranking.steps) for ranking in begun]
+    work = sum(search_cost(model.spec, model.heads, search, gone) for gone in done)
+    # In every round the network itself runs too, for its candidates to start from.
+    work += base * sum(1 for gone in done for _ in rounds(search, gone))
+    times = work / (sum(candidate_costs(model.spec, model.heads, timed).values()) + base)
+    sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))
+    return sum(replay_seconds(model, data, own, timed) * samples for own, samples in sets) * times / data.ranks.size
 
 
 def round_progress(

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -47,24 +46,6 @@ def ablation_scores(
     measures = ablate(model, data, heads, progress)
     whole = measures[None].score(objective)
     return {head: whole - measures[head].score(objective) for head in heads}
-
-
-def replay_seconds(model: Hydra, data: ScoringData, heads: Sequence[Head]) -> float:
-    """How long one sample takes with each head off in turn and with none off, timed on a part of the first batch.
-
-    Args:
-        heads: of the tower that reads the samples.
-    """
-    whole, device = data.id[0], next(model.parameters()).device
-    with torch.inference_mode():
-        network = Replay(model, heads, data.prompts)
-        batch = next(_parts(whole, network.at_once(whole.inputs)))
-        inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-        for _ in range(2):  # the first time is slower
-            start = perf_counter()
-            for _, logits in network.logits(inputs):
-                logits.cpu()  # waits for the device
-    return (perf_counter() - start) / len(batch.positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +95,7 @@ def ablate(
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
         batches, number, offset = job
         whole = batches[number]
-        for batch in _parts(whole, network.at_once(whole.inputs)):
+        for batch in parts(whole, network.at_once(whole.inputs)):
             columns, labels = batch.positions.numpy() + offset, None if offset else _labels(batch)
             with torch.inference_mode():
                 for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
@@ -134,7 +115,7 @@ def ablate(
     return _measures(answers, rows, data)
 
 
-def _parts(batch: Batch, size: int) -> Iterator[Batch]:
+def parts(batch: Batch, size: int) -> Iterator[Batch]:
     """The batch in parts of so many samples, the last may have fewer."""
     for start in range(0, len(batch.positions), size):
         at = slice(start, start + size)

@@ -1,4 +1,4 @@
-"""What a build will take: time by its multiply-adds and one timed batch, disk by the shapes of what it writes."""
+"""What a build will take: time by a few batches that are read and run, disk by the shapes of what it writes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hydractl.steps.plan import CIRCUITS, Asked
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.data.like import Modality
+    from hydractl.model.hydra import Hydra
+    from hydractl.scoring.data import ScoringData
     from hydractl.training.recipe import Recipe
 
 POOLS = 2  # that `plan` draws from
@@ -20,7 +22,7 @@ LOGIT = 4  # bytes
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a step takes, as far as it can be foreseen: multiply-adds at the speed of one batch of the network."""
+    """What a step takes, as far as it can be foreseen."""
 
     seconds: float
     size: int
@@ -36,9 +38,10 @@ def estimates(tasks: Sequence[Task], asked: Asked) -> list[Estimate]:
 
     Raises:
         CheckpointError, DataError: the network or the data cannot be read.
+        OptionError: a network of several members.
     """
     foreseen = Foreseen.of(asked)
-    return [Estimate(foreseen.work(task) * foreseen.pace, foreseen.disk(task)) for task in tasks]
+    return [Estimate(foreseen.seconds(task), foreseen.disk(task)) for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -46,51 +49,56 @@ class Foreseen:
     """What is known before a build begins.
 
     Attributes:
-        pace: seconds for a multiply-add of the network.
-        forward: multiply-adds of a sample.
+        forward, reading: seconds that a sample takes to go through the network, and to be read.
+        search: seconds of the searches, were they on whole parts.
         inside, outside: samples in each part of the ID data, and of all OOD sets together.
         measured: ID and OOD samples of the evaluation.
         train: samples to fine-tune on.
-        search: multiply-adds of the searches for one sample.
     """
 
     asked: Asked
     network: Checkpoint
-    pace: float
-    forward: int
+    forward: float
+    reading: float
+    search: float
     inside: int
     outside: int
     measured: int
     train: int
-    search: float
 
     @classmethod
     def of(cls, asked: Asked) -> Foreseen:
-        """Opens the network and the data, and times one batch."""
-        from hydractl.evaluation.latency import published
-        from hydractl.steps.inputs import as_member
+        """Opens the network and the data, and times a few batches."""
+        from hydractl.data.ranks import Ranks
+        from hydractl.scoring.pace import reading_seconds, replay_seconds
+        from hydractl.steps.inputs import DEFAULT_TEMPLATE
+        from hydractl.steps.material import Reading, open_material
 
-        network = as_member(asked.model.text)
-        inside, outside = (sum(_count(one, network, asked.limit) for one in sets) for sets in _sets(asked, 1))
+        (inside,), outside = _sets(asked, 1)
+        how = Reading(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
+        material = open_material(asked.model.text, inside, outside or None, how, asked.device, asked.dtype)
+        network, data = material.checkpoint, material.scoring_data(asked.batch_size, Ranks())
+        reading = reading_seconds(data, material.device) / (data.id_samples + data.ood_samples)
+        forward = replay_seconds(material.model, data, data.id, ())
+        search = _search(material.model, data) if outside else 0.0
         measured = sum(_count(one, network, asked.limit) for sets in _sets(asked, 4) for one in sets)
         train = _count(asked.train_data, network, None) if asked.train_data else 0
-        search = _search(network) if asked.ood_data else 0.0
-        pace = _pace(network, asked)
-        return cls(asked, network, pace, published(network), inside, outside, measured, train, search)
+        return cls(asked, network, forward, reading, search, data.id_samples, data.ood_samples, measured, train)
 
-    def work(self, task: Task) -> float:
-        """Multiply-adds of a command."""
+    def seconds(self, task: Task) -> float:
+        """How long a command computes and reads."""
         both, members = self.inside + self.outside, self.asked.members
         if task.command == "extract-circuit":
             most: int = task.values["limit"]
-            return self.search * (min(self.inside, most) + min(self.outside, most * len(self.asked.ood_data)))
+            searched = min(self.inside, most) + min(self.outside, most * len(self.asked.ood_data))
+            return (self.search / both + self.reading) * searched
         if task.command == "select":
-            return self.candidates * self.forward * both
+            return both * (self.candidates * self.forward + self.reading)
         if task.command == "finetune":
-            return 3 * members * self.forward * self.training_samples
+            return members * self.training_samples * (3 * self.forward + self.reading)
         if task.command == "calibrate":
-            return self.forward * self.inside * (members if task.needs else 1)
-        return (members + 1) * self.forward * self.measured if task.command == "evaluate" else 0.0
+            return self.inside * (self.forward * (members if task.needs else 1) + self.reading)
+        return self.measured * ((members + 1) * self.forward + self.reading) if task.command == "evaluate" else 0.0
 
     def disk(self, task: Task) -> int:
         """Bytes that a command writes, what it needs meanwhile among them."""
@@ -139,34 +147,18 @@ def _count(source: str, network: Checkpoint, limit: int | None) -> int:
     return len(open_samples(source, modality, columns=Columns(strict=False), limit=limit))
 
 
-def _search(network: Checkpoint) -> float:
+def _search(model: Hydra, data: ScoringData) -> float:
+    """The seconds of the searches, as each of them would say."""
     from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.cost import search_cost
+    from hydractl.circuit.cost import seconds_of
     from hydractl.circuit.modes import EXACT
-    from hydractl.circuit.ranking import Search
+    from hydractl.circuit.ranking import Ranking, Search
     from hydractl.circuit.restriction import heads_to_rank
+    from hydractl.scoring.objective import parse_objectives
 
-    heads = tuple(member_heads(network.heads, 0))
+    heads = tuple(member_heads(model.heads, 0))
     wanted = Search(heads, heads_to_rank("50%", len(heads)), EXACT)
-    return len(CIRCUITS) * search_cost(network.spec, network.heads, wanted, 0)
-
-
-def _pace(network: Checkpoint, asked: Asked) -> float:
-    """Seconds for a multiply-add, by the second of two batches."""
-    import time
-
-    import torch
-
-    from hydractl.evaluation.latency import BATCH, TOKENS
-    from hydractl.evaluation.timed import open_timed
-    from hydractl.steps.compute import choose_device
-
-    system = open_timed({"network": [network]}, choose_device(asked.device), torch.float32)["network"]
-    run = system.on_noise(min(asked.batch_size, BATCH), TOKENS)
-    run()
-    begun = time.perf_counter()
-    run()
-    return (time.perf_counter() - begun) / (min(asked.batch_size, BATCH) * system.weight.performed)
+    return seconds_of(model, data, wanted, [Ranking(name) for name in parse_objectives(",".join(CIRCUITS))]) or 0.0
 
 
 def _bytes(shape: Sequence[int], item: int) -> int:

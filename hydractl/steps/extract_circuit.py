@@ -273,13 +273,16 @@ def _searched(
     """Runs the search, notes each step down, and tells the watcher of it."""
     from hydractl.circuit.cost import networks, round_progress, search_cost, seconds_of
     from hydractl.circuit.search import extract_circuits
+    from hydractl.scoring.pace import reading_seconds
 
     total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
     samples = (data.id_samples + data.ood_samples) / data.ranks.size
     told = {ranking.objective: len(ranking.steps) for ranking in begun}
-    if (seconds := seconds_of(model, data, search, total) if total else None) is not None:
+    # Reading comes first: it is timed on batches that nothing has asked for yet.
+    reading = reading_seconds(data, next(model.parameters()).device) if total else 0.0
+    if total and (seconds := seconds_of(model, data, search, begun)) is not None:
         count = sum(networks(search, len(ranking.steps)) for ranking in begun)
-        watch.note(f"note: {count:.0f} networks to measure: this takes about {_duration(seconds)}")
+        watch.note(f"note: {count:.0f} networks to measure: this takes about {_duration(reading + seconds)}")
     with watch.progress("search", total) as advance:
 
         def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
