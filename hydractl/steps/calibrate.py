@@ -197,7 +197,9 @@ def calibrate(
     if method == "bayesvlm":
         unread = {
             "classes": classes,
+            "template": None if template == DEFAULT_TEMPLATE else template,
             "label_column": label_column,
+            "match_labels": None if match_labels == "name" else match_labels,
             "skip_bad": skip_bad or None,
             "workers": workers or None,
         }
@@ -222,11 +224,10 @@ def calibrate(
                           in_parallel, note)  # fmt: skip
         network = model if isinstance(model, Hydra) else checkpoint
         fitted, acceptance = fit_network(network, samples, match_labels, running, rate, advance)
-    if fitted.at_bound:
-        kept = (
-            "all of it is predicted right: the temperature stays 1" if fitted.temperature == 1 else "it is too little"
-        )
-        note(f"this data cannot tell the temperature, {kept}; give more of it")
+    if fitted.at_bound and fitted.temperature == 1:
+        note("all of this data is predicted right, so it cannot tell the temperature, which stays 1: give more of it")
+    elif fitted.at_bound:
+        note("the loss still falls at the highest temperature: the model is hardly ever right on this data")
     if of_classes := checkpoint.spec.task == "zero-shot":
         note("the classes of a zero-shot model may change: no threshold of confidence is kept")
     accepts = None if of_classes else acceptance

@@ -322,7 +322,8 @@ def finetune(
     if method == "vilu":
         unread = {**options, "epochs": None, "recipe": recipe, "settings": settings, "members": members, "joint": joint,
                   "val_data": val_data, "val_split": val_split, "streaming": streaming, "workers": workers,
-                  "save_every": save_every, "precision": precision != "no"}  # fmt: skip
+                  "save_every": save_every, "precision": precision != "no", "order_seed": order_seed is not None,
+                  "noise_seed": noise_seed is not None}  # fmt: skip
         asked = Failure(data, Columns(image_column, text_column, label_column), limit, match_labels, template, epochs,
                         seed, batch_size, device, output, resume, keep, force, watch)  # fmt: skip
         return _with_predictor(models, asked, unread)

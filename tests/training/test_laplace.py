@@ -193,8 +193,9 @@ def test_what_does_not_go_together_is_refused(
         hydractl.calibrate(bayesian, data=str(pair_folder))
     with pytest.raises(OptionError, match="is no zero-shot model"):
         hydractl.calibrate(vit, method="bayesvlm", data=str(pair_folder))
-    with pytest.raises(OptionError, match="`classes` has no effect"):
-        hydractl.calibrate(bayesian, method="bayesvlm", data=str(pair_folder), classes=["a"])
+    for option, value in (("classes", ["a"]), ("template", "a {label}"), ("match_labels", "index")):
+        with pytest.raises(OptionError, match=f"`{option}` has no effect"):
+            hydractl.calibrate(bayesian, method="bayesvlm", data=str(pair_folder), **{option: value})
     with pytest.raises(OptionError, match="`contrast` has no effect with `method` temperature"):
         hydractl.calibrate(bayesian, data=str(pair_folder), contrast=4)
     with pytest.raises(OptionError, match="bayesvlm has no place in another format"):

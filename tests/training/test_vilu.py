@@ -134,8 +134,9 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match="is no zero-shot model"):
         hydractl.finetune(vit, data=named, method="vilu")
-    with pytest.raises(OptionError, match="`recipe` has no effect"):
-        hydractl.finetune(clip, data=named, method="vilu", recipe="cifar100")
+    for option, value in (("recipe", "cifar100"), ("order_seed", 0), ("noise_seed", 0)):
+        with pytest.raises(OptionError, match=f"`{option}` has no effect"):
+            hydractl.finetune(clip, data=named, method="vilu", **{option: value})
     with pytest.raises(OptionError, match="takes a whole number"):
         hydractl.finetune(clip, data=named, method="vilu", epochs=1.5)
     with pytest.raises(OptionError, match="trains beside one model"):
