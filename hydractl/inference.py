@@ -17,8 +17,9 @@ from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.model.build import from_checkpoint, to_checkpoint
 from hydractl.model.failure import ErrorPredictor
-from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
+from hydractl.model.hydra import Hydra
 from hydractl.model.posterior import projection_posterior
 from hydractl.model.prediction import finite_on_cpu
 

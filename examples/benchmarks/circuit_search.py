@@ -30,7 +30,8 @@ from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
 from hydractl.fast import products
-from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.model.hydra import Hydra
 from hydractl.process import prepare
 from hydractl.scoring.data import ScoringData
 from hydractl.scoring.objective import measure

@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,18 +14,14 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
-import typer.core
 
 from hydractl.cli import console
+from hydractl.cli.parsing import STDOUT, StepCommand
 from hydractl.errors import HydractlError, OptionError
-from hydractl.steps.options import HEADINGS, Declared, Option, declared, flags_of
+from hydractl.steps.options import Declared, Option, declared, flags_of
 from hydractl.steps.result import Result
 
-ARGUMENTS = "Arguments"
-STDOUT = "-"
 EXAMPLE_WIDTH = 74  # of 80 columns, less two of indentation and a backslash
-UNBROKEN = "\u2011"  # a hyphen at which no line ends
-
 
 #: What stands for a value in help.
 METAVARS: dict[Any, str] = {int: "N", float: "X", Path: "FILE"}
@@ -208,21 +204,6 @@ def _continued(example: str) -> str:
     return "\n".join(["\b", *lines])  # after this mark nothing is wrapped again
 
 
-def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:
-    """The arguments with a value put in after flags that may stand alone and do."""
-    bare = {flag: option.option.bare for option in options if option.option.bare for flag in flags_of(option)}
-
-    def completed() -> Iterator[str]:
-        for place, argument in enumerate(arguments):
-            yield argument
-            following = arguments[place + 1] if place + 1 < len(arguments) else None
-            value = bare.get(argument)
-            if value is not None and (following is None or (following.startswith("-") and following != STDOUT)):
-                yield value
-
-    return list(completed())
-
-
 def _default(command: Command, option: Declared) -> Any:
     if option.name == "output" and not option.required:
         return inspect.Parameter.empty if command.writes else Path(command.output) if command.output else None
@@ -278,52 +259,6 @@ def _as_declared(option: Declared, value: Any) -> Any:
     if value is None or (isinstance(value, list) and not value):
         return None if option.required else option.default if option.name != "output" else value
     return value
-
-
-class StepCommand(typer.core.TyperCommand):
-    """A command whose plain help groups options under headings, and whose bare flags stand for a value."""
-
-    options: Sequence[Declared] = ()
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        arguments = with_bare_flags(args, self.options)
-        self._refuse_data_twice(ctx, arguments)
-        return super().parse_args(ctx, arguments)
-
-    def _refuse_data_twice(self, ctx: Any, arguments: Sequence[str]) -> None:
-        """Of other options the last one counts, as everywhere; of data one set would be left out in silence."""
-        _, _, given = self.make_parser(ctx).parse_args(list(arguments))
-        data = {option.name for option in self.options if "SOURCE" in (option.option.metavar or "")}
-        for parameter in given:
-            if parameter.name in data and not parameter.multiple and given.count(parameter) > 1:
-                raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
-
-    def get_help(self, ctx: Any) -> str:
-        return str(super().get_help(ctx)).replace(UNBROKEN, "-")
-
-    def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text(_unbroken(self.help or ""))
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                panel = getattr(parameter, "rich_help_panel", None)
-                argument = parameter.param_type_name == "argument"
-                name, text = record
-                groups[ARGUMENTS if argument else panel or HEADINGS[-1]].append((name, _unbroken(text)))
-        for heading, records in groups.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl(records)
-
-
-def _unbroken(text: str) -> str:
-    """Text whose lines end at blanks only: a flag that is cut in two cannot be read, nor copied."""
-    return re.sub(r"(?<=[\w-])-(?=\w)|(?<!\S)-(?=-\w)", UNBROKEN, text)
 
 
 def command_class(command: Command) -> type[StepCommand]:

@@ -13,7 +13,8 @@ from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.synthetic import synthetic_inputs
-from hydractl.model.hydra import Hydra, to_checkpoint
+from hydractl.model.build import to_checkpoint
+from hydractl.model.hydra import Hydra
 
 OUTPUTS = ("probabilities", "member_logits")
 #: How far a runtime's probabilities may be from the model's, by the model's precision.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count, islice
 from typing import NamedTuple, Protocol, Self
 
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from hydractl.checkpoint.contents import Acceptance, Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import DataError, OptionError
 from hydractl.model.adapters import build_linear
 from hydractl.model.encoder import Tower, build_tower
@@ -55,7 +53,7 @@ class HydraOutput(NamedTuple):
 class Hydra(nn.Module):
     """A classifier of M members that share what they can ([HE] 4.2).
 
-    Its parameters carry the names and shapes of the file. Built by `from_checkpoint`; `hydractl.load` adds the
+    Its parameters carry the names and shapes of the file. Built by `build.from_checkpoint`; `hydractl.load` adds the
     preprocessing that `predict` needs.
     """
 
@@ -272,44 +270,3 @@ def _given(tensor: Tensor | None, name: str) -> Tensor:
     if tensor is None:
         raise OptionError(f"this model needs {name}")
     return tensor
-
-
-def from_checkpoint(
-    checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-) -> Hydra:
-    """The model a checkpoint holds, in eval mode, its weights read once.
-
-    Args:
-        dtype: of the weights; the stored one where left out.
-
-    Raises:
-        CheckpointError: a tensor cannot be read or holds NaN.
-    """
-    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    model = Hydra(checkpoint.spec, checkpoint.heads, checkpoint.shared, shapes)
-    state = {
-        name: tensor.load().to(device, (dtype if tensor.dtype.is_floating_point else None) or tensor.dtype)
-        for name, tensor in checkpoint.tensors.items()
-    }
-    model.load_state_dict(state, assign=True)
-    model.labels = checkpoint.labels
-    model.temperature = checkpoint.temperature or 1.0
-    model.acceptance = checkpoint.acceptance
-    model.origin = replace(checkpoint, tensors={})
-    return model.eval().requires_grad_(False)
-
-
-def to_checkpoint(model: Hydra) -> Checkpoint:
-    """The checkpoint that `model` is now: what it was built from, with the numbers it holds.
-
-    Raises:
-        OptionError: the model was not built from a checkpoint.
-    """
-    if model.origin is None:
-        raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
-    tensors = {name: _held(tensor) for name, tensor in model.state_dict().items()}
-    return replace(model.origin, tensors=tensors)
-
-
-def _held(tensor: Tensor) -> LazyTensor:
-    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor.detach().cpu())

@@ -136,7 +136,8 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
     """
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.open import read_checkpoint
-    from hydractl.model.hydra import Hydra, to_checkpoint
+    from hydractl.model.build import to_checkpoint
+    from hydractl.model.hydra import Hydra
 
     if isinstance(model, str | Path):
         return read_checkpoint(model, without_classifier)

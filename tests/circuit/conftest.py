@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
-from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.model.hydra import Hydra
 from hydractl.scoring.data import ScoringData
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference

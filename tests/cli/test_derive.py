@@ -7,7 +7,8 @@ import re
 import pytest
 
 from hydractl.cli.commands import COMMANDS
-from hydractl.cli.derive import Command, help_text, options_of, respelled, spelling, with_bare_flags
+from hydractl.cli.derive import Command, help_text, options_of, respelled, spelling
+from hydractl.cli.parsing import with_bare_flags
 from hydractl.steps.options import HEADINGS, Declared, Option
 from tests.cli.conftest import Command as Run
 

@@ -35,7 +35,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES
 from hydractl.families.open import read_checkpoint
-from hydractl.model.hydra import from_checkpoint
+from hydractl.model.build import from_checkpoint
 from hydractl.training.classifier import with_new_classifier
 from tests.conftest import ARCHITECTURES, build_reference
 from tests.families.bert import masked_words

@@ -18,7 +18,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OutputError
 from hydractl.families.config import ClassNames, Fields
 from hydractl.families.open import read_checkpoint, write_checkpoint
-from hydractl.model.hydra import from_checkpoint
+from hydractl.model.build import from_checkpoint
 from tests.conftest import ARCHITECTURES, build_reference
 from tests.families.vit import encoder
 from tests.references import SIZES, Reference

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.families.open import read_checkpoint
-from hydractl.model.hydra import from_checkpoint
+from hydractl.model.build import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads

@@ -20,7 +20,8 @@ from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.fast.attention import PackedAttention
 from hydractl.fast.optimize import compile_model
-from hydractl.model.hydra import Hydra, from_checkpoint, to_checkpoint
+from hydractl.model.build import from_checkpoint, to_checkpoint
+from hydractl.model.hydra import Hydra
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from tests.conftest import FAMILY_VARIANTS, build_reference

@@ -24,7 +24,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.families.open import read_checkpoint
 from hydractl.formats.code import flat_modules
 from hydractl.formats.folder import CLASSES, write_hydra
-from hydractl.model.hydra import from_checkpoint
+from hydractl.model.build import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads

@@ -17,7 +17,8 @@ from hydractl.families.open import read_checkpoint
 from hydractl.formats.graph import example_inputs, require_same_answers, trace
 from hydractl.formats.onnx import check_onnx, write_onnx
 from hydractl.formats.torch_export import check_torch_export, write_torch_export
-from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.model.hydra import Hydra
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from hydractl.training.adapters import spread

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.families.open import read_checkpoint
 from hydractl.fast import products
-from hydractl.model.hydra import Hydra, from_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
 from hydractl.scoring import replay as replay_module
 from hydractl.scoring.replay import Replay
