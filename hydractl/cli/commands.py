@@ -16,7 +16,8 @@ from hydractl.steps.calibrate import calibrate
 from hydractl.steps.circuit_overlap import circuit_overlap
 from hydractl.steps.evaluate import evaluate
 from hydractl.steps.export import export
-from hydractl.steps.extract_circuit import Extracted, extract_circuit
+from hydractl.steps.extract_circuit import extract_circuit
+from hydractl.steps.extracted import Extracted
 from hydractl.steps.families import families
 from hydractl.steps.finetune import finetune
 from hydractl.steps.fuse import fuse

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from hydractl.circuit.modes import MODES, taking
 from hydractl.circuit.ranking import SHORTLIST, Search
 from hydractl.data.like import DataSetsLike
 from hydractl.errors import OptionError
+from hydractl.steps.extracted import Extracted
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -31,11 +31,9 @@ from hydractl.steps.inputs import (
 )
 from hydractl.steps.material import OOD_SETS, LabelledData, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
-from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.ranking import Ranking
     from hydractl.circuit.state import Journal
     from hydractl.model.hydra import Hydra
@@ -48,56 +46,6 @@ if TYPE_CHECKING:
 else:
     Budget = Any
     ModeName = Literal[tuple(mode.name for mode in MODES)]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Extracted(Result):
-    """The circuits of a search, one for each objective.
-
-    Attributes:
-        rankings: the heads in the order in which they were dropped, by objective.
-        origin: what the search was of, with which options and samples, as plain JSON.
-        outputs: the file of each circuit, where they were written.
-    """
-
-    rankings: Mapping[Objective, Ranking]
-    origin: Mapping[str, Any]
-    outputs: Mapping[Objective, Path]
-
-    @property
-    def circuits(self) -> dict[Objective, Circuit]:
-        """The circuits as `hydractl.prune` follows them, by objective."""
-        from hydractl.circuit.artifact import circuit_of
-
-        return {name: circuit_of(ranking, self.origin) for name, ranking in self.rankings.items()}
-
-    @property
-    def circuit(self) -> Circuit:
-        """The one circuit that was searched for.
-
-        Raises:
-            OptionError: there are several.
-        """
-        if len(self.rankings) > 1:
-            raise OptionError(f"these are circuits of {', '.join(self.rankings)}: name one of the result's `circuits`")
-        return next(iter(self.circuits.values()))
-
-    def to_json(self) -> dict[str, Any]:
-        """The artifact of each circuit, by objective."""
-        from hydractl.circuit.artifact import circuit_json
-
-        return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
-
-    def lines(self) -> Iterator[str]:
-        if self.outputs:
-            yield from map(str, self.outputs.values())
-        else:
-            yield from (
-                ranking.line(number) for ranking in self.rankings.values() for number in range(len(ranking.steps))
-            )
-
-    def facts(self) -> Mapping[str, object]:
-        return {f"{name} circuit": ranking.summary for name, ranking in self.rankings.items()}
 
 
 @step

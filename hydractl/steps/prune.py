@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
-from hydractl.checkpoint.heads import layer_budgets, member_heads, number_of_heads
+from hydractl.checkpoint.heads import member_heads, number_of_heads
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
-from hydractl.scoring.methods import SCORE_METHODS
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -35,11 +33,11 @@ from hydractl.steps.inputs import (
 )
 from hydractl.steps.material import SOURCE, Reading, open_material
 from hydractl.steps.options import Option, step
-from hydractl.steps.pruned import Pruned, PrunedMember, prune_members
+from hydractl.steps.pruned import Pruned, PrunedMember, output_file, prune_members
 from hydractl.steps.selected import SelectionLike, follow
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.surgery.choose import Scope
-from hydractl.surgery.methods import PRUNE_METHODS, PruneMethod, Pruning, Trunk, choose_heads, resolved, taking
+from hydractl.surgery.methods import PRUNE_METHODS, Pruning, Trunk, choose_heads, notes, resolved, taking
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -230,7 +228,7 @@ def prune(
         "search_data": samples_behind([followed, scored, trunk.circuit if trunk else None]),
         "dtype": dtype_name(dtype),
     }
-    path = _path(output, checkpoint, options, force)
+    path = output_file(output, checkpoint, options, force)
     names = require_towers(towers, checkpoint.heads) if towers else ()
     asked = Pruning(checkpoint, leaving, scope, towers=names, seed=seed, circuit=followed, pool=pool, scores=scored)
     if data is not None:
@@ -243,7 +241,7 @@ def prune(
     pruned = with_provenance(pruned, "prune", [checkpoint], options)
     if path is not None:
         write_checkpoint(pruned, path, force)
-    for note in (*_notes(chosen, asked, scored), *headless(pruned)):
+    for note in (*notes(chosen, asked), *headless(pruned)):
         watch.note(f"note: {note}")
     return Pruned((PrunedMember(pruned, dropped, path),))
 
@@ -278,20 +276,6 @@ def _model_of(artifact: Circuit | Scores | None) -> str:
     return artifact.model.reference
 
 
-def _path(output: str | Path | None, checkpoint: Checkpoint, options: Mapping[str, Any], force: bool) -> Path | None:
-    """The file to write, if any, free to be written."""
-    from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.surgery.provenance import telling_name
-
-    if output is None:
-        return None
-    path = Path(output)
-    if path.is_dir():
-        path /= telling_name(checkpoint, options)
-    refuse_existing(path, force)
-    return path
-
-
 def _with_data(
     asked: Pruning,
     data: DataLike,
@@ -310,19 +294,3 @@ def _with_data(
     seen = {"calibration": sketch(material.id.content_hashes())}
     used = {"samples": samples, "batch_size": batch_size, "search_data": seen}
     return replace(asked, model=material.model, data=material.scoring_data(batch_size, Ranks())), used
-
-
-def _notes(method: PruneMethod, asked: Pruning, scores: Scores | None) -> Iterator[str]:
-    """What a user should know of what has been done."""
-    if method.needs_data and asked.scope == "layer":
-        shares = set(layer_budgets(asked.candidates, asked.budget).values())
-        if len(shares) > 1:
-            yield f"{asked.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
-    scored_by = method.scored_by or (scores.method if scores else None)
-    row = next((row for row in SCORE_METHODS if row.name == scored_by), None)
-    if row is None:
-        return
-    if row.per_tower and asked.scope == "global" and len({head.tower for head in asked.candidates}) > 1:
-        yield f"{row.name} scores of two towers differ in scale: name one of them with `towers`, or `scope` layer"
-    if row.caution:
-        yield row.caution

@@ -94,6 +94,26 @@ class Pruned(Result):
             yield f"next: hydractl fuse {members} -o hydra.safetensors, after finetune where there are training data"
 
 
+def output_file(
+    output: str | Path | None, checkpoint: Checkpoint, options: Mapping[str, Any], force: bool
+) -> Path | None:
+    """The file to write, if any; in a folder its name says how it was made.
+
+    Raises:
+        OutputError: it exists and `force` is not set.
+    """
+    from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.surgery.provenance import telling_name
+
+    if output is None:
+        return None
+    path = Path(output)
+    if path.is_dir():
+        path /= telling_name(checkpoint, options)
+    refuse_existing(path, force)
+    return path
+
+
 def prune_members(followed: Followed, output: str | Path | None, dtype: DtypeLike | None, force: bool) -> Pruned:
     """Every member of a selection as a network of its own, in the order in which they were chosen.
 

@@ -5,12 +5,13 @@ A new one is a file of its own and a row here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.checkpoint.heads import Head, layer_budgets, member_heads
 from hydractl.errors import ArtifactError, OptionError
+from hydractl.scoring.methods import SCORE_METHODS
 from hydractl.surgery.choose import Scope, at_random, by_ranking, by_scores
 
 if TYPE_CHECKING:
@@ -127,6 +128,22 @@ def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelRefere
             f"{artifact}: was made from another model (sha256 {model.sha256[:12]}...) than "
             f"{checkpoint.name} ({found[:12]}...): name that model, or make the artifact again"
         )
+
+
+def notes(method: PruneMethod, asked: Pruning) -> Iterator[str]:
+    """What a user should know of heads chosen like this, `asked` with what `resolved` adds to it."""
+    if method.needs_data and asked.scope == "layer":
+        shares = set(layer_budgets(asked.candidates, asked.budget).values())
+        if len(shares) > 1:
+            yield f"{asked.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
+    scored_by = method.scored_by or (asked.scores.method if asked.scores else None)
+    row = next((row for row in SCORE_METHODS if row.name == scored_by), None)
+    if row is None:
+        return
+    if row.per_tower and asked.scope == "global" and len({head.tower for head in asked.candidates}) > 1:
+        yield f"{row.name} scores of two towers differ in scale: name one of them with `towers`, or `scope` layer"
+    if row.caution:
+        yield row.caution
 
 
 def _by_circuit(asked: Pruning) -> list[Head]:
