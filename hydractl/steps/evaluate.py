@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions.kinds import describe_kinds
-from hydractl.data.like import DataLike, DataSetsLike, Indexed, Modality
+from hydractl.data.like import DataLike, DataSetsLike, Indexed
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import SYSTEM_KINDS
+from hydractl.steps.evaluation import Compute, Data, Evaluation, Outputs, run_evaluation
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -24,7 +25,6 @@ from hydractl.steps.inputs import (
     LabelColumn,
     Limit,
     MatchLabels,
-    ModelLike,
     Seed,
     SkipBad,
     Template,
@@ -32,25 +32,17 @@ from hydractl.steps.inputs import (
     Workers,
 )
 from hydractl.steps.options import Option, brief, step
-from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder, check_outputs, write_outputs
+from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder
 from hydractl.steps.suites import SuiteLike, SuiteReported, evaluate_tasks
+from hydractl.steps.systems import Systems
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.uncertainty.ood_scores import OOD_SCORES
 from hydractl.uncertainty.styles import STYLES
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.certainty import Measured
-    from hydractl.evaluation.comparison import Comparison, Measurement
-    from hydractl.evaluation.sets import EvaluationData
-    from hydractl.evaluation.systems import Running, SystemSpec
-
-    #: A system as a text, a model, or models that make a Deep Ensemble.
-    SystemLike = ModelLike | Sequence[ModelLike] | SystemSpec
-    Systems = SystemLike | Sequence[SystemLike] | Mapping[str, SystemLike]
     ScoreName = str
     StyleName = str
 else:  # what the command line derives flags from
-    Systems = Sequence[Any]
     ScoreName = Literal[tuple(score.name for score in OOD_SCORES)]
     StyleName = Literal[tuple(style.name for style in STYLES)]
 
@@ -192,113 +184,20 @@ def evaluate(
         OptionError: options that do not go together.
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
-    if suite is not None:
-        # All that this function was given, for each of the tasks.
-        return evaluate_tasks(suite, dict(locals()), evaluate, watch)
-
-    from hydractl.data.columns import Columns
-    from hydractl.data.corrupt import parse_corruptions
-    from hydractl.data.ranks import batch_workers, join_ranks, local_device
-    from hydractl.evaluation.checkpoints import by_size
-    from hydractl.evaluation.comparison import Measurement, open_comparison, serve
-    from hydractl.evaluation.opening import AskedSets, open_sets
+    from hydractl.evaluation.comparison import Measurement
     from hydractl.evaluation.settings import Conformal, Settings
-    from hydractl.evaluation.systems import Running
-    from hydractl.steps.compute import choose_device, choose_dtype, dtype_name
 
-    check_outputs(json, report, force)
     _check_reading(streaming, save_logits, allow_leak, resume)
     sets = None if conformal is None else Conformal(conformal, coverage)
     settings = Settings(ood_score, style, _temperature(temperature), sets)
     folder = None if save_logits is None else Path(save_logits)
     measurement = Measurement(settings, bootstrap, seed, report is not None, allow_leak, folder, resume, force)
-    options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "corrupt": corrupt}
-    options |= {**settings.to_json(), "compiled": compiled or None}
-    columns = Columns(image_column, text_column, label_column)
-    corruptions = [] if corrupt is None else parse_corruptions(corrupt)
-
-    def open_data(modality: Modality) -> EvaluationData:
-        assert id_data is not None
-        asked = AskedSets(id_data, ood_data, calib_data, shift_data, corruptions, seed, columns, limit, match_labels,
-                          skip_bad, streaming)  # fmt: skip
-        return open_sets(asked, modality, lambda text: watch.note(f"note: {text}"))
-
-    def opened() -> Comparison:
-        named = named_systems(systems)
-        sized = [part for one in named for part in by_size(*one)] if members_curve else named
-        return open_comparison(sized, None if id_data is None else open_data, seeds)
-
-    def finish(comparison: Comparison, measured: Sequence[Measured]) -> Reported:
-        found = Reported(_content(comparison, measured, options, measurement), full)
-        write_outputs(found, json, report, force, watch)
-        return found
-
-    place = local_device(choose_device(device))
-    with join_ranks(place) as ranks, batch_workers(place, ahead=1) as in_parallel:
-        if streaming and ranks.size > 1:
-            raise OptionError("`streaming` reads its data in one process: leave torchrun out")
-        running = Running(place, choose_dtype(dtype), compiled, batch_size, workers, seed, classes, template, ranks,
-                          in_parallel, lambda text: watch.note(f"note: {text}"))  # fmt: skip
-        if not ranks.leads:
-            with ranks.following():
-                serve(opened(), running)
-            return Reported({"models": {}})
-        with ranks.leading():
-            return _measured(opened(), running, measurement, watch, finish)
-
-
-def _measured(
-    comparison: Comparison,
-    running: Running,
-    measurement: Measurement,
-    watch: Watcher,
-    finish: Callable[[Comparison, Sequence[Measured]], Reported],
-) -> Reported:
-    """What `finish` makes of the systems' numbers; where that is interrupted, the error holds what was finished."""
-    from hydractl.evaluation.comparison import Listeners, measure_systems
-
-    measured: list[Measured] = []
-    try:
-        for system in measure_systems(comparison, running, measurement, Listeners(watch.warn, watch.progress)):
-            measured.append(system)
-    except BaseException as error:
-        if measured:
-            error.partial = finish(comparison, measured)  # type: ignore[attr-defined]
-        raise
-    return finish(comparison, measured)
-
-
-def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
-    """The systems by name.
-
-    Args:
-        systems: one or several, or several by name: a text as the command line takes it, a model, models that make a
-            Deep Ensemble.
-
-    Raises:
-        OptionError: none at all, or a text that spells no system.
-    """
-    if isinstance(systems, Mapping):
-        return [(name, _spec(system)[1]) for name, system in systems.items()]
-    if isinstance(systems, Sequence) and not isinstance(systems, str):
-        return [_spec(system) for system in systems]
-    return [_spec(systems)]
-
-
-def _spec(system: Any) -> tuple[str, SystemSpec]:
-    from hydractl.evaluation.checkpoints import NetworkSpec
-    from hydractl.evaluation.systems import parse_system
-    from hydractl.model.hydra import Hydra
-    from hydractl.steps.inputs import as_checkpoint
-
-    if isinstance(system, str):
-        return parse_system(system)
-    if hasattr(system, "open") and not isinstance(system, Path):
-        return system.name, system
-    networks = system if isinstance(system, list | tuple) else [system]
-    kept = (network if isinstance(network, str | Path | Hydra) else as_checkpoint(network) for network in networks)
-    spec = NetworkSpec(tuple(kept))
-    return spec.name, spec
+    data = Data(id_data, ood_data, shift_data, calib_data, corrupt, classes, template, image_column, text_column,
+                label_column, match_labels)  # fmt: skip
+    compute = Compute(device, dtype, compiled, batch_size, workers)
+    outputs = Outputs(json, report, full, force)
+    asked = Evaluation(systems, data, limit, skip_bad, streaming, measurement, seeds, members_curve, compute, outputs)
+    return run_evaluation(asked, watch) if suite is None else evaluate_tasks(suite, asked, watch)
 
 
 def _check_reading(streaming: bool, save_logits: str | Path | None, allow_leak: bool, resume: bool) -> None:
@@ -319,18 +218,3 @@ def _temperature(value: float | str | None) -> float | Literal["fit"] | None:
         span = f"{bounds.COLDEST:g} to {bounds.HOTTEST:g}"
         raise OptionError(f"`temperature` {brief(value)}: expected fit or a positive number, {span}")
     return number
-
-
-def _content(
-    comparison: Comparison, measured: Sequence[Measured], options: Mapping[str, Any], measurement: Measurement
-) -> dict[str, Any]:
-    """The report of what is finished."""
-    from hydractl.evaluation.certainty import assemble
-    from hydractl.evaluation.comparison import describe_data
-    from hydractl.report.artifact import report_json
-
-    resampled = max((one.draws for one in measured), default=0)
-    drawn = resampled or options["corrupt"] or comparison.draws
-    used = {**options, "bootstrap": resampled or None, "seed": measurement.seed if drawn else None}
-    complete = len(measured) == len(comparison.systems)
-    return report_json(assemble(measured), describe_data(comparison), used, complete)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,47 +34,15 @@ from hydractl.steps.inputs import (
 )
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
-from hydractl.steps.result import Result
+from hydractl.steps.selected import Selected, write_selected
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.data.ranks import Ranks
     from hydractl.selection.greedy import Answers
     from hydractl.selection.run import Asked, Choice, Pool
     from hydractl.selection.store import Store
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Selected(Result):
-    """The members that do best together.
-
-    Attributes:
-        content: the artifact `hydractl-selection`, plain JSON.
-        checkpoint: the members, fused.
-        selection: where the artifact was written, if it was.
-        output: where the fused file was written, if it was.
-    """
-
-    content: Mapping[str, Any]
-    checkpoint: Checkpoint
-    selection: Path | None = None
-    output: Path | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.content)
-
-    def lines(self) -> Iterator[str]:
-        from hydractl.report.selection import curve_lines
-
-        yield from curve_lines(self.content)
-        yield from (str(path) for path in (self.selection, self.output) if path is not None)
-
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.selection import selection_facts
-
-        return selection_facts(self.content)
 
 
 @step
@@ -208,7 +175,7 @@ def select(
         followed = [*circuits.values(), common]
         selected = _selected(material, followed, candidates, choice, asked, options, selection, output)
         if ranks.leads:
-            _write(selected, force)
+            write_selected(selected, force)
             if store is not None:
                 store.remove()
     return selected
@@ -292,16 +259,6 @@ def _answers(
     )
     with watch.progress("select", sum(sizes.values()) / ranks.size) as advance:
         return answer(networks, data, material.device, model.temperature, store, advance)
-
-
-def _write(selected: Selected, force: bool) -> None:
-    from hydractl.artifacts import write_json
-    from hydractl.families.open import write_checkpoint
-
-    if selected.output is not None:
-        write_checkpoint(selected.checkpoint, selected.output, force)
-    if selected.selection is not None:
-        write_json(Path(selected.selection), selected.content, force)
 
 
 def _selected(

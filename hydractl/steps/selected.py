@@ -1,13 +1,15 @@
-"""What steps follow of a selection: the artifact by path or by value, and the networks that it names."""
+"""A selection: what selecting returns, and what steps that follow it make of the artifact and its networks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import ModelLike, as_member
+from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
     from hydractl.artifacts import ModelReference
@@ -15,15 +17,57 @@ if TYPE_CHECKING:
     from hydractl.selection.artifact import Selection
     from hydractl.selection.members import Followed
 
-    class HasSelection(Protocol):
-        """What `select` returns."""
 
-        @property
-        def content(self) -> Mapping[str, Any]: ...
+@dataclass(frozen=True, eq=False, repr=False)
+class Selected(Result):
+    """The members that do best together.
 
-    SelectionLike = str | Path | HasSelection
+    Attributes:
+        content: the artifact `hydractl-selection`, plain JSON.
+        checkpoint: the members, fused.
+        selection: where the artifact was written, if it was.
+        output: where the fused file was written, if it was.
+    """
+
+    content: Mapping[str, Any]
+    checkpoint: Checkpoint
+    selection: Path | None = None
+    output: Path | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.content)
+
+    def lines(self) -> Iterator[str]:
+        from hydractl.report.selection import curve_lines
+
+        yield from curve_lines(self.content)
+        yield from (str(path) for path in (self.selection, self.output) if path is not None)
+
+    def facts(self) -> Mapping[str, object]:
+        from hydractl.report.selection import selection_facts
+
+        return selection_facts(self.content)
+
+
+if TYPE_CHECKING:
+    SelectionLike = str | Path | Selected
 else:  # what the command line derives flags from
     SelectionLike = Any
+
+
+def write_selected(selected: Selected, force: bool) -> None:
+    """Writes the artifact and the fused members where they are to be.
+
+    Raises:
+        OutputError: a file exists and `force` is not set, or the disk refuses it.
+    """
+    from hydractl.artifacts import write_json
+    from hydractl.families.open import write_checkpoint
+
+    if selected.output is not None:
+        write_checkpoint(selected.checkpoint, selected.output, force)
+    if selected.selection is not None:
+        write_json(Path(selected.selection), selected.content, force)
 
 
 def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:

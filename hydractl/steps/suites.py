@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.errors import OptionError
+from hydractl.steps.evaluation import run_evaluation
 from hydractl.steps.options import Option, step
 from hydractl.steps.report import Reported
 from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.suites import Suite
+    from hydractl.evaluation.suites import Suite, Task
+    from hydractl.steps.evaluation import Evaluation
     from hydractl.steps.watch import Watcher
 
     SuiteLike = str | Path | Suite
@@ -154,41 +156,47 @@ def show_suite(
     return ShownSuite(find_suite(suite))
 
 
-def evaluate_tasks(
-    suite: SuiteLike, given: Mapping[str, Any], run: Callable[..., Result], watch: Watcher
-) -> SuiteReported:
+def evaluate_tasks(suite: SuiteLike, asked: Evaluation, watch: Watcher) -> SuiteReported:
     """An evaluation on each task of a suite.
 
     Args:
-        given: the options of the evaluation; what a task says itself comes before them.
-        run: evaluates on one task.
+        asked: what every task is evaluated with; what a task says itself comes before it.
 
     Raises:
         OptionError: data beside a suite, or an output of a single evaluation.
     """
+    from hydractl.artifacts import write_json
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.evaluation.suites import find_suite
 
+    outputs = asked.outputs
     for name in ("id_data", "ood_data", "shift_data", "calib_data"):
-        if given[name] not in (None, ()):
+        if getattr(asked.data, name) not in (None, ()):
             raise OptionError(f"`{name}`: each task of a suite names its own: leave it out")
-    if given["report"] is not None:
+    if outputs.report is not None:
         raise OptionError("`report` draws the report of one task: write `json`, or evaluate on that task alone")
-    if given["json"] is not None:
-        refuse_existing(Path(given["json"]), given["force"])
+    if outputs.json is not None:
+        refuse_existing(Path(outputs.json), outputs.force)
     chosen, reports = find_suite(suite), {}
     for name, task in chosen.tasks.items():
         watch.note(f"task {name}")
-        folder = None if given["save_logits"] is None else Path(given["save_logits"]) / name
-        report = run(**{**given, **task.options, "suite": None, "json": None, "save_logits": folder})
-        assert isinstance(report, Reported)
-        reports[name] = report
+        reports[name] = run_evaluation(_on(name, task, asked), watch)
     found = SuiteReported(chosen.name, reports)
-    if given["json"] is not None:
-        from hydractl.artifacts import write_json
-
-        write_json(Path(given["json"]), found.to_json(), given["force"])
+    if outputs.json is not None:
+        write_json(Path(outputs.json), found.to_json(), outputs.force)
     return found
+
+
+def _on(name: str, task: Task, asked: Evaluation) -> Evaluation:
+    """The evaluation on one task: its data, its own folder of predictions, and no file of its own."""
+    measurement = asked.measurement
+    folder = None if measurement.save_logits is None else measurement.save_logits / name
+    return replace(
+        asked,
+        data=replace(asked.data, **task.options),
+        measurement=replace(measurement, save_logits=folder),
+        outputs=replace(asked.outputs, json=None),
+    )
 
 
 def _as_json(suite: Suite) -> dict[str, Any]:

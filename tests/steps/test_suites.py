@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import hydractl
 from hydractl.data.spec import parse_data, parse_data_sets
 from hydractl.errors import OptionError
-from hydractl.evaluation.suites import SUITES, Suite, find_suite
+from hydractl.evaluation.suites import SUITES, Suite, Task, find_suite
+from hydractl.steps.evaluation import Data
 from tests.cli.conftest import Command, save_images, save_vit
 
 
@@ -81,6 +83,10 @@ def test_what_is_no_suite(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as raised:
         find_suite(tmp_path / "s.toml")
     assert "\n" not in str(raised.value)
+
+
+def test_a_task_says_what_an_evaluation_is_asked_for() -> None:
+    assert set(Task.model_fields) == {field.name for field in fields(Data)}
 
 
 def test_what_does_not_go_with_a_suite(suite: Path, images: Path) -> None:
