@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
-from hydractl.data.like import DataLike
+from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.errors import OptionError
 from hydractl.steps.failure import Failure, train_failure
 from hydractl.steps.inputs import (
@@ -28,19 +28,17 @@ from hydractl.steps.inputs import (
     Workers,
 )
 from hydractl.steps.options import Option, step
-from hydractl.steps.result import Result
+from hydractl.steps.tuned import Finetuned, Tuned
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.training.ensembles import METHODS, taking
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.training.conditions import Conditions
     from hydractl.training.recipe import Recipe
     from hydractl.training.run import OnStep
     from hydractl.training.trial import Progress
-    from hydractl.training.validate import Validation
 
     Models = ModelLike | Sequence[ModelLike]
     RecipeLike = str | Path | Recipe
@@ -54,76 +52,6 @@ else:  # what the command line derives flags from
     MethodName = Literal[(*(method.name for method in METHODS), "vilu")]
 
 BASELINES = "; ".join(f"{method.name}, where {method.help}" for method in METHODS)
-
-
-@dataclass(frozen=True, eq=False)
-class Tuned:
-    """One network after training: the weights that validated best, without validation the last.
-
-    Attributes:
-        lr: the learning rate that was chosen.
-        step: the step the weights are of; `steps` is how many there were to be.
-        validation: how they did; None without validation data, or where an earlier run had finished the file.
-        log: loss and rate of each step, accuracy, NLL and ECE of each validation, in order.
-    """
-
-    name: str
-    checkpoint: Checkpoint
-    lr: float
-    step: int
-    steps: int
-    validation: Validation | None
-    log: Sequence[Mapping[str, Any]]
-    output: Path | None = None
-
-    def __str__(self) -> str:
-        if self.validation is None:
-            return f"{self.steps} steps at lr {self.lr:g}, no validation"
-        found = self.validation
-        return (
-            f"step {self.step} of {self.steps} at lr {self.lr:g}: "
-            f"validation accuracy {found.accuracy:.4f}, NLL {found.nll:.4f}, ECE {found.ece:.4f}"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON, without the weights."""
-        validation = None if self.validation is None else self.validation.to_json()
-        return {"name": self.name, "lr": self.lr, "step": self.step, "steps": self.steps, "validation": validation}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Finetuned(Result):
-    """What was trained, a network for each model or member."""
-
-    networks: Sequence[Tuned]
-
-    @property
-    def checkpoints(self) -> list[Checkpoint]:
-        """The trained networks, as every other step takes them."""
-        return [network.checkpoint for network in self.networks]
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The one network that was trained.
-
-        Raises:
-            OptionError: there are several.
-        """
-        if len(self.networks) > 1:
-            raise OptionError(f"{len(self.networks)} networks were trained: name one of the result's `checkpoints`")
-        return self.networks[0].checkpoint
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "outputs": [str(network.output) for network in self.networks if network.output is not None],
-            "networks": [network.to_json() for network in self.networks],
-        }
-
-    def lines(self) -> Iterator[str]:
-        yield from map(str, (network.output or f"{network.name}: {network}" for network in self.networks))
-
-    def facts(self) -> Mapping[str, object]:
-        return {str(network.output or network.name): network for network in self.networks}
 
 
 @step
@@ -240,6 +168,15 @@ def finetune(
             maximum=bounds.SAMPLES,
         ),
     ] = None,
+    outlier_data: Annotated[
+        DataSetsLike,
+        Option(
+            "Samples of no class, of which the network learns to be unsure; repeat it for several sets.",
+            heading="Data",
+            metavar="SOURCE[:SPLIT]",
+            repeated=True,
+        ),
+    ] = (),
     streaming: Annotated[bool, Option("Read training data as it comes and keep none of it.", heading="Data")] = False,
     limit: Limit = None,
     image_column: ImageColumn = None,
@@ -321,7 +258,8 @@ def finetune(
                "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
     if method == "vilu":
         unread = {**options, "epochs": None, "recipe": recipe, "settings": settings, "members": members, "joint": joint,
-                  "val_data": val_data, "val_split": val_split, "streaming": streaming, "workers": workers,
+                  "val_data": val_data, "val_split": val_split, "outlier_data": outlier_data, "streaming": streaming,
+                  "workers": workers,
                   "save_every": save_every, "precision": precision != "no", "order_seed": order_seed is not None,
                   "noise_seed": noise_seed is not None}  # fmt: skip
         asked = Failure(data, Columns(image_column, text_column, label_column), limit, match_labels, template, epochs,
@@ -337,7 +275,9 @@ def finetune(
         make_folder(Path(str(output)))
     done = [path is not None and is_done(path, resume, force) for path in paths]
     columns = Columns(image_column, text_column, label_column)
-    samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming)
+    samples = open_training_data(
+        sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming, outlier_data or None
+    )
     total = step_count(chosen, samples.size) * len(chosen.lr)
     networks = []
     with (

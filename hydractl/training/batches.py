@@ -18,7 +18,7 @@ from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.training.augment import build_augmentation
-from hydractl.training.data import Streamed
+from hydractl.training.data import TrainingData
 from hydractl.training.order import (
     Division,
     Grouping,
@@ -28,6 +28,7 @@ from hydractl.training.order import (
     ShuffledStream,
     TrainingBatches,
 )
+from hydractl.training.outliers import BesideOutliers, outliers_of_a_step
 from hydractl.training.pairs import PairAugmentation, PairPreprocessor
 from hydractl.training.recipe import Recipe
 
@@ -50,7 +51,7 @@ class Machine:
 
 
 def training_batches(
-    data: Samples | Streamed,
+    data: TrainingData,
     checkpoint: Checkpoint,
     recipe: Recipe,
     seeds: Seeds,
@@ -63,19 +64,30 @@ def training_batches(
         OptionError: a step cannot be dealt out to so many processes and passes.
     """
     preparation = Preparation(training_preprocessor(checkpoint, recipe), _augmentation(recipe, checkpoint.spec), seeds)
-    division = _divide(recipe, machine.batch_size, accelerator.num_processes)
-    if isinstance(data, Samples):
-        grouping = length_grouping(data, recipe)
-        return ShuffledSamples(data, preparation, division, accelerator.process_index, machine.workers, grouping)
-    return ShuffledStream(data, preparation, division, accelerator.process_index, machine.workers)
+    rank, workers = accelerator.process_index, machine.workers
+    division = _divide(recipe.batch, recipe, machine.batch_size, accelerator.num_processes)
+    if not isinstance(data.train, Samples):
+        labelled: TrainingBatches = ShuffledStream(data.train, preparation, division, rank, workers)
+    else:
+        grouping = length_grouping(data.train, recipe, recipe.batch)
+        labelled = ShuffledSamples(data.train, preparation, division, rank, workers, grouping)
+    if data.outliers is None:
+        return labelled
+    count = outliers_of_a_step(recipe)
+    division = _divide(count, recipe, machine.batch_size, accelerator.num_processes)
+    preparation, grouping = (
+        replace(preparation, seeds=seeds.of_outliers()),
+        length_grouping(data.outliers, recipe, count),
+    )
+    return BesideOutliers(labelled, ShuffledSamples(data.outliers, preparation, division, rank, workers, grouping))
 
 
-def length_grouping(samples: Samples, recipe: Recipe) -> Grouping | None:
+def length_grouping(samples: Samples, recipe: Recipe, batch: int) -> Grouping | None:
     """Which texts share a step, by their characters: as good as tokens for this, and known at once."""
     if not recipe.length_window or samples.modality != "text":
         return None
     lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in samples.inputs]
-    return Grouping(np.array(lengths), recipe.batch, recipe.length_window)
+    return Grouping(np.array(lengths), batch, recipe.length_window)
 
 
 def validation_batches(
@@ -111,14 +123,14 @@ def _augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] | Non
     return PairAugmentation(augmentation) if augmentation and recipe.loss == "contrastive" else augmentation
 
 
-def _divide(recipe: Recipe, batch_size: int | None, world_size: int) -> Division:
-    if recipe.batch < world_size:
-        raise OptionError(f"a step of {recipe.batch} samples cannot be divided among {world_size} processes")
-    share = ceil(recipe.batch / world_size)
+def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int) -> Division:
+    if batch < world_size:
+        raise OptionError(f"a step of {batch} samples cannot be divided among {world_size} processes")
+    share = ceil(batch / world_size)
     passes = ceil(share / min(batch_size or share, share))
     if recipe.loss == "contrastive" and recipe.batch % (world_size * passes):
         raise OptionError(
             f"{recipe.batch} pairs a step cannot be dealt out evenly to {world_size} processes, {passes} passes each: "
             "choose another `batch_size`, or `settings` batch=..."
         )
-    return Division(recipe.batch, world_size, passes)
+    return Division(batch, world_size, passes)

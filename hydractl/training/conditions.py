@@ -32,7 +32,7 @@ SAID = (
     "precision",
     "method",
 )  # by a file's provenance in the same words
-INPUTS = ("model", "training data", "validation data")
+INPUTS = ("model", "training data", "validation data", "outliers")
 
 
 def training_conditions(
@@ -61,6 +61,7 @@ def training_conditions(
         "model": fingerprint(checkpoint),
         "training data": digest(data.train),
         "validation data": None if data.validation is None else digest(data.validation),
+        "outliers": None if data.outliers is None else digest(data.outliers),
     }
 
 

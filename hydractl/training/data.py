@@ -12,10 +12,12 @@ import numpy as np
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data import seen
 from hydractl.data.columns import Columns
+from hydractl.data.joined import join
 from hydractl.data.labels import match_labels
-from hydractl.data.like import DataLike
+from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.data.open import open_samples, open_stream
 from hydractl.data.samples import Samples
+from hydractl.data.spec import parse_data_sets
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.training.classifier import with_new_classifier
@@ -33,10 +35,15 @@ Streamed = SampleStream | PairStream
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Labelled samples to train on, at hand or read as they come, and some to validate with."""
+    """Labelled samples to train on, at hand or read as they come, and some to validate with.
+
+    Attributes:
+        outliers: of no class, to be unsure of.
+    """
 
     train: Samples | Streamed
     validation: Samples | None = None
+    outliers: Samples | None = None
 
     @property
     def size(self) -> int | None:
@@ -52,16 +59,19 @@ def open_training_data(
     columns: Columns | None = None,
     limit: int | None = None,
     streaming: bool = False,
+    outliers: DataSetsLike | None = None,
 ) -> TrainingData:
     """The training data a user names, and validation data: a source of its own, or samples held out of training.
 
     Args:
         kind: of the samples; "pair" for pairs of an image and a text.
         streaming: whether training data is read as it comes and kept nowhere.
+        outliers: one set or several; whatever labels they have say nothing here.
 
     Raises:
-        DataError: see `open_samples`.
-        OptionError: both kinds of validation data, nothing left to train on, or samples held out of a stream.
+        DataError: see `open_samples`; outliers that are trained on with a label.
+        OptionError: both kinds of validation data, nothing left to train on, samples held out of a stream, or
+            outliers of pairs.
     """
     if validation is not None and val_split is not None:
         raise OptionError("`val_data` and `val_split` both name validation data: leave one out")
@@ -71,10 +81,31 @@ def open_training_data(
             f"`data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
         )
     held = None if validation is None else _open(validation, kind, columns, limit)
+    beside = None if outliers is None else _open_outliers(outliers, kind, limit)
     if streaming:
-        return TrainingData(_open_stream(train, kind, columns, limit), held)
+        return TrainingData(_open_stream(train, kind, columns, limit), held, beside)
     samples = _open(train, kind, columns, limit)
-    return TrainingData(samples, held) if val_split is None else TrainingData(*split_off(samples, val_split))
+    if val_split is not None:
+        samples, held = split_off(samples, val_split)
+    if beside is not None:
+        _refuse_labelled(beside, samples)
+    return TrainingData(samples, held, beside)
+
+
+def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Samples:
+    if kind == "pair":
+        raise OptionError("`outlier_data`: a contrastive loss knows no classes to be unsure of")
+    # Their columns are found by themselves: they come from elsewhere.
+    return join([open_samples(one, kind, limit=limit) for one in parse_data_sets(outliers, "outliers")])
+
+
+def _refuse_labelled(outliers: Samples, labelled: Samples) -> None:
+    both = int(np.isin(_drawn(outliers).content_hashes(), _drawn(labelled).content_hashes()).sum())
+    if both:
+        raise DataError(
+            f"{outliers.name}: {both} of {len(outliers)} outliers are training samples of {labelled.name}, which have "
+            "a class: name other `outlier_data`"
+        )
 
 
 def _open(data: DataLike, kind: Kind, columns: Columns | None, limit: int | None) -> Samples:
@@ -122,7 +153,7 @@ def fit_labels(
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
     train = _matched(data.train, checkpoint.labels, match)
     validation = None if data.validation is None else match_labels(data.validation, checkpoint.labels, match)
-    return checkpoint, TrainingData(train, validation)
+    return checkpoint, TrainingData(train, validation, data.outliers)
 
 
 def _matched(data: Samples | Streamed, labels: tuple[str, ...], match: Match) -> Samples | Streamed:

@@ -73,7 +73,7 @@ def fine_tune(
     started, first = time.monotonic(), run.step
     while run.step < trial.steps and not run.stopped:
         rate = run.learner.schedule.get_last_lr()[0]
-        batches = [next(coming) for _ in range(training.division.passes)]
+        batches = [next(coming) for _ in range(training.passes)]
         loss = take_step(run.learner, batches, run.step, trial, accelerator)
         run.step += 1
         due = run.step % trial.validate_every == 0 or run.step == trial.steps

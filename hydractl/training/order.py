@@ -27,7 +27,7 @@ from hydractl.errors import DataError
 
 BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
 # Independent draws from one seed: the numbers only have to differ.
-ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, MEMBERS = range(5)
+ORDER, AUGMENTATION, DROPOUT, NEW_CLASSIFIER, MEMBERS, OUTLIERS = range(6)
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,10 @@ class Seeds:
     def of(cls, run: int, order: int | None = None, noise: int | None = None) -> Seeds:
         """All of them the run's unless given."""
         return cls(run, run if order is None else order, run if noise is None else noise)
+
+    def of_outliers(self) -> Seeds:
+        """Those of the samples beside the labelled ones, unrelated to theirs."""
+        return Seeds(self.run, derived_seed(self.order, OUTLIERS), derived_seed(self.noise, OUTLIERS))
 
 
 def derived_seed(seed: int, purpose: int, *place: int) -> int:
@@ -150,11 +154,11 @@ class TrainingBatches(Protocol):
     """The training batches of one process, from any step on."""
 
     @property
-    def division(self) -> Division:
-        """How a step is dealt out."""
+    def passes(self) -> int:
+        """Forward passes of one process in each step."""
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """The batches of the steps from `step` up to `end`, `division.passes` for each.
+        """The batches of the steps from `step` up to `end`, `passes` for each.
 
         Raises:
             DataError: a sample that cannot be read.
@@ -171,6 +175,11 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     rank: int = 0
     workers: int = 0
     grouping: Grouping | None = None
+
+    @property
+    def passes(self) -> int:
+        """See `TrainingBatches`."""
+        return self.division.passes
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
         """See `TrainingBatches`."""
@@ -217,6 +226,11 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
     rank: int = 0
     workers: int = 0
     wanted: range = range(0)
+
+    @property
+    def passes(self) -> int:
+        """See `TrainingBatches`."""
+        return self.division.passes
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
         """See `TrainingBatches`."""

@@ -152,6 +152,12 @@ class Recipe:
         Field(description="RandAugment: number of operations, and magnitude of 0 to 30"),
     ] = ()
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share of a label given to all classes")] = 0.0
+    outlier_weight: Annotated[
+        float, Field(ge=0, le=1000, description="of the loss of outliers, where there are any")
+    ] = 0.5
+    outlier_share: Annotated[
+        float, Field(gt=0, le=100, description="outliers of a step, in proportion to its labelled samples")
+    ] = 0.5
     dropout: Annotated[
         float,
         Field(ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own"),

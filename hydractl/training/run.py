@@ -123,10 +123,8 @@ class _Work:
     def run(self, trial: Trial, on_step: OnStep | None) -> Outcome:
         """What a trial ends with; its log and its curve are in its folder."""
         make_folder(trial.folder, parents=True)
-        batches = training_batches(
-            self.data.train, self.checkpoint, self.recipe, self.seeds, self.machine, self.accelerator
-        )
-        self.accelerator.gradient_accumulation_steps = batches.division.passes
+        batches = training_batches(self.data, self.checkpoint, self.recipe, self.seeds, self.machine, self.accelerator)
+        self.accelerator.gradient_accumulation_steps = batches.passes
         told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
         try:
             return fine_tune(
@@ -139,10 +137,11 @@ class _Work:
 
     def provenance(self, best: Outcome) -> dict[str, Any]:
         """What the result was determined by."""
-        train, validation = self.data.train, self.data.validation
+        train = self.data.train
         options = {**as_provenance(self.conditions, self.recipe, best.lr), "best_step": best.step}
         # An evaluation refuses what the weights were fitted to, and what chose them, as it does the data of a search.
-        seen = {} if validation is None else {"validation data": remembered(validation)}
+        beside = {"validation data": self.data.validation, "outliers": self.data.outliers}
+        seen = {name: remembered(samples) for name, samples in beside.items() if samples is not None}
         if isinstance(train, Streamed):
             return {**options, "training_data": remembered(train), SEEN: seen or None}
         return {**options, SEEN: {"training data": remembered(train), **seen}}

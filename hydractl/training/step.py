@@ -15,6 +15,8 @@ from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
 from hydractl.training.contrastive import bound_scale, contrastive_backward
 from hydractl.training.order import DROPOUT, derived_seed
+from hydractl.training.outliers import outliers_of_a_step, unsureness_loss
+from hydractl.training.recipe import Recipe
 from hydractl.training.trial import Trial
 
 
@@ -68,22 +70,22 @@ def _backward(
     for forward, batch in enumerate(batches):
         with accelerator.accumulate(learner.model):
             seed(forward)
-            loss = cross_entropy(learner.model, batch, accelerator.device, trial.recipe.label_smoothing)
-            loss = loss / trial.recipe.batch
+            loss = batch_loss(learner.model, batch, accelerator.device, trial.recipe)
             # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(loss * len(batches) * accelerator.num_processes)
         total += loss.detach()
     return accelerator.reduce(total, "sum")
 
 
-def cross_entropy(model: Any, batch: Batch, device: torch.device, label_smoothing: float) -> Tensor:
-    """The mean over members of the cross-entropy, summed over samples."""
-    assert batch.labels is not None
+def batch_loss(model: Any, batch: Batch, device: torch.device, recipe: Recipe) -> Tensor:
+    """What a batch adds to its step's loss, which is the members' mean; samples without labels are outliers."""
     inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
     logits = model(**inputs).member_logits  # [M,B,C]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if batch.labels is None:
+        return recipe.outlier_weight * unsureness_loss(logits) / outliers_of_a_step(recipe)
     labels = batch.labels.to(device).expand(len(logits), -1)
     losses: Tensor = F.cross_entropy(
-        logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=label_smoothing
+        logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=recipe.label_smoothing
     )
-    return losses.sum() / len(logits)
+    return losses.sum() / len(logits) / recipe.batch

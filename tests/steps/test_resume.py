@@ -50,6 +50,8 @@ OTHERS: dict[str, dict[str, Any]] = {
     "dropout": {"dropout": 0.2},
     "max_length": {"max_length": 8},
     "length_window": {"length_window": 2},
+    "outlier_weight": {"outlier_weight": 0.2},
+    "outlier_share": {"outlier_share": 1.0},
 }
 
 
@@ -87,6 +89,7 @@ def determinants(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "training data", {"limit": 9}
     yield "validation data", {"val_data": f"{place}/dogs"}
     yield "validation data", {"val_data": None}
+    yield "outliers", {"outlier_data": f"{place}/dogs"}
     yield "precision", {"precision": "bf16"}
     yield "match_labels", {"match_labels": "index"}
     yield "method", {"method": "lora-ensemble", "members": 2}

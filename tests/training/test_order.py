@@ -42,7 +42,7 @@ def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
 def test_texts_of_like_length_share_a_step_and_epochs_stay_shuffled() -> None:
     samples, recipe = text_samples(1003), Recipe(batch=8, length_window=10)
     lengths = np.array([len(text) for text in samples.inputs])
-    grouping = length_grouping(samples, recipe)
+    grouping = length_grouping(samples, recipe, 8)
     first, second = (epoch_order(3, epoch, 1003, grouping) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(1003)) and not np.array_equal(first, second)
 
@@ -62,8 +62,8 @@ def test_texts_of_like_length_share_a_step_and_epochs_stay_shuffled() -> None:
 
 
 def test_lengths_of_images_and_of_no_window_are_left_alone() -> None:
-    assert length_grouping(image_samples(4), Recipe(length_window=10)) is None
-    assert length_grouping(text_samples(4), Recipe()) is None
+    assert length_grouping(image_samples(4), Recipe(length_window=10), 4) is None
+    assert length_grouping(text_samples(4), Recipe(), 4) is None
 
 
 def test_fewer_samples_than_a_step_are_each_there_once() -> None:

@@ -1,0 +1,126 @@
+"""Outlier exposure equals a hand-written loop, whatever the passes; its samples are no others' and are remembered."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+from accelerate import Accelerator
+from torch.nn.functional import cross_entropy
+from transformers import BertForSequenceClassification, ViTForImageClassification
+
+import hydractl
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.samples import Samples
+from hydractl.errors import DataError, OptionError
+from hydractl.families.open import read_checkpoint
+from hydractl.training.batches import Machine
+from hydractl.training.data import TrainingData
+from hydractl.training.order import Seeds, sample_at
+from hydractl.training.recipe import Recipe
+from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.step import batch_loss
+from tests.cli.conftest import save_images, save_vit
+from tests.training.conftest import RECIPE, image_samples, text_samples
+from tests.training.test_run import float64, weights
+
+EXPOSED = replace(RECIPE, outlier_weight=0.7, outlier_share=0.5)
+
+
+def without_dropout(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    copytree(checkpoint.name, folder)
+    config = json.loads((folder / "config.json").read_text())
+    dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps({**config, **dropouts}))
+    return read_checkpoint(folder)
+
+
+def unlabelled(samples: Samples) -> Samples:
+    return replace(samples, labels=None, label_names=None)
+
+
+@pytest.mark.parametrize(("family", "batch_size"), [("vit", 2), ("vit", None), ("bert", 4)])
+def test_equals_a_hand_written_loop_over_transformers_own_model(
+    family: str, batch_size: int | None, request: pytest.FixtureRequest, folder: Path, accelerator: Accelerator
+) -> None:
+    checkpoint = without_dropout(request.getfixturevalue(family), folder / "model")
+    make, kind = (image_samples, ViTForImageClassification) if family == "vit" else (
+        text_samples, BertForSequenceClassification)  # fmt: skip
+    data = TrainingData(make(20), outliers=unlabelled(make(7)))
+    ours = fine_tune_checkpoint(
+        float64(checkpoint), data, EXPOSED, 3, Machine(folder, batch_size=batch_size), accelerator
+    )
+
+    model = kind.from_pretrained(checkpoint.name).double().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    preprocess = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, family)
+
+    def logits(samples: Samples, positions: list[int]) -> torch.Tensor:
+        tensors = preprocess([samples.inputs[i] for i in positions])
+        return model(**{n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}).logits
+
+    assert data.outliers is not None and isinstance(data.train, Samples) and data.train.labels is not None
+    order = Seeds.of(3).of_outliers().order
+    for step in range(4):
+        positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
+        beside = [sample_at(order, place, 7) for place in range(3 * step, 3 * step + 3)]
+        labels = torch.from_numpy(data.train.labels[positions])
+        unsure = logits(data.outliers, beside)
+        uniform = torch.full_like(unsure, 1 / unsure.shape[-1])
+        (cross_entropy(logits(data.train, positions), labels) + 0.7 * cross_entropy(unsure, uniform)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder / "theirs")
+    expected = weights(read_checkpoint(folder / "theirs"))
+    for name, tensor in weights(ours.checkpoint).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
+
+
+def test_no_weight_is_no_exposure() -> None:
+    logits = torch.randn(2, 3, 4)
+
+    class Answer:
+        member_logits = logits
+
+    from hydractl.data.batches import Batch
+
+    batch = Batch({}, None, torch.arange(3))
+    recipe = Recipe(batch=6, outlier_share=0.5, outlier_weight=1)
+    by_hand = -(logits.softmax(-1).log() / 4).sum((1, 2)).mean() / 3
+    torch.testing.assert_close(batch_loss(lambda: Answer, batch, torch.device("cpu"), recipe), by_hand)
+    assert batch_loss(lambda: Answer, batch, torch.device("cpu"), replace(recipe, outlier_weight=0)) == 0
+
+
+def test_outliers_are_unsure_after_it_and_an_evaluation_on_them_is_refused(tmp_path: Path) -> None:
+    save_vit(tmp_path / "vit")
+    save_images(tmp_path / "pets")
+    save_images(tmp_path / "else", seed=5)
+    save_images(tmp_path / "third", seed=6)
+    asked = {"data": f"{tmp_path}/pets", "steps": 40, "settings": {"lr": 3e-3}, "device": "cpu"}
+    plain = hydractl.finetune(tmp_path / "vit", **asked).checkpoint
+    exposed = hydractl.finetune(tmp_path / "vit", outlier_data=f"{tmp_path}/else", **asked).checkpoint
+
+    photographs = [str(path) for path in sorted((tmp_path / "else").rglob("*.png"))]
+
+    def sureness(checkpoint: Checkpoint) -> float:
+        return float(hydractl.predict(checkpoint, photographs).msp.mean())
+
+    assert sureness(exposed) < sureness(plain) - 0.05
+    with pytest.raises(DataError, match="as outliers"):
+        hydractl.evaluate(exposed, id_data=f"{tmp_path}/third", ood_data=f"{tmp_path}/else")
+
+
+def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(tmp_path: Path) -> None:
+    save_vit(tmp_path / "vit")
+    save_images(tmp_path / "pets")
+    with pytest.raises(DataError, match="outliers are training samples"):
+        hydractl.finetune(tmp_path / "vit", data=f"{tmp_path}/pets", outlier_data=f"{tmp_path}/pets", steps=1)
+    from hydractl.training.data import open_training_data
+
+    with pytest.raises(OptionError, match="outlier_data"):
+        open_training_data("pair", f"{tmp_path}/pets", None, None, outliers=f"{tmp_path}/pets")
