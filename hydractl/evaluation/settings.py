@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from hydractl.optional import require
 from hydractl.uncertainty.ood_scores import OodScore, find_ood_score
 from hydractl.uncertainty.styles import Style, find_style
 
@@ -32,7 +33,7 @@ class Settings:
         temperature: for all systems, `fit` for each on the calibration data, or None for each system's own.
 
     Raises:
-        OptionError: a name that is none.
+        OptionError: a name that is none, or what computes it is not installed.
         DataError: the style has no such score.
     """
 
@@ -42,7 +43,8 @@ class Settings:
     conformal: Conformal | None = None
 
     def __post_init__(self) -> None:
-        self.score  # noqa: B018 (raises before anything is computed)
+        # Raises before anything is computed.
+        require(*self.score.packages, *self.definitions.packages)
 
     @cached_property
     def definitions(self) -> Style:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import OptionError
+from hydractl.optional import require
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +44,6 @@ class Format:
 
     Attributes:
         suffix: by which its files are known; none of a folder.
-        needs: what must be installed besides this project; nothing by default.
         takes: the options that count with it.
         write: writes it; where it was checked, the largest difference between its probabilities and the model's.
     """
@@ -52,7 +52,6 @@ class Format:
     help: str
     takes: tuple[str, ...]
     write: Callable[[Request], float | None]
-    needs: str = ""
     suffix: str = ""
 
 
@@ -76,6 +75,7 @@ def _onnx(request: Request) -> float | None:
     from hydractl.formats.graph import trace
     from hydractl.formats.onnx import check_onnx, require_checkable, write_onnx
 
+    require("onnx", "onnxscript", *(["onnxruntime"] if request.check else []))
     refuse_existing(request.output, request.force)
     model = _model(request)
     if request.check:
@@ -107,10 +107,8 @@ def _model(request: Request) -> Hydra:
 GRAPH_OPTIONS = ("check", "classes", "template", "dtype")
 FORMATS = (
     Format("hf", "a folder for transformers, timm or OpenCLIP", ("report",), _hf),
-    Format(
-        "onnx", "one graph for onnxruntime and others", GRAPH_OPTIONS, _onnx, "pip install 'hydractl[onnx]'", ".onnx"
-    ),
-    Format("torch-export", "one graph for torch alone", GRAPH_OPTIONS, _torch_export, suffix=".pt2"),
+    Format("onnx", "one graph for onnxruntime and others", GRAPH_OPTIONS, _onnx, ".onnx"),
+    Format("torch-export", "one graph for torch alone", GRAPH_OPTIONS, _torch_export, ".pt2"),
 )
 
 

@@ -47,13 +47,10 @@ def check_onnx(path: Path, model: Hydra) -> float:
     """The largest difference between onnxruntime's probabilities and the model's.
 
     Raises:
-        OptionError: onnxruntime is not installed.
         OutputError: the difference is larger than the precision explains.
     """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise OptionError("`check` needs onnxruntime: pip install 'hydractl[onnx]'") from error
+    import onnxruntime
+
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def run(inputs: Inputs) -> Tensor:
@@ -64,10 +61,6 @@ def check_onnx(path: Path, model: Hydra) -> float:
 
 
 def _convert(traced: Traced) -> Any:
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise OptionError("`format` onnx needs more packages: pip install 'hydractl[onnx]'") from error
     return torch.onnx.export(
         traced.program, input_names=list(traced.names), output_names=list(OUTPUTS), dynamo=True, verbose=False
     )

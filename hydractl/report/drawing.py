@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from hydractl.errors import OptionError
 from hydractl.report.escape import drawn, html
 
 if TYPE_CHECKING:
@@ -33,18 +32,6 @@ STYLE: Any = {
     "axes.titlesize": 10,
     "legend.frameon": False,
 }
-
-
-def check_plots() -> None:
-    """Nothing, if pictures can be drawn: called before long work starts.
-
-    Raises:
-        OptionError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise OptionError("reports draw with matplotlib, which is missing: pip install 'hydractl[plots]'") from error
 
 
 @dataclass(frozen=True)

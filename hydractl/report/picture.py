@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.atomic import refuse_existing, write_bytes
 from hydractl.errors import OptionError
+from hydractl.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,10 +30,7 @@ def check_picture(path: Path, force: bool) -> None:
     """
     if path.suffix not in METADATA:
         raise OptionError(f"`plot` {path}: draws {', '.join(METADATA)}: end the name in one of them")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise OptionError("`plot` needs matplotlib: pip install 'hydractl[plots]'") from error
+    require("matplotlib")
     refuse_existing(path, force)
 
 

@@ -41,14 +41,12 @@ def project(title: str, inside: Points, outside: Points) -> Projection:
         inside: `[N,K]`.
         outside: `[N,K]`.
     """
-    from sklearn.decomposition import PCA
-
     both = np.concatenate([inside, outside])
+    left, values, _ = np.linalg.svd(both - both.mean(0), full_matrices=False)
     components = min(2, *both.shape)
-    pca = PCA(components)
     # A head of width 1 has one component only: the second is drawn flat.
-    points = np.pad(pca.fit_transform(both), ((0, 0), (0, 2 - components)))
-    shares = np.pad(np.nan_to_num(pca.explained_variance_ratio_), (0, 2 - components))
+    points = np.pad((left * values)[:, :components], ((0, 0), (0, 2 - components)))
+    shares = np.pad(values[:components] ** 2 / max((values**2).sum(), np.finfo(float).tiny), (0, 2 - components))
     return Projection(title, points[: len(inside)], points[len(inside) :], shares)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.errors import OptionError
+from hydractl.optional import require
 from hydractl.selection.objectives import Objective
 from hydractl.steps.compute import choose_device, dtype_name
 from hydractl.steps.estimate import Estimate, estimates
@@ -210,6 +211,7 @@ def build(
     tasks = plan(asked)
     if dry_run:
         return Built(tasks, folder, estimates=estimates(tasks, asked))
+    require("matplotlib", *(["accelerate"] if train_data else []))  # which the last steps take, hours from now
     if not ood_data:
         watch.note(
             "note: without OOD data heads are drawn at random and members chosen by NLL: what detects OOD samples is "

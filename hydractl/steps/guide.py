@@ -117,7 +117,4 @@ def _write_site(folder: Path, force: bool) -> None:
     from hydractl.steps.manual import write_site
 
     with write_folder(folder, "guide", force) as temporary:
-        try:
-            write_site(TOPICS, temporary)
-        except ImportError as error:
-            raise OptionError(f"`html` needs {error.name}: pip install 'hydractl[docs]'") from error
+        write_site(TOPICS, temporary)

@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hydractl.optional import require
+
 if TYPE_CHECKING:
     from rich.markdown import Markdown
 
@@ -64,12 +66,11 @@ def write_site(topics: tuple[str, ...], folder: Path) -> None:
     """Writes all pages into a folder as HTML with search, which needs no network and no server.
 
     Raises:
-        ImportError: Sphinx, MyST or Furo is not installed.
+        OptionError: Sphinx, MyST or Furo is not installed.
     """
     from tempfile import TemporaryDirectory
 
-    import furo  # noqa: F401  missing parts should be found before work is begun
-    import myst_parser  # noqa: F401
+    require("furo", "myst_parser", "sphinx")
     from sphinx.application import Sphinx
 
     with TemporaryDirectory() as work:

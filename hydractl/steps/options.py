@@ -11,6 +11,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hydractl.errors import OptionError
+from hydractl.optional import naming_extras
 
 Heading = Literal["Model", "What to do", "Data", "Compute", "Output"]
 HEADINGS: tuple[Heading, ...] = get_args(Heading)
@@ -104,10 +105,11 @@ def _without_none(hint: Any) -> tuple[Any, list[Option]]:
 def step(function: Callable[P, R]) -> Callable[P, R]:
     """The function, refusing options that are out of range or without effect before any work is done.
 
-    Its docstring gains what the options say of themselves.
+    Its docstring gains what the options say of themselves. A package that is missing is named with its extra.
 
     Raises:
-        OptionError: a value that is none of the choices, out of range, or of an option that does not count here.
+        OptionError: a value that is none of the choices, out of range, or of an option that does not count here; or
+            a package of an extra is not installed.
     """
     options = declared(function)
     signature = inspect.signature(function)
@@ -118,7 +120,8 @@ def step(function: Callable[P, R]) -> Callable[P, R]:
         given.apply_defaults()
         for option in options:
             _check(option, given.arguments)
-        return function(*args, **kwargs)
+        with naming_extras():
+            return function(*args, **kwargs)
 
     checked.__doc__ = _documented(function.__doc__ or "", options)
     return checked

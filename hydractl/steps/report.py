@@ -9,6 +9,7 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.optional import require
 from hydractl.steps.inputs import Force
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
@@ -84,17 +85,16 @@ def check_outputs(json: str | Path | None, folder: str | Path | None, force: boo
 
     Raises:
         OutputError: one exists and `force` is not set.
-        OptionError: there is nothing to draw a report's pictures with.
+        OptionError: matplotlib, which draws a report's pictures, is not installed.
     """
     from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.report.drawing import check_plots
     from hydractl.report.folder import refuse_existing_report
 
     if json is not None:
         refuse_existing(Path(json), force)
     if folder is not None:
         refuse_existing_report(Path(folder), force)
-        check_plots()
+        require("matplotlib")
 
 
 def write_outputs(

@@ -80,6 +80,7 @@ class OodScore:
         source: who published it.
         of_answers: the score, where logits are all it takes.
         fit: makes a member's detector of ID samples, where it takes features.
+        packages: those it takes that come with an extra.
     """
 
     name: str
@@ -87,6 +88,7 @@ class OodScore:
     source: str
     of_answers: Scorer | None = None
     fit: Callable[[MemberSamples], Detector] | None = None
+    packages: tuple[str, ...] = ()
 
     @property
     def needs_features(self) -> bool:
@@ -184,6 +186,7 @@ OOD_SCORES = (
         "squared distance of unit-length features to the 50th nearest calibration sample, mean over members",
         "Sun et al. 2022",
         fit=_knn,
+        packages=("sklearn",),
     ),
 )
 

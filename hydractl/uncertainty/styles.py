@@ -49,6 +49,7 @@ class Style:
         aurc: the area under the risk-coverage curve of confidences `[N]`, by whether the predictions are right, `[N]`.
         scores: the OOD scores it defines in its own way, by name.
         lacks: the OOD scores it does not have, by name.
+        packages: those it takes that come with an extra.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Style:
     aurc: Callable[[FloatArray, BoolArray], float] = _our_aurc
     scores: Mapping[str, Scorer] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
     def of(self, score: OodScore) -> OodScore:
         """An OOD score as this tool defines it.
@@ -120,6 +122,7 @@ STYLES = (
         classification_metrics=_openood_classification_metrics,
         scores={"msp": lambda answers: -answers.table.mean_logits_msp},
         lacks=("entropy", "mutual-information"),
+        packages=("sklearn",),
     ),
     TORCH_UNCERTAINTY,
     replace(
