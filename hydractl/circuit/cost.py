@@ -9,7 +9,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.circuit.ranking import Ranking, Round, Search
 from hydractl.model.hydra import Hydra
 from hydractl.scoring.ablation import Progress
-from hydractl.scoring.data import ScoringData
+from hydractl.scoring.data import SearchData
 from hydractl.scoring.pace import replay_seconds
 from hydractl.scoring.replay_cost import base_cost, candidate_costs, tokens_of
 
@@ -39,7 +39,7 @@ def networks(search: Search, done: int) -> float:
     return sum(turn.left * turn.passes for _, turn in rounds(search, done))
 
 
-def seconds_of(model: Hydra, data: ScoringData, search: Search, begun: Sequence[Ranking]) -> float | None:
+def seconds_of(model: Hydra, data: SearchData, search: Search, begun: Sequence[Ranking]) -> float | None:
     """About how long a process takes to measure what is left of a search, by a batch of ID and one of OOD samples.
 
     Reading the samples comes on top, see `hydractl.scoring.pace`. None where no candidate is in the tower that reads
@@ -56,8 +56,12 @@ def seconds_of(model: Hydra, data: ScoringData, search: Search, begun: Sequence[
     # In every round the network itself runs too, for its candidates to start from.
     work += base * sum(1 for gone in done for _ in rounds(search, gone))
     times = work / (sum(candidate_costs(model.spec, model.heads, timed).values()) + base)
-    sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))
-    return sum(replay_seconds(model, data, own, timed) * samples for own, samples in sets) * times / data.ranks.size
+    pace = sum(
+        replay_seconds(model, task, own, timed) * samples
+        for task in data.tasks
+        for own, samples in ((task.id, task.id_samples), (task.ood, task.ood_samples))
+    )
+    return pace * times / data.ranks.size
 
 
 def round_progress(

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from hydractl.circuit.ranking import Ranking
     from hydractl.model.hydra import Hydra
     from hydractl.scoring.ablation import Progress
-    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.data import SearchData
     from hydractl.scoring.objective import Measures
 
     #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
     #: of the shortcut taken, if any.
     Measured = list[tuple[Ranking, Measures]]
-    Measurement = Callable[[Search, Hydra, ScoringData, Sequence[Ranking], Progress], Measured]
+    Measurement = Callable[[Search, Hydra, SearchData, Sequence[Ranking], Progress], Measured]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Mode:
 
 
 def _exact(
-    search: Search, network: Hydra, data: ScoringData, growing: Sequence[Ranking], progress: Progress
+    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> Measured:
     from hydractl.scoring.ablation import ablate
 
@@ -65,7 +65,7 @@ def _exact(
 
 
 def _screened(
-    search: Search, network: Hydra, data: ScoringData, growing: Sequence[Ranking], progress: Progress
+    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> Measured:
     from hydractl.circuit.screen import measure_screened
 
@@ -84,7 +84,7 @@ def _screened_round(search: Search, done: int) -> Round:
 
 
 def _shortlisted(
-    search: Search, network: Hydra, data: ScoringData, growing: Sequence[Ranking], progress: Progress
+    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> Measured:
     from hydractl.circuit.shortlist import measure_shortlisted
 

@@ -13,14 +13,14 @@ from hydractl.errors import DataError, OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import copied
 from hydractl.scoring.ablation import Progress, ablate
-from hydractl.scoring.data import ScoringData
+from hydractl.scoring.data import SearchData
 from hydractl.scoring.objective import Measures, Objective
 
 HALF = (torch.bfloat16, torch.float16)
 
 
 def measure_screened(
-    search: Search, network: Hydra, data: ScoringData, growing: Sequence[Ranking], progress: Progress
+    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> list[tuple[Ranking, Measures]]:
     """For each ranking the exact measures of the candidates it may choose from, and the ranking with its account.
 
@@ -74,7 +74,7 @@ def rough_network(network: Hydra) -> Hydra:
     return rough
 
 
-def _rough_measures(halved: Hydra, data: ScoringData, left: Sequence[Head], progress: Progress) -> Measures:
+def _rough_measures(halved: Hydra, data: SearchData, left: Sequence[Head], progress: Progress) -> Measures:
     try:
         return ablate(halved, data, left, progress)
     except DataError as error:

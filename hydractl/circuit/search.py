@@ -13,13 +13,13 @@ from hydractl.circuit.ranking import Ranking, Search, Step
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
 from hydractl.scoring.ablation import Progress
-from hydractl.scoring.data import ScoringData
+from hydractl.scoring.data import SearchData
 from hydractl.scoring.objective import Measures
 
 
 def extract_circuits(
     model: Hydra,
-    data: ScoringData,
+    data: SearchData,
     search: Search,
     rankings: Sequence[Ranking],
     on_round: Callable[[Hydra, Sequence[Ranking]], Progress] = lambda network, growing: lambda group, samples: None,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.model.hydra import Hydra
 from hydractl.scoring.ablation import Progress, ablate
-from hydractl.scoring.data import ScoringData
+from hydractl.scoring.data import SearchData
 from hydractl.scoring.gate import gate_scores
 from hydractl.scoring.objective import Measures, Objective
 
 
 def measure_shortlisted(
-    search: Search, network: Hydra, data: ScoringData, growing: Sequence[Ranking], progress: Progress
+    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> list[tuple[Ranking, Measures]]:
     """For each ranking the exact measures of the candidates it may choose from, and the ranking with its account.
 
@@ -35,13 +36,14 @@ def measure_shortlisted(
     return [(replace(ranking, shortcut=_account(ranking, measures, few)), measures) for ranking in growing]
 
 
-def _least_needed(network: Hydra, data: ScoringData, left: Sequence[Head], size: int) -> list[Head]:
-    """The candidates with the lowest gate scores, in candidate order."""
+def _least_needed(network: Hydra, data: SearchData, left: Sequence[Head], size: int) -> list[Head]:
+    """The candidates with the lowest gate scores, of several tasks the mean over them, in candidate order."""
     if size >= len(left):
         return list(left)
     scores: dict[Head, float] = {}
     for tower in dict.fromkeys(head.tower for head in left):
-        scores |= gate_scores(network, data, tower)
+        each = [gate_scores(network, task, tower) for task in data.tasks]
+        scores |= {head: fmean(of_task[head] for of_task in each) for head in each[0]}
     chosen = set(sorted(left, key=scores.__getitem__)[:size])
     return [head for head in left if head in chosen]
 

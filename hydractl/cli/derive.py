@@ -238,13 +238,18 @@ def _shown(command: Command, option: Declared) -> bool | str:
 def _kind(option: Declared) -> Any:
     """What typer reads an option as: text, wherever values of other types will do for Python."""
     kind = option.type
-    if option.option.repeated or _is_list(kind):
+    if takes_several(option):
         whole: Any = list[str]
     elif kind in (int, float, bool, Path) or option.choices:
         whole = kind
     else:
         whole = str
     return whole if option.required or kind is bool else whole | None
+
+
+def takes_several(option: Declared) -> bool:
+    """Whether a flag may be given again and again, or an argument stand for several."""
+    return option.option.repeated or _is_list(option.type)
 
 
 def _is_list(kind: Any) -> bool:

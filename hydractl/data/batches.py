@@ -138,10 +138,14 @@ class JoinedBatches(Sequence[Batch]):
         return replace(own[at], positions=own[at].positions + start)
 
 
+#: What batches may take that a search asks for in every round.
+CACHED_BYTES = 2**30
+
+
 class CachedBatches(Sequence[Batch]):
     """Batches that are asked for again and again: kept in memory up to `most_bytes`, beyond that read anew."""
 
-    def __init__(self, batches: Batches, most_bytes: int = 2**30) -> None:
+    def __init__(self, batches: Batches, most_bytes: int = CACHED_BYTES) -> None:
         self._batches, self._room = batches, most_bytes
         self._kept: dict[int, Batch] = {}
 

@@ -22,8 +22,8 @@ from hydractl.data.batches import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
 from hydractl.model.hydra import Hydra
-from hydractl.scoring.data import ScoringData
-from hydractl.scoring.objective import Measure, Objective, measure
+from hydractl.scoring.data import ScoringData, SearchData
+from hydractl.scoring.objective import Measure, Objective, mean_over_tasks, measure
 from hydractl.scoring.replay import Group, Replay
 from hydractl.uncertainty.probabilities import label_log_probabilities, member_probabilities
 
@@ -72,9 +72,11 @@ class _Answers:
 
 
 def ablate(
-    model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
+    model: Hydra, data: SearchData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
 ) -> dict[Head | None, Measure]:
     """The measure of the network with each head off in turn, and under None with all of them on.
+
+    Of several tasks it is the mean over them.
 
     Samples are put in order before anything is summed: the ranks and threads at work do not show in the result.
 
@@ -85,6 +87,11 @@ def ablate(
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
     """
+    each = [_ablate(model, task, heads, progress) for task in data.tasks]
+    return {head: mean_over_tasks([measures[head] for measures in each]) for head in each[0]}
+
+
+def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress) -> dict[Head | None, Measure]:
     rows = {head: number for number, head in enumerate([None, *heads])}
     answers = _Answers.none(len(rows), data)
     device = next(model.parameters()).device

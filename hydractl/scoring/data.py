@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hydractl.data.batches import Batch
 from hydractl.data.ranks import Ranks
-from hydractl.model.hydra import Hydra
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,16 +34,47 @@ class ScoringData:
     ood_sets: tuple[int, ...] = ()
 
     @property
+    def tasks(self) -> tuple[ScoringData, ...]:
+        """These samples, as one task among several."""
+        return (self,)
+
+    @property
     def all_prompts(self) -> dict[str, Tensor]:
         """The class prompts in one batch, `[C,T]`; nothing for a model that has none."""
         return {name: torch.cat([batch[name] for batch in self.prompts]) for name in next(iter(self.prompts), ())}
 
 
-def prompt_batches(model: Hydra, batch_size: int) -> list[dict[str, Tensor]]:
-    """The class prompts of a zero-shot model in batches; none of any other."""
-    prompts = model.class_prompts or {}
-    count = len(next(iter(prompts.values()), ()))
+@dataclass(frozen=True, eq=False)
+class SeveralTasks:
+    """The samples of several tasks, each with prompts of its own: what one network is measured on in the mean."""
+
+    tasks: tuple[ScoringData, ...]
+
+    @property
+    def id_samples(self) -> int:
+        """How many ID samples all tasks hold."""
+        return sum(task.id_samples for task in self.tasks)
+
+    @property
+    def ood_samples(self) -> int:
+        """How many OOD samples all tasks hold."""
+        return sum(task.ood_samples for task in self.tasks)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes at work, the same for all tasks."""
+        return self.tasks[0].ranks
+
+
+#: What a search measures networks on.
+SearchData = ScoringData | SeveralTasks
+
+
+def prompt_batches(prompts: Mapping[str, Tensor] | None, batch_size: int) -> list[dict[str, Tensor]]:
+    """The class prompts `[C,T]` of a zero-shot model in batches; none of any other."""
+    given = prompts or {}
+    count = len(next(iter(given.values()), ()))
     return [
-        {name: tensor[start : start + batch_size] for name, tensor in prompts.items()}
+        {name: tensor[start : start + batch_size] for name, tensor in given.items()}
         for start in range(0, count, batch_size)
     ]

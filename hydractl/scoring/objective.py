@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import lcm
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Measure(NamedTuple):
         correct: ID samples classified correctly.
         ordered: twice the pairs of an ID and an OOD sample whose MSPs stand in the right order, a tie counting one.
         ood_samples: where there are several OOD sets, they count as if each were repeated until all are of one size:
-            the AUROC is the mean over sets, whatever their sizes.
+            the AUROC is the mean over sets, whatever their sizes. Of several tasks see `mean_over_tasks`.
         nll: mean negative log-likelihood of the ID labels, nats.
     """
 
@@ -106,6 +107,29 @@ def measure(
     size = lcm(*map(len, ood_msp))
     ordered = sum(_ordered(id_msp, one) * (size // len(one)) for one in ood_msp)
     return Measure(int(correct.sum()), len(id_msp), ordered, size * len(ood_msp), float(nll.mean()))
+
+
+def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
+    """The measure whose accuracy, AUROC, objectives and loss are the means of those of several tasks.
+
+    In whole numbers still: tasks count as if the samples of each were repeated until all tasks have equally many.
+
+    Source: [HE] E.3.2.
+
+    >>> mean_over_tasks([Measure(1, 2, 3, 4, 0.5), Measure(2, 3, 6, 2, 1.5)])._asdict()
+    {'correct': 7, 'id_samples': 12, 'ordered': 33, 'ood_samples': 4, 'nll': 1.0}
+    """
+    inside = lcm(*(one.id_samples for one in measures))
+    outside = lcm(*(one.ood_samples for one in measures))  # 0 where a task has none: there is no AUROC then
+    times = [inside // one.id_samples for one in measures]
+    pairs = [time * (outside // one.ood_samples) if outside else 0 for time, one in zip(times, measures, strict=True)]
+    return Measure(
+        sum(one.correct * time for one, time in zip(measures, times, strict=True)),
+        inside * len(measures),
+        sum(one.ordered * time for one, time in zip(measures, pairs, strict=True)),
+        outside,
+        fmean(one.nll for one in measures),
+    )
 
 
 def _ordered(id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64]) -> int:

@@ -13,16 +13,16 @@ from hydractl.data.batches import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.model.hydra import Hydra
 from hydractl.scoring.ablation import parts
-from hydractl.scoring.data import ScoringData
+from hydractl.scoring.data import ScoringData, SearchData
 from hydractl.scoring.replay import Replay
 
 
-def reading_seconds(data: ScoringData, device: torch.device) -> float:
+def reading_seconds(data: SearchData, device: torch.device) -> float:
     """About how long a process takes to read and decode its samples, by batches that it reads and then keeps.
 
     Samples too many to be kept in memory are read in every round of a search; this counts them once.
     """
-    sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))
+    sets = [own for task in data.tasks for own in ((task.id, task.id_samples), (task.ood, task.ood_samples))]
     return sum(_reading_pace(batches, device) * samples for batches, samples in sets) / data.ranks.size
 
 

@@ -250,7 +250,9 @@ def _networks(
     from hydractl.selection.forward import Candidates, Members
 
     model = material.model
-    networks: list[Answering] = [Candidates(model, [cut.dropped for cut in cuts], prompt_batches(model, batch_size))]
+    networks: list[Answering] = [
+        Candidates(model, [cut.dropped for cut in cuts], prompt_batches(model.class_prompts, batch_size))
+    ]
     dtype = next(model.parameters()).dtype
     return networks + [Members(load_checkpoint(member, material.device, dtype)) for member in members]
 

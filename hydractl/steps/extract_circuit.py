@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.circuit.modes import MODES, taking
 from hydractl.circuit.ranking import SHORTLIST, Search
-from hydractl.data.like import DataSetsLike
+from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.errors import OptionError
 from hydractl.steps.extracted import Extracted
 from hydractl.steps.inputs import (
@@ -29,8 +29,9 @@ from hydractl.steps.inputs import (
     Template,
     TextColumn,
 )
-from hydractl.steps.material import OOD_SETS, LabelledData, Reading, open_material, origin_of
+from hydractl.steps.material import LABELLED, OOD_SETS, Reading, origin_of
 from hydractl.steps.options import Option, step
+from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks, require_ood_sets
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hydractl.circuit.state import Journal
     from hydractl.model.hydra import Hydra
     from hydractl.scoring.ablation import Progress
-    from hydractl.scoring.data import ScoringData
+    from hydractl.scoring.data import SearchData
     from hydractl.scoring.objective import Objective
 
     Budget = int | str
@@ -52,8 +53,9 @@ else:
 def extract_circuit(
     model: Model,
     *,
-    id_data: LabelledData,
+    id_data: Annotated[DataLike | None, LABELLED] = None,
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None,
+    task: Annotated[TasksLike | None, TASKS] = None,
     budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")],
     objective: Annotated[
         str,
@@ -135,17 +137,18 @@ def extract_circuit(
     from hydractl.circuit.restriction import Restriction, heads_to_rank
     from hydractl.circuit.state import Journal, state_file
     from hydractl.data.ranks import join_ranks
-    from hydractl.scoring.objective import parse_objectives, require_ood_data
+    from hydractl.scoring.objective import parse_objectives
     from hydractl.steps.compute import dtype_name
 
     objectives = parse_objectives(objective)
-    require_ood_data(objectives, ood_data or None)
+    asked = parse_tasks(task, id_data, ood_data)
+    require_ood_sets(asked, objectives)
     outputs = _outputs(output, objectives, resume, force)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(model, id_data, ood_data, reading, device, dtype)
-    candidates = Restriction(towers, layers).of_member(material.model.heads)
+    tasks = open_tasks(model, asked, reading, device, dtype)
+    candidates = Restriction(towers, layers).of_member(tasks.model.heads)
     mode = next(mode for mode in MODES if mode.name == search)
-    mode.check(material.model)
+    mode.check(tasks.model)
     listed = (shortlist or SHORTLIST) if "shortlist" in mode.options else None
     count = heads_to_rank(budget, len(candidates))
     wanted = Search(candidates, count, mode, tie_break, heads_per_step, listed or SHORTLIST)
@@ -160,15 +163,16 @@ def extract_circuit(
         "batch_size": batch_size,
         "limit": limit,
         "dtype": dtype_name(dtype),
-        "template": material.template,
+        "template": tasks.template,
+        "tasks": tasks.names,
     }
-    origin = origin_of(material.checkpoint, options, material)
-    conditions = {"model": origin["model"]["sha256"], **material.data_identity(), **options}
+    origin = origin_of(tasks.checkpoint, options, tasks.used())
+    conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
     journal = None if output is None else Journal(state_file(Path(output), objectives), conditions)
-    with join_ranks(material.device) as ranks, _claimed(journal if ranks.leads else None):
-        data = material.scoring_data(batch_size, ranks)
+    with join_ranks(tasks.device) as ranks, _claimed(journal if ranks.leads else None):
+        data = tasks.scoring_data(batch_size, ranks)
         begun = _begun(journal, objectives, resume, force, watch if ranks.leads else LOG)
-        found = _searched(material.model, data, wanted, begun, journal, watch if ranks.leads else LOG)
+        found = _searched(tasks.model, data, wanted, begun, journal, watch if ranks.leads else LOG)
         extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs)
         if ranks.leads:
             _write(extracted, force)
@@ -216,7 +220,7 @@ def _claimed(journal: Journal | None) -> AbstractContextManager[None]:
 
 
 def _searched(
-    model: Hydra, data: ScoringData, search: Search, begun: Sequence[Ranking], journal: Journal | None, watch: Watcher
+    model: Hydra, data: SearchData, search: Search, begun: Sequence[Ranking], journal: Journal | None, watch: Watcher
 ) -> list[Ranking]:
     """Runs the search, notes each step down, and tells the watcher of it."""
     from hydractl.circuit.cost import networks, round_progress, search_cost, seconds_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from hydractl.data.like import DataLike, DataSetsLike
@@ -13,6 +14,7 @@ from hydractl.steps.options import Option
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.data.batches import CachedBatches
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
 
 
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
-LabelledData = Annotated[DataLike, Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE)]
+LABELLED = Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE)
+LabelledData = Annotated[DataLike, LABELLED]
 OOD_SETS = Option(
     "Out-of-distribution data; repeat it for several sets, which count alike.", "Data", SOURCE, repeated=True
 )
@@ -52,37 +55,46 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A network of one member and the samples to run it on: labelled ID ones, and OOD sets by name, perhaps none."""
+    """A network of one member and the samples to run it on: labelled ID ones, and OOD sets by name, perhaps none.
+
+    `labels` and `prompts` are those of the ID data: a zero-shot network may be told other classes later.
+    """
 
     checkpoint: Checkpoint
     model: Hydra
     id: Samples
     ood: Mapping[str, Samples]
     reading: Reading
+    labels: tuple[str, ...] | None
+    prompts: Mapping[str, Tensor]
 
-    def scoring_data(self, batch_size: int, ranks: Ranks) -> ScoringData:
-        """The samples as head scores and searches take them."""
+    def scoring_data(self, batch_size: int, ranks: Ranks, share: int = 1) -> ScoringData:
+        """The samples as head scores and searches take them.
+
+        Args:
+            share: how many of these share the memory for batches that are asked for again.
+        """
         from hydractl.data.batches import JoinedBatches
         from hydractl.scoring.data import ScoringData, prompt_batches
 
         sizes = tuple(map(len, self.ood.values()))
-        ood = JoinedBatches([self.batches(samples, batch_size) for samples in self.ood.values()], sizes)
-        prompts = prompt_batches(self.model, batch_size)
-        return ScoringData(self.batches(self.id, batch_size), len(self.id), ood, sum(sizes), prompts, ranks, sizes)
+        ood = JoinedBatches([self.batches(samples, batch_size, share) for samples in self.ood.values()], sizes)
+        inside, prompts = self.batches(self.id, batch_size, share), prompt_batches(self.prompts, batch_size)
+        return ScoringData(inside, len(self.id), ood, sum(sizes), prompts, ranks, sizes)
 
     @property
     def modality(self) -> Modality:
         """What the network takes."""
         return "text" if self.checkpoint.spec.task == "text-classification" else "image"
 
-    def batches(self, samples: Samples, batch_size: int) -> CachedBatches:
+    def batches(self, samples: Samples, batch_size: int, share: int = 1) -> CachedBatches:
         """The samples as the network's inputs, the same batches on every rank."""
-        from hydractl.data.batches import CachedBatches, make_batches
+        from hydractl.data.batches import CACHED_BYTES, CachedBatches, make_batches
         from hydractl.data.preprocessing import preprocessor_from_json
 
         files, spec, name = self.checkpoint.preprocessing, self.checkpoint.spec, self.checkpoint.name
         preprocessor = preprocessor_from_json(files, spec, name, self.checkpoint.config)
-        return CachedBatches(make_batches(samples, preprocessor, batch_size))
+        return CachedBatches(make_batches(samples, preprocessor, batch_size), CACHED_BYTES // share)
 
     @property
     def template(self) -> str | None:
@@ -106,23 +118,24 @@ class Material:
 
     def data_identity(self) -> dict[str, Any]:
         """What results depend on besides the model and the options, as plain JSON."""
-        classes = {"classes": list(self.model.labels or ())} if self.model.spec.task == "zero-shot" else {}
+        classes = {"classes": list(self.labels or ())} if self.model.spec.task == "zero-shot" else {}
         return {name: samples.identity() for name, samples in self.used("ID data", "OOD data").items()} | classes
 
 
-def origin_of(checkpoint: Checkpoint, options: Mapping[str, Any], material: Material | None = None) -> dict[str, Any]:
+def origin_of(
+    checkpoint: Checkpoint, options: Mapping[str, Any], used: Mapping[str, Samples] = MappingProxyType({})
+) -> dict[str, Any]:
     """What an artifact says of how it was made.
 
     Args:
         options: those that determine the result; None stands for one that was not used and is left out.
-        material: the samples that were used, which an evaluation shall refuse later; None where there were none.
+        used: the samples that were used by what they were used as, which an evaluation shall refuse later.
     """
     from importlib.metadata import version
 
     from hydractl.checkpoint.contents import identity
     from hydractl.data.seen import sketch
 
-    used = {} if material is None else material.used("id", "ood")
     search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
     return {
         "model": {
@@ -151,8 +164,17 @@ def open_material(
         CheckpointError: the model cannot be read.
         DataError: the data cannot, or their labels are not the model's.
     """
-    from hydractl.data.classes import set_classes
-    from hydractl.data.labels import match_labels
+    return open_materials(model, {"": (id_data, ood_data)}, reading, device, dtype)[""]
+
+
+def open_materials(
+    model: ModelLike,
+    tasks: Mapping[str, tuple[DataLike, DataSetsLike | None]],
+    reading: Reading,
+    device: DeviceLike,
+    dtype: DtypeLike | None,
+) -> dict[str, Material]:
+    """The model, loaded once, and the ID and OOD data of each of several tasks by name; see `open_material`."""
     from hydractl.data.open import open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_checkpoint
@@ -162,14 +184,29 @@ def open_material(
     checkpoint = as_member(model)
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
     columns, limit = reading.columns, reading.limit
-    samples = open_samples(id_data, modality, columns=columns, limit=limit, name="ID data")
-    ood = _open_sets(ood_data, modality, reading)
+    opened = {
+        name: (
+            open_samples(inside, modality, columns=columns, limit=limit, name="ID data"),
+            _open_sets(outside, modality, reading),
+        )
+        for name, (inside, outside) in tasks.items()
+    }
     network = load_checkpoint(checkpoint, local_device(choose_device(device)), choose_dtype(dtype))
+    return {name: _material(checkpoint, network, *samples, reading) for name, samples in opened.items()}
+
+
+def _material(
+    checkpoint: Checkpoint, network: Hydra, samples: Samples, ood: Mapping[str, Samples], reading: Reading
+) -> Material:
+    from hydractl.data.classes import set_classes
+    from hydractl.data.labels import match_labels
+
     set_classes(network, reading.classes, reading.template, samples)
     if network.labels is None and reading.match_labels == "name":
         raise OptionError(f"{checkpoint.name}: its classes have no names: pass `match_labels` index")
     labels = network.labels or tuple(f"LABEL_{i}" for i in range(network.spec.classes or 0))
-    return Material(checkpoint, network, match_labels(samples, labels, reading.match_labels), ood, reading)
+    matched = match_labels(samples, labels, reading.match_labels)
+    return Material(checkpoint, network, matched, ood, reading, network.labels, network.class_prompts or {})
 
 
 def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Reading) -> dict[str, Samples]:

@@ -181,7 +181,8 @@ def score_heads(
         if material is not None:
             asked = replace(asked, model=material.model, data=material.scoring_data(batch_size, ranks))
         found = chosen.score(asked)
-        artifact = _artifact(found, checkpoint, method, origin_of(checkpoint, options, material))
+        used = {} if material is None else material.used("id", "ood")
+        artifact = _artifact(found, checkpoint, method, origin_of(checkpoint, options, used))
         result = HeadScores(artifact, _maps(artifact), output)
         projections = _projections(found, *asked.network) if plot and chosen.pictured else ()
         if ranks.leads:

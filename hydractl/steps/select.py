@@ -245,7 +245,7 @@ def _answers(
 
     model = material.model
     dropped = [candidate.dropped for candidate in candidates.dropped]
-    networks: list[Answering] = [Candidates(model, dropped, prompt_batches(model, batch_size))]
+    networks: list[Answering] = [Candidates(model, dropped, prompt_batches(model.class_prompts, batch_size))]
     if candidates.files:
         whole = candidates.files[0] if len(candidates.files) == 1 else fuse(candidates.files, ["all"])
         networks.append(Members(load_checkpoint(whole, material.device, next(model.parameters()).dtype)))

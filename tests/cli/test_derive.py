@@ -7,9 +7,9 @@ import re
 import pytest
 
 from hydractl.cli.commands import COMMANDS
-from hydractl.cli.derive import Command, help_text, options_of, respelled, spelling
+from hydractl.cli.derive import Command, help_text, options_of, respelled, spelling, takes_several
 from hydractl.cli.parsing import with_bare_flags
-from hydractl.steps.options import HEADINGS, Declared, Option
+from hydractl.steps.options import HEADINGS, Declared, Option, flags_of
 from tests.cli.conftest import Command as Run
 
 
@@ -52,3 +52,15 @@ def test_messages_spell_options_as_the_command_line_does() -> None:
 )
 def test_a_flag_that_may_stand_alone(given: list[str], completed: list[str]) -> None:
     assert with_bare_flags(given, [Declared("json", str, None, Option("", bare="-"))]) == completed
+
+
+DATA = [(c, o) for c in COMMANDS for o in options_of(c) if o.name.endswith("data") and not o.option.positional]
+
+
+@pytest.mark.parametrize(("command", "option"), DATA, ids=lambda one: one.name)
+def test_data_given_twice_is_taken_twice_or_refused(hydractl: Run, command: Command, option: Declared) -> None:
+    flag = flags_of(option)[-1]
+    done = hydractl(*command.name.split(), flag, "here", flag, "there")
+    # A flag that may be repeated gets as far as what else is missing.
+    assert done.code == 2
+    assert ("is given 2 times: give it once" in done.err) != takes_several(option)

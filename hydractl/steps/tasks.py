@@ -1,0 +1,160 @@
+"""What a search runs on: the data of one task, or of several tasks that share a network.
+
+Source: [HE] E.3.2, where one vision tower is searched for the mean over zero-shot tasks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hydractl.data.like import DataLike, DataSetsLike
+from hydractl.errors import OptionError
+from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
+from hydractl.steps.material import Material, Reading, open_materials
+from hydractl.steps.options import Option
+
+if TYPE_CHECKING:
+    import torch
+
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.data.ranks import Ranks
+    from hydractl.data.samples import Samples
+    from hydractl.model.hydra import Hydra
+    from hydractl.scoring.data import SearchData
+    from hydractl.scoring.objective import Objective
+
+    TasksLike = Sequence[str] | Mapping[str, Sequence[DataLike]]
+else:
+    TasksLike = Any
+
+#: The task of an option: its ID data, and its OOD sets if any.
+Sources = tuple[DataLike, DataSetsLike | None]
+
+TASKS = Option(
+    "In place of `id_data` and `ood_data` a task with its own; repeat it for several, over which the mean is taken.",
+    "Data",
+    "NAME=ID[,OOD...]",
+    repeated=True,
+)
+FORM = "expected NAME=ID,OOD as in pets=data/pets:test,data/noise"
+NAME = re.compile(r"\w[\w.-]{0,99}")
+
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """A network and the data of each task by its name, of a task without one that is empty."""
+
+    materials: Mapping[str, Material]
+
+    @property
+    def names(self) -> list[str] | None:
+        """What the tasks are called; None for the one that has no name."""
+        return [*self.materials] if all(self.materials) else None
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What the network was read from."""
+        return self._first.checkpoint
+
+    @property
+    def model(self) -> Hydra:
+        """The network that all tasks share."""
+        return self._first.model
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self._first.device
+
+    @property
+    def template(self) -> str | None:
+        """The prompt of each class, see `Material.template`."""
+        return self._first.template
+
+    @property
+    def _first(self) -> Material:
+        return next(iter(self.materials.values()))
+
+    def scoring_data(self, batch_size: int, ranks: Ranks) -> SearchData:
+        """The samples as a search takes them."""
+        from hydractl.scoring.data import SeveralTasks
+
+        materials = self.materials.values()
+        each = tuple(material.scoring_data(batch_size, ranks, share=len(materials)) for material in materials)
+        return each[0] if len(each) == 1 else SeveralTasks(each)
+
+    def used(self) -> dict[str, Samples]:
+        """All samples by what they were used as."""
+        return dict(self._by_task({name: one.used("id", "ood") for name, one in self.materials.items()}))
+
+    def data_identity(self) -> dict[str, Any]:
+        """What results depend on besides the model and the options, as plain JSON."""
+        return dict(self._by_task({name: one.data_identity() for name, one in self.materials.items()}))
+
+    @staticmethod
+    def _by_task(named: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+        for task, values in named.items():
+            yield from ((f"{task} {what}" if task else what, value) for what, value in values.items())
+
+
+def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: DataSetsLike | None) -> dict[str, Sources]:
+    """The ID and OOD data of each task by its name, of the one task of `id_data` and `ood_data` that is empty.
+
+    Raises:
+        OptionError: neither kind of option, both, a task of no name or no data, or two of one name.
+    """
+    if tasks is None:
+        if id_data is None:
+            raise OptionError("`id_data` is missing: name labelled data, or a `task`")
+        return {"": (id_data, ood_data)}
+    if id_data is not None or ood_data is not None:
+        raise OptionError("a `task` names its own data: leave `id_data` and `ood_data` out")
+    found: dict[str, Sources] = {}
+    named = tasks.items() if isinstance(tasks, Mapping) else map(_named, [tasks] if isinstance(tasks, str) else tasks)
+    for name, sources in named:
+        if not NAME.fullmatch(name) or isinstance(sources, str) or not all(map(_is_given, sources)) or not sources:
+            raise OptionError(f"`task` {name}: {FORM}")
+        if name in found:
+            raise OptionError(f"`task` {name}: is there already: give it another name")
+        inside, *outside = sources
+        found[name] = (inside, outside or None)
+    return found
+
+
+def require_ood_sets(tasks: Mapping[str, Sources], objectives: Sequence[Objective]) -> None:
+    """Raises OptionError where an objective is of OOD samples and a task has none: of all, `acc` alone needs none."""
+    from hydractl.scoring.objective import require_ood_data
+
+    for name, (_, outside) in tasks.items():
+        if name and outside is None and set(objectives) != {"acc"}:
+            raise OptionError(f"`task` {name} names no OOD data: {FORM}, or choose `objective` acc, which needs none")
+        require_ood_data(objectives, outside or None)
+
+
+def _named(text: str) -> tuple[str, list[str]]:
+    name, mark, sources = text.partition("=")
+    if not mark:
+        raise OptionError(f"`task` {text}: {FORM}")
+    return name, sources.split(",")
+
+
+def _is_given(source: object) -> bool:
+    return not isinstance(source, str) or bool(source)
+
+
+def open_tasks(
+    model: ModelLike, tasks: Mapping[str, Sources], reading: Reading, device: DeviceLike, dtype: DtypeLike | None
+) -> Tasks:
+    """The model and the data of each task, labels matched.
+
+    Raises:
+        OptionError: a model of several members, a zero-shot one without classes, or classes named for several tasks.
+        CheckpointError: the model cannot be read.
+        DataError: data cannot be read, or their labels are not the model's.
+    """
+    if reading.classes is not None and len(tasks) > 1:
+        raise OptionError("`classes` are those of one task: leave them out; each `task` has those of its own data")
+    return Tasks(open_materials(model, tasks, reading, device, dtype))

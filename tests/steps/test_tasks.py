@@ -1,0 +1,86 @@
+"""`extract-circuit --task`: one network, several tasks with classes of their own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hydractl
+from hydractl.errors import OptionError
+from tests.cli.conftest import Command, save_images
+from tests.cli.test_evaluate_kinds import save_clip
+
+SEARCH = ("--template={label}", "--budget=2", "--towers=vision")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A CLIP, and images of two tasks of which the second has classes of its own."""
+    monkeypatch.chdir(tmp_path)
+    save_clip(Path("clip"), 0)
+    for seed, name in enumerate(("pets", "birds", "noise", "other")):
+        save_images(Path(name), 2, seed)
+    Path("birds/cat").rename("birds/hen")
+    return tmp_path
+
+
+def test_tasks_have_classes_and_data_of_their_own(run: Command, here: Path) -> None:
+    asked = ("--task=pets=pets,noise,other", "--task=birds=birds,noise", "--output=c.json")
+    assert run("extract-circuit", "clip", *asked, *SEARCH).code == 0
+    written = json.loads(Path("c.json").read_text())
+    assert written["options"]["tasks"] == ["pets", "birds"]
+    assert [*written["search_data"]] == ["pets id", "pets ood noise", "pets ood other", "birds id", "birds ood"]
+    tasks = {"pets": ["pets", "noise", "other"], "birds": ["birds", "noise"]}
+    found = hydractl.extract_circuit("clip", task=tasks, template="{label}", budget=2, towers="vision")
+    baseline = found.rankings["avg"].baseline
+    alone = [
+        hydractl.extract_circuit(
+            "clip", id_data=inside, ood_data=outside, template="{label}", budget=1, towers="vision"
+        )
+        for inside, *outside in tasks.values()
+    ]
+    measures = [one.rankings["avg"].baseline for one in alone]
+    assert baseline.accuracy == pytest.approx(sum(one.accuracy for one in measures) / 2, abs=1e-12)
+    assert baseline.auroc == pytest.approx(sum(one.auroc for one in measures) / 2, abs=1e-12)
+    assert [step["score"] for step in written["steps"]] == [
+        step.measure.score("avg") for step in found.rankings["avg"].steps
+    ]
+    # The data of every task is remembered, and refused in an evaluation.
+    hydractl.prune("clip", method="circuit", circuit="c.json", budget=2, output="pruned")
+    leak = run("evaluate", "pruned", "--id-data=birds", "--template={label}")
+    assert leak.code == 1
+    assert "ID data birds: 6 of 6 samples were used to make pruned (as birds id)" in leak.err
+
+
+def test_a_state_is_of_its_tasks(run: Command, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hydractl.steps import extract_circuit
+
+    monkeypatch.setattr(extract_circuit, "_write", lambda extracted, force: (_ for _ in ()).throw(KeyboardInterrupt))
+    search = ("extract-circuit", "clip", "--task=pets=pets,noise", *SEARCH, "--output=c.json")
+    assert run(*search, "--task=birds=birds,noise").code == 130
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    other = run(*search, "--task=hens=birds,noise", "--resume")
+    assert (other.code, "is of a search with another" in other.err) == (1, True)
+    assert run(*search, "--task=birds=birds,noise", "--resume").code == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "`id_data` is missing"),
+        ({"task": "pets=pets,noise", "id_data": "pets"}, "leave `id_data` and `ood_data` out"),
+        ({"task": "pets"}, "`task` pets: expected NAME=ID,OOD"),
+        ({"task": ["pets=pets,"]}, "`task` pets: expected NAME=ID,OOD"),
+        ({"task": ["a/b=pets,noise"]}, "`task` a/b: expected NAME=ID,OOD"),
+        ({"task": {"pets": "pets"}}, "`task` pets: expected NAME=ID,OOD"),
+        ({"task": ["pets=pets"]}, "`task` pets names no OOD data"),
+        ({"task": ["pets=pets,noise", "pets=birds,noise"]}, "`task` pets: is there already"),
+        ({"task": ["a=pets,noise", "b=birds,noise"], "classes": ["cat"]}, "`classes` are those of one task"),
+    ],
+)
+def test_what_names_no_tasks(here: Path, asked: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        hydractl.extract_circuit("clip", budget=1, **asked)
