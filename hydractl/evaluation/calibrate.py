@@ -1,4 +1,4 @@
-"""Calibration of a model: its temperature, and how sure it has to be, which its file carries from then on."""
+"""Calibration of a model: a temperature or scaled classes, and how sure it has to be; its file carries both."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from hydractl.evaluation.run import collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
 from hydractl.model.prediction import prediction
+from hydractl.surgery.classes import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 from hydractl.uncertainty.temperature import FittedTemperature, fit_temperature
+from hydractl.uncertainty.vector import FittedVector, fit_vector
+
+#: How each method fits member logits `[M,N,C]` to labels `[N]`.
+FITS: Mapping[str, Callable[..., FittedTemperature | FittedVector]] = {
+    "temperature": fit_temperature,
+    "vector": fit_vector,
+}
 
 
 class Fitted(NamedTuple):
     """What labelled ID samples say of a network."""
 
-    temperature: FittedTemperature
+    fitted: FittedTemperature | FittedVector
     acceptance: Acceptance
 
 
@@ -36,13 +44,15 @@ def fit_network(
     running: Running,
     rate: float,
     on_batch: Callable[[int], None],
+    method: str = "temperature",
 ) -> Fitted:
-    """The temperature of least negative log-likelihood on labelled ID samples, and the confidence of most of them.
+    """What has the least negative log-likelihood on labelled ID samples, and the confidence of most of them.
 
     Args:
         match: how their labels are matched to the model's.
         rate: share of the samples to accept, over 0 and up to 1.
         on_batch: told the size of each batch that is answered.
+        method: of `FITS`.
 
     Raises:
         DataError: a sample cannot be read, or labels do not match.
@@ -50,9 +60,14 @@ def fit_network(
     key = SetKey("id", samples.name)
     networks = NetworkSpec((network,)).open().load(EvaluationData({key: samples}, match), running)
     answers = collect(networks.answers(key), on_batch, len(samples))
-    fitted = fit_temperature(answers.member_logits, answers.labels)
+    fitted = FITS[method](answers.member_logits, answers.labels)
+    logits = torch.as_tensor(answers.member_logits)
+    if isinstance(fitted, FittedVector):
+        # The classifier that is scaled rounds otherwise: a hair below, samples at the threshold are accepted too.
+        least = least_accepted(prediction(fitted.apply(logits), 1.0, None).msp, rate)
+        return Fitted(fitted, Acceptance(rate, least * (1 - 1e-5)))
     # As predictions compute it: with another rounding, samples at the threshold would be refused.
-    msp = prediction(torch.as_tensor(answers.member_logits), fitted.temperature, None).msp
+    msp = prediction(logits, fitted.temperature, None).msp
     return Fitted(fitted, Acceptance(rate, least_accepted(msp, rate)))
 
 
@@ -73,12 +88,12 @@ def least_accepted(msp: Tensor, rate: float) -> float:
 
 def calibrated(
     checkpoint: Checkpoint,
-    temperature: float,
+    fitted: FittedTemperature | FittedVector,
     acceptance: Acceptance | None,
     samples: Samples,
     options: Mapping[str, Any],
 ) -> Checkpoint:
-    """The model with a temperature and what it accepts, which its predictions use.
+    """The model with its temperature, or with scaled classes, and what it accepts, which its predictions use.
 
     Its history remembers the samples that these were fitted on.
 
@@ -86,6 +101,9 @@ def calibrated(
         options: those that determine the result.
     """
     seen = {"search_data": {"calibration data": sketch(samples.content_hashes())}}
-    warm = replace(checkpoint, temperature=temperature)
+    if isinstance(fitted, FittedVector):
+        warm = with_scaled_classes(replace(checkpoint, temperature=None), fitted.scale, fitted.shift)
+    else:
+        warm = replace(checkpoint, temperature=fitted.temperature)
     told = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
     return replace(told, acceptance=acceptance)

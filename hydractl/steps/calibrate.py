@@ -1,4 +1,4 @@
-"""Calibrating a model: a temperature and a threshold, fitted on held-out data and kept in the file."""
+"""Calibrating a model: a temperature or scales, and a threshold, fitted on held-out data and kept in the file."""
 
 from __future__ import annotations
 
@@ -38,20 +38,28 @@ from hydractl.steps.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Acceptance, Checkpoint
     from hydractl.uncertainty.temperature import FittedTemperature
+    from hydractl.uncertainty.vector import FittedVector
+
+
+#: What it says of the data where the loss still falls at the end of the range.
+AT_BOUND = {
+    "temperature": "the loss still falls at the highest temperature: the model is hardly ever right on this data",
+    "vector": "the loss still falls at the end of the range of scales and shifts: it takes more data to tell them",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibrated(Result):
-    """A model with a temperature, and what that changed on the data it was fitted on.
+    """A model with a temperature or scaled classes, and what that changed on the data it was fitted on.
 
     Attributes:
-        fitted: the temperature, and the negative log-likelihood before and after.
+        fitted: the temperature or scales, and the negative log-likelihood before and after.
         samples: how many it was fitted on.
         acceptance: how sure the model is of most of them; None for a zero-shot model.
     """
 
     checkpoint: Checkpoint
-    fitted: FittedTemperature
+    fitted: FittedTemperature | FittedVector
     samples: int
     acceptance: Acceptance | None = None
     output: Path | None = None
@@ -64,7 +72,7 @@ class Calibrated(Result):
     def __str__(self) -> str:
         found = self.fitted
         return (
-            f"T = {found.temperature:.4f}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
+            f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
             f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed{self._accepts()}"
         )
 
@@ -85,7 +93,7 @@ class Calibrated(Result):
         found = self.fitted
         return (
             {
-                "temperature": f"{found.temperature:.4f}",
+                "fitted": str(found),
                 "NLL": f"{found.nll_before:.4f} before, {found.nll_after:.4f} after",
                 "predictions changed": f"{100 * found.argmax_changed:.2f} %",
                 "samples": self.samples,
@@ -108,10 +116,10 @@ def calibrate(
         ),
     ],
     method: Annotated[
-        Literal["temperature", "bayesvlm"],
+        Literal["temperature", "vector", "bayesvlm"],
         Option(
-            "What is fitted: a temperature on labelled data, or the posterior of a zero-shot model's projections on "
-            "image-text pairs."
+            "What is fitted: a temperature or a scale and shift of each class on labelled data, or the posterior of a "
+            "zero-shot model's projections on image-text pairs."
         ),
     ] = "temperature",
     accept: Annotated[
@@ -119,7 +127,7 @@ def calibrate(
         Option(
             "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.",
             metavar="SHARE",
-            goes_with={"method": ("temperature",)},
+            goes_with={"method": ("temperature", "vector")},
         ),
     ] = "95%",
     pseudo_count: Annotated[
@@ -164,6 +172,8 @@ def calibrate(
     mean probability. Predictions of the written file use it, and flag what they are less sure of than of `accept` of
     these samples. Evaluations refuse the data it was fitted on.
 
+    Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
+
     Method bayesvlm needs no labels and trains nothing. Predictions and evaluations of the written file then use mean
     and variance of the cosines, and take no temperature.
 
@@ -189,6 +199,7 @@ def calibrate(
     from hydractl.model.hydra import Hydra
     from hydractl.steps.compute import choose_device, choose_dtype, dtype_name
     from hydractl.steps.inputs import as_checkpoint
+    from hydractl.surgery.classes import require_exact_classifier
 
     rate = _share(accept)
     if output is not None:
@@ -207,6 +218,8 @@ def calibrate(
             data, Columns(image_column, text_column), limit, contrast or 32768, batch_size, pseudo_count or 10.0
         )
         return fit_posterior(checkpoint, asked, unread, device, dtype, output, force, watch)
+    if method == "vector":
+        require_exact_classifier(checkpoint)
     if checkpoint.attached is not None:
         raise OptionError(f"{checkpoint.name}: has a {checkpoint.attached.form.kind}, which takes no temperature")
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
@@ -223,16 +236,19 @@ def calibrate(
         running = Running(place, choose_dtype(dtype), False, batch_size, workers, 0, classes, template, Ranks(),
                           in_parallel, note)  # fmt: skip
         network = model if isinstance(model, Hydra) else checkpoint
-        fitted, acceptance = fit_network(network, samples, match_labels, running, rate, advance)
-    if fitted.at_bound and fitted.temperature == 1:
-        note("all of this data is predicted right, so it cannot tell the temperature, which stays 1: give more of it")
+        fitted, acceptance = fit_network(network, samples, match_labels, running, rate, advance, method)
+    if fitted.at_bound and fitted.nll_after == fitted.nll_before:
+        note(
+            "all of this data is predicted right, so it cannot tell how sure to be: nothing is changed, give more of it"
+        )
     elif fitted.at_bound:
-        note("the loss still falls at the highest temperature: the model is hardly ever right on this data")
+        note(AT_BOUND[method])
     if of_classes := checkpoint.spec.task == "zero-shot":
         note("the classes of a zero-shot model may change: no threshold of confidence is kept")
     accepts = None if of_classes else acceptance
     options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "accept": rate}
-    warm = calibrated(checkpoint, fitted.temperature, accepts, samples, options)
+    options |= {} if method == "temperature" else {"method": method}
+    warm = calibrated(checkpoint, fitted, accepts, samples, options)
     if output is None:
         return Calibrated(warm, fitted, len(samples), accepts)
     write_checkpoint(warm, output, force)

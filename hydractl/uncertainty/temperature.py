@@ -33,6 +33,9 @@ class FittedTemperature:
     at_bound: bool  # the NLL still falls at the end of the range: separable, or useless, calibration data
     argmax_changed: float  # share of the samples that are predicted another class: none by one member
 
+    def __str__(self) -> str:
+        return f"T = {self.temperature:.4f}"
+
 
 def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> FittedTemperature:
     """The one temperature on all members' logits whose mean probability has the lowest NLL; deterministic.

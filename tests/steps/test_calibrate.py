@@ -6,11 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import ViTForImageClassification
 
 import hydractl as library
 from hydractl.errors import OptionError
+from hydractl.families.open import read_checkpoint
+from hydractl.surgery.classes import with_scaled_classes
+from hydractl.training.ensembles import METHODS, Ensemble
 from tests.cli.conftest import LABELS, Command, save_images
 from tests.cli.test_evaluate_kinds import save_clip
+from tests.conftest import build_reference
+from tests.model.test_adapters import answers, ensemble_of
 
 
 @pytest.fixture(scope="session")
@@ -49,3 +56,53 @@ def test_a_zero_shot_model_keeps_the_classes_it_was_told(tmp_path: Path, held_ou
 def test_classes_are_for_zero_shot_models(vit: Path, held_out: Path) -> None:
     with pytest.raises(OptionError, match="cannot be set"):
         library.calibrate(vit, data=held_out, classes=list(LABELS))
+
+
+def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
+    done = hydractl("calibrate", vit, "--method=vector", "--data", held_out, "-o", tmp_path / "scaled", "--json")
+    found = json.loads(done.out)
+    assert (done.code, len(found["scale"]), found["nll_after"] < found["nll_before"]) == (0, 3, True)
+    few = library.calibrate(vit, method="vector", data=held_out, limit=12)
+    assert (few.samples, few.temperature, few.fitted.scale == tuple(found["scale"])) == (12, 1.0, False)
+    pixels = torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        plain, scaled = (library.load(one)(pixel_values=pixels) for one in (vit, tmp_path / "scaled"))
+    expected = plain.member_logits * torch.tensor(found["scale"]) + torch.tensor(found["shift"])
+    torch.testing.assert_close(scaled.member_logits, expected)
+    torch.testing.assert_close(scaled.probabilities, expected[0].softmax(-1))
+    # Everything that reads the file goes by it: its threshold, an evaluation, an export.
+    rows = json.loads(hydractl("predict", tmp_path / "scaled", held_out, "--json").out)["predictions"]
+    assert sum(not row["ood"] for row in rows) == 18  # the least number that is 95 % of 18
+    leak = hydractl("evaluate", tmp_path / "scaled", "--id-data", held_out)
+    assert "(as calibration data)" in leak.err
+    measured = library.evaluate(tmp_path / "scaled", id_data=held_out, allow_leak=True, bootstrap=0).models["scaled"]
+    assert measured["id"]["nll"] == pytest.approx(found["nll_after"], abs=1e-6)
+    library.export(tmp_path / "scaled", output=tmp_path / "theirs")
+    theirs = ViTForImageClassification.from_pretrained(tmp_path / "theirs").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(pixels).logits, expected[0])
+
+
+@pytest.mark.parametrize("kind", [None, *(method.name for method in METHODS)])
+def test_every_member_says_scaled_logits(tmp_path: Path, kind: str | None) -> None:
+    reference = build_reference("vit")
+    if kind is None:
+        checkpoint = read_checkpoint(reference.save(tmp_path / "one"))
+    else:
+        checkpoint = ensemble_of(reference, Ensemble(kind, 3, rank=2, alpha=3.0), tmp_path / "many")
+    scale, shift = [0.5, 2.0, 1.5, 1.0, 0.1], [1.0, -1.0, 0.0, 0.25, 3.0]
+    scaled = with_scaled_classes(checkpoint, scale, shift)
+    scaled.verify()
+    dtype = torch.float64
+    expected = answers(checkpoint, reference.inputs) * torch.tensor(scale, dtype=dtype) + torch.tensor(
+        shift, dtype=dtype
+    )
+    torch.testing.assert_close(answers(scaled, reference.inputs), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_what_has_no_classes_of_its_own_is_not_scaled(tmp_path: Path, held_out: Path) -> None:
+    with pytest.raises(OptionError, match="is zero-shot, and its classes may change"):
+        library.calibrate(save_clip(tmp_path / "clip", 0), method="vector", data=held_out)
+    half = build_reference("vit", dtype=torch.bfloat16).save(tmp_path / "half")
+    with pytest.raises(OptionError, match=r"in torch\.bfloat16, which would round scales"):
+        library.calibrate(half, method="vector", data=held_out)

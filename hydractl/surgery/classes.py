@@ -1,0 +1,64 @@
+"""Changes what a classifier says of each class, in its weights: whatever reads the network reads it so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import OptionError
+
+CLASSIFIERS = ("classifier", "distillation_classifier")
+
+
+def require_exact_classifier(checkpoint: Checkpoint) -> None:
+    """Raises OptionError for a network without a classifier of its own, and for one whose weights are rounded."""
+    if checkpoint.spec.task == "zero-shot":
+        raise OptionError(
+            f"{checkpoint.name}: is zero-shot, and its classes may change, so none has a scale: choose `method` "
+            "temperature"
+        )
+    if checkpoint.dtype.itemsize < torch.float32.itemsize:
+        raise OptionError(
+            f"{checkpoint.name}: its classifier is in {checkpoint.dtype}, which would round scales: choose `method` "
+            "temperature, or write it in float32 first"
+        )
+
+
+def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: Sequence[float]) -> Checkpoint:
+    """The network whose every member says `scale * z + shift` where it said z.
+
+    Args:
+        scale: `[C]`.
+        shift: `[C]`, nats.
+
+    Raises:
+        OptionError: see `require_exact_classifier`.
+    """
+    require_exact_classifier(checkpoint)
+    factors, terms = torch.tensor(scale, dtype=torch.float64), torch.tensor(shift, dtype=torch.float64)
+    tensors = dict(checkpoint.tensors)
+    for name in tensors:
+        linear, _, part = name.rpartition(".")
+        if linear in CLASSIFIERS:
+            tensors[name] = _changed(tensors[name], part, factors, terms, f"{linear}.s" in tensors)
+    return replace(checkpoint, tensors=tensors, acceptance=None, attached=None)
+
+
+def _changed(tensor: LazyTensor, part: str, scale: Tensor, shift: Tensor, factored: bool) -> LazyTensor:
+    """One tensor of a classifier; of a `factored` one, s scales the rows of all members' products."""
+    if part == "bias":
+        return _computed(tensor, lambda whole: whole * scale + shift)
+    if part == "s":
+        return _computed(tensor, lambda whole: whole * scale)
+    if part == "lora_b" or (part == "weight" and not factored):
+        return _computed(tensor, lambda whole: whole * scale[:, None])
+    return tensor
+
+
+def _computed(tensor: LazyTensor, change: Callable[[Tensor], Tensor]) -> LazyTensor:
+    return LazyTensor(tensor.shape, tensor.dtype, lambda: change(tensor.load().double()).to(tensor.dtype))
