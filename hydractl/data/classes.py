@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hydractl.data.files import read_text
+from hydractl.data.labels import folded
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -52,3 +56,24 @@ def set_classes(
     if names is None:
         raise OptionError(f"{samples.name}: its labels have no names to make prompts of: name them with `classes`")
     model.set_classes(names, template)
+
+
+def only_classes(samples: Samples, file: str | Path) -> Samples:
+    """The samples of the classes that a file names, which count in its order: a class subset, as ImageNet-200 is.
+
+    Raises:
+        DataError: the file cannot be read, or names what is no class of the data.
+    """
+    names = read_classes(Path(file))
+    if samples.labels is None or samples.label_names is None:
+        raise DataError(f"{samples.name}: its labels have no names to be found in {file}")
+    places = {folded(name): at for at, name in enumerate(samples.label_names)}
+    if unknown := [name for name in names if folded(name) not in places]:
+        raise DataError(f"{file}: {unknown[0]} is no class of {samples.name}: write its classes, each in a line")
+    number = np.full(len(samples.label_names) + 1, -1)  # the last is that of a missing label, -1
+    number[[places[folded(name)] for name in names]] = np.arange(len(names))
+    labels = number[samples.labels]
+    kept = np.flatnonzero(labels >= 0)
+    if not len(kept):
+        raise DataError(f"{samples.name}: has no sample of the classes in {file}: name others")
+    return replace(samples.subset(kept), labels=labels[kept], label_names=names)

@@ -95,7 +95,7 @@ def _places(where: str, names: Sequence[str], model_labels: Sequence[str]) -> La
     """`[C_data]`: for each class of the data, the model's class of that name."""
     wanted, known = list(names), list(model_labels)
     if not set(wanted) <= set(known):
-        wanted, known = [_folded(name) for name in wanted], [_folded(label) for label in known]
+        wanted, known = [folded(name) for name in wanted], [folded(label) for label in known]
     problem = [name for name, key in zip(names, wanted, strict=True) if wanted.count(key) != 1 or known.count(key) != 1]
     if problem:
         raise DataError(
@@ -119,7 +119,8 @@ def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
     return labels
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """A class name as it is compared: without upper case, `_` and `-`."""
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import datasets
+import numpy as np
 
+from hydractl.data.classes import only_classes
 from hydractl.data.columns import Columns
 from hydractl.data.like import DataLike, Modality
-from hydractl.data.parts import Part
 from hydractl.data.rows import read_table
 from hydractl.data.samples import Samples, spread
 from hydractl.data.spec import DataSpec, DataValues, parse_data
@@ -55,9 +56,8 @@ def open_samples(
     """
     asked = _parsed(data, name)
     columns = _columns(asked, columns)
-    if isinstance(asked, DataSpec) and asked.part is not None:
-        whole = read_table(open_table(asked), asked, modality, columns, None, skip_bad)
-        return _part(whole, asked.part, limit)
+    if isinstance(asked, DataSpec) and (asked.part is not None or asked.only is not None):
+        return _subset(read_table(open_table(asked), asked, modality, columns, None, skip_bad), asked, limit)
     if isinstance(asked, DataSpec):
         return read_table(open_table(asked), asked, modality, columns, limit, skip_bad)
     if isinstance(asked.values, datasets.Dataset):
@@ -94,7 +94,7 @@ def open_stream(
     asked = _parsed(data, name)
     columns = _columns(asked, columns)
     if isinstance(asked, DataSpec):
-        if asked.part is not None:
+        if asked.part is not None or asked.only is not None:
             raise DataError(f"{asked}: a part is told apart by all samples: leave `streaming` out, or the part")
         rows, length = open_rows(asked)
     elif isinstance(asked.values, datasets.Dataset):
@@ -118,9 +118,11 @@ def _columns(asked: DataSpec | DataValues, columns: Columns | None) -> Columns:
     return replace(named if named.strict else Columns(), **own, strict=True) if own else named
 
 
-def _part(whole: Samples, part: Part, limit: int | None) -> Samples:
-    """The samples of a part, or so many of them, spread evenly."""
-    positions = part.of(whole.content_hashes())
+def _subset(whole: Samples, asked: DataSpec, limit: int | None) -> Samples:
+    """The samples of a part or of some classes, or so many of them, spread evenly."""
+    if asked.only is not None:
+        whole = only_classes(whole, asked.only)
+    positions = np.arange(len(whole)) if asked.part is None else asked.part.of(whole.content_hashes())
     if not len(positions):
-        raise DataError(f"{whole.name}{part}: holds none of the {len(whole)} samples: take fewer parts")
+        raise DataError(f"{whole.name}{asked.part}: holds none of the {len(whole)} samples: take fewer parts")
     return whole.subset(positions[list(spread(len(positions), limit))])

@@ -22,6 +22,7 @@ from hydractl.errors import DataError
 GROUPS = ("near", "far")
 
 COLUMNS = ("image", "text", "label")
+ONLY = "only"  # names a file of classes, where the others name columns
 
 FORM = "[NAME=]SOURCE[:SPLIT]"
 GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
@@ -33,7 +34,8 @@ PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~?\s][^/\\:=?]*)=
 class DataSpec:
     """A data set as asked for: `source` is a path that exists or a hub id, `split` may carry a slice.
 
-    `columns` are those of this set alone: `text`, `image` or `label`, and a name.
+    `columns` are those of this set alone: `text`, `image` or `label`, and a name. `only` is a file with the classes to
+    take, all of them where it is None.
     """
 
     name: str
@@ -43,10 +45,12 @@ class DataSpec:
     group: Group | None = None
     part: Part | None = None
     columns: tuple[tuple[str, str], ...] = ()
+    only: str | None = None
 
     def __str__(self) -> str:
         whole = ":".join(part for part in (self.source, self.config, self.split) if part)
-        columns = "&".join(f"{kind}={name}" for kind, name in self.columns)
+        named = self.columns if self.only is None else (*self.columns, (ONLY, self.only))
+        columns = "&".join(f"{kind}={name}" for kind, name in named)
         return f"{whole}{self.part or ''}{'?' if columns else ''}{columns}"
 
 
@@ -121,7 +125,8 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     Args:
         text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; all but SOURCE may be left out. SPLIT may be
             sliced and added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is of
-            `hydractl.data.parts`. COLUMNS are of this set alone: `?text=title,content&label=stars`.
+            `hydractl.data.parts`. COLUMNS are of this set alone: `?text=title,content&label=stars`. Among them
+            `only=FILE` takes the samples of the classes in a file, one a line.
         grouped: whether a GROUP, `near` or `far`, may stand before the name.
 
     Raises:
@@ -135,7 +140,10 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     source, columns = (source, ()) if _existing(source) else _split_off_columns(source)
     source, part = (source, None) if _existing(source) else split_off_part(source)
     place, config, split = _split_source(source)
-    return DataSpec(name or _default_name(place), place, config, split, cast("Group | None", group), part, columns)
+    only = dict(columns).get(ONLY)
+    own = tuple(pair for pair in columns if pair[0] != ONLY)
+    grouping = cast("Group | None", group)
+    return DataSpec(name or _default_name(place), place, config, split, grouping, part, own, only)
 
 
 def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -145,7 +153,7 @@ def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:
         return source, ()
     named = [(kind, name) for kind, _, name in (pair.partition("=") for pair in said.split("&"))]
     kinds = [kind for kind, _ in named]
-    if not all(name for _, name in named) or not set(kinds) <= set(COLUMNS) or len(set(kinds)) < len(kinds):
+    if not all(name for _, name in named) or not set(kinds) <= {*COLUMNS, ONLY} or len(set(kinds)) < len(kinds):
         raise DataError(f"{source}: behind ? stand columns, each once, as in ?text=title,content&label=stars")
     return place, tuple(named)
 

@@ -101,7 +101,19 @@ def _suite(name: str, about: str, tasks: Mapping[str, Mapping[str, Any]]) -> Sui
 CIFAR10, CIFAR100 = "cifar10=uoft-cs/cifar10:test", "cifar100=uoft-cs/cifar100:test"
 TINY_IMAGENET = "near/tiny-imagenet=zh-plus/tiny-imagenet:valid"
 TEXTURES = "far/textures=tanganke/dtd:test"
-FAR = ["far/mnist=ylecun/mnist:test", "far/svhn=ufldl-stanford/svhn:cropped_digits:test", TEXTURES]
+MNIST, SVHN = "far/mnist=ylecun/mnist:test", "far/svhn=ufldl-stanford/svhn:cropped_digits:test"
+FAR = [MNIST, SVHN, TEXTURES]
+ZERO_SHOT = {
+    "imagenet1k": "ILSVRC/imagenet-1k:validation",
+    "cifar10": "uoft-cs/cifar10:test",
+    "cifar100": "uoft-cs/cifar100:test?label=fine_label",
+    "food101": "ethz/food101:validation",
+    "pets": "timm/oxford-iiit-pet:test?label=label",
+    "cars": "tanganke/stanford_cars:test",
+    "sun397": "tanganke/sun397:test",
+    "eurosat": "tanganke/eurosat:test",
+    "dtd": "tanganke/dtd:test",
+}
 OPENOOD = "Yang et al. 2022, Zhang et al. 2023 (OpenOOD); sets that are not on the hub are to be added as folders: "
 WITHOUT_PLACES = f"{OPENOOD}far Places365"
 WITHOUT_MOST = f"{OPENOOD}near SSB-hard and NINCO, far iNaturalist and OpenImage-O"
@@ -132,6 +144,24 @@ SUITES = {
                     "id_data": "imagenet1k=ILSVRC/imagenet-1k:validation",
                     "ood_data": [TEXTURES],
                 }
+            },
+        ),
+        _suite(
+            "openood-imagenet200",
+            f"{WITHOUT_MOST}; imagenet-200.txt is to name its 200 classes, one a line, as the ID data call them",
+            {
+                "imagenet200": {
+                    "id_data": "imagenet200=ILSVRC/imagenet-1k:validation?only=imagenet-200.txt",
+                    "ood_data": [TEXTURES],
+                }
+            },
+        ),
+        _suite(
+            "clip",
+            "nine zero-shot tasks in the manner of [HE] arXiv 2510.18358, Table 3: compare the sets with the paper's",
+            {
+                name: {"id_data": f"{name}={source}", "ood_data": [SVHN, MNIST if name == "dtd" else TEXTURES]}
+                for name, source in ZERO_SHOT.items()
             },
         ),
         _suite(
