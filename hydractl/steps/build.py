@@ -13,6 +13,7 @@ from hydractl.optional import require
 from hydractl.selection.objectives import Objective
 from hydractl.steps.compute import choose_device, dtype_name
 from hydractl.steps.estimate import Estimate, estimates
+from hydractl.steps.extract_circuit import ModeName
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, BatchSize, Device, Dtype, Limit, Precision, Seed
 from hydractl.steps.limits import LatencyLimit, Limits, latency_limit
 from hydractl.steps.options import Option, step
@@ -154,6 +155,9 @@ def build(
         ),
     ] = (),
     limit: Limit = None,
+    search: Annotated[
+        ModeName, Option("How circuits are searched, as in extract-circuit; all but exact are faster.", "Model")
+    ] = "exact",
     search_samples: Annotated[
         int,
         Option(
@@ -179,8 +183,8 @@ def build(
 
     Divides the data into parts by the content of its samples, one to search circuits on, one to select members on, one
     to fit a temperature on, one to measure on. Searches three circuits, tries members of several sizes and
-    draws, keeps those that do best together, fine-tunes them where there are training data, fuses them, fits a
-    temperature, and evaluates the Hydra beside the network on what nothing has seen.
+    draws, keeps those that do best together, fine-tunes them where there are training data, unsure of the OOD data they
+    were chosen by, fuses them, fits a temperature, and evaluates the Hydra beside the network on what nothing has seen.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
@@ -194,7 +198,7 @@ def build(
     Raises:
         CheckpointError: the network cannot be read.
         DataError: data cannot be read, or a part of it is empty.
-        OptionError: options that do not go together.
+        OptionError: options that do not go together, or a recipe that does not say how long to train.
         OutputError: the folder is not of a build, or of one with other options; or the disk refuses it.
     """
     if trunks is not None and not ood_data:
@@ -205,7 +209,7 @@ def build(
     asked = Asked(
         Given("MODEL", model), id_data, list(ood_data), train_data, eval_data, list(eval_ood_data), members,
         objective or ("avg" if ood_data else "nll"), budgets, draws, trunks or limits.trunks(model), max_accuracy_drop,
-        limits, recipe, list(settings), seed, limit, search_samples, str(device), dtype_name(dtype), precision,
+        limits, recipe, list(settings), seed, limit, search, search_samples, str(device), dtype_name(dtype), precision,
         batch_size,
     )  # fmt: skip
     tasks = plan(asked)

@@ -80,7 +80,7 @@ class Foreseen:
         network, data = material.checkpoint, material.scoring_data(asked.batch_size, Ranks())
         reading = reading_seconds(data, material.device) / (data.id_samples + data.ood_samples)
         forward = replay_seconds(material.model, data, data.id, ())
-        search = _search(material.model, data) if outside else 0.0
+        search = _search(material.model, data, asked.search) if outside else 0.0
         measured = sum(_count(one, network, asked.limit) for sets in _sets(asked, 4) for one in sets)
         train = _count(asked.train_data, network, None) if asked.train_data else 0
         return cls(asked, network, forward, reading, search, data.id_samples, data.ood_samples, measured, train)
@@ -125,12 +125,14 @@ class Foreseen:
 
     @property
     def training_samples(self) -> int:
-        """How many samples a member's training passes over."""
+        """How many samples a member's training passes over, outliers among them."""
         from hydractl.training.optimizer import step_count
+        from hydractl.training.outliers import outliers_of_a_step
         from hydractl.training.published import choose_recipe
 
         recipe: Recipe = choose_recipe(self.asked.recipe, self.asked.settings, {})
-        return step_count(recipe, self.train) * recipe.batch
+        beside = outliers_of_a_step(recipe) if self.asked.outliers else 0
+        return step_count(recipe, self.train) * (recipe.batch + beside)
 
 
 def _sets(asked: Asked, part: int) -> tuple[list[str], list[str]]:
@@ -147,17 +149,18 @@ def _count(source: str, network: Checkpoint, limit: int | None) -> int:
     return len(open_samples(source, modality, columns=Columns(strict=False), limit=limit))
 
 
-def _search(model: Hydra, data: ScoringData) -> float:
+def _search(model: Hydra, data: ScoringData, search: str) -> float:
     """The seconds of the searches, as each of them would say."""
     from hydractl.checkpoint.heads import member_heads
     from hydractl.circuit.cost import seconds_of
-    from hydractl.circuit.modes import EXACT
+    from hydractl.circuit.modes import MODES
     from hydractl.circuit.ranking import Ranking, Search
     from hydractl.circuit.restriction import heads_to_rank
     from hydractl.scoring.objective import parse_objectives
 
     heads = tuple(member_heads(model.heads, 0))
-    wanted = Search(heads, heads_to_rank("50%", len(heads)), EXACT)
+    mode = next(mode for mode in MODES if mode.name == search)
+    wanted = Search(heads, heads_to_rank("50%", len(heads)), mode)
     return seconds_of(model, data, wanted, [Ranking(name) for name in parse_objectives(",".join(CIRCUITS))]) or 0.0
 
 

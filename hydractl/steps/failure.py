@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import DeviceLike
+from hydractl.steps.inputs import DeviceLike, ModelLike
+from hydractl.steps.tuned import Finetuned, Tuned
 from hydractl.steps.watch import Watcher
 
 if TYPE_CHECKING:
@@ -39,6 +40,28 @@ class Failure:
     keep: int
     force: bool
     watch: Watcher
+
+
+def with_error_predictor(
+    models: ModelLike | Sequence[ModelLike], asked: Failure, unread: Mapping[str, object]
+) -> Finetuned:
+    """The one model with a predictor of its errors beside it.
+
+    Raises:
+        OptionError: several models; else see `train_failure`.
+    """
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.training.vilu import RATE
+
+    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    if len(named) != 1:
+        raise OptionError(f"`method` vilu trains beside one model, {len(named)} are named: run it for each")
+    checkpoint = as_checkpoint(named[0])
+    made, epochs = train_failure(checkpoint, asked, unread)
+    name = Path(checkpoint.name).resolve().name.removesuffix(".safetensors")
+    return Finetuned(
+        [Tuned(name, made, RATE, epochs, epochs, None, (), None if asked.output is None else Path(asked.output))]
+    )
 
 
 def train_failure(checkpoint: Checkpoint, asked: Failure, unread: Mapping[str, object]) -> tuple[Checkpoint, int]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.errors import OptionError
-from hydractl.steps.failure import Failure, train_failure
+from hydractl.steps.failure import Failure, with_error_predictor
 from hydractl.steps.inputs import (
     DEFAULT_TEMPLATE,
     Device,
@@ -28,17 +27,13 @@ from hydractl.steps.inputs import (
     Workers,
 )
 from hydractl.steps.options import Option, step
+from hydractl.steps.trained import finished, told, written
 from hydractl.steps.tuned import Finetuned, Tuned
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.training.ensembles import METHODS, taking
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
-
-    from hydractl.training.conditions import Conditions
     from hydractl.training.recipe import Recipe
-    from hydractl.training.run import OnStep
-    from hydractl.training.trial import Progress
 
     Models = ModelLike | Sequence[ModelLike]
     RecipeLike = str | Path | Recipe
@@ -147,9 +142,7 @@ def finetune(
     seed: Seed = 0,
     order_seed: Annotated[
         int | None,
-        Option(
-            "Seed of the samples' order, for all members; else their own.", "Compute", minimum=0, maximum=bounds.SEED
-        ),
+        Option("Seed of samples' order, for all members; else their own.", "Compute", minimum=0, maximum=bounds.SEED),
     ] = None,
     noise_seed: Annotated[
         int | None,
@@ -259,12 +252,11 @@ def finetune(
     if method == "vilu":
         unread = {**options, "epochs": None, "recipe": recipe, "settings": settings, "members": members, "joint": joint,
                   "val_data": val_data, "val_split": val_split, "outlier_data": outlier_data, "streaming": streaming,
-                  "workers": workers,
-                  "save_every": save_every, "precision": precision != "no", "order_seed": order_seed is not None,
-                  "noise_seed": noise_seed is not None}  # fmt: skip
+                  "workers": workers, "save_every": save_every, "precision": precision != "no",
+                  "order_seed": order_seed is not None, "noise_seed": noise_seed is not None}  # fmt: skip
         asked = Failure(data, Columns(image_column, text_column, label_column), limit, match_labels, template, epochs,
                         seed, batch_size, device, output, resume, keep, force, watch)  # fmt: skip
-        return _with_predictor(models, asked, unread)
+        return with_error_predictor(models, asked, unread)
     chosen = choose_recipe(recipe, settings, options)
     ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
     named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
@@ -275,9 +267,8 @@ def finetune(
         make_folder(Path(str(output)))
     done = [path is not None and is_done(path, resume, force) for path in paths]
     columns = Columns(image_column, text_column, label_column)
-    samples = open_training_data(
-        sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming, outlier_data or None
-    )
+    samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming,
+                                 outlier_data or None)  # fmt: skip
     total = step_count(chosen, samples.size) * len(chosen.lr)
     networks = []
     with (
@@ -293,75 +284,17 @@ def finetune(
             seeds = Seeds.of(seed + number, order_seed, noise_seed)
             if path is not None and done[number]:
                 wanted = training_conditions(job.checkpoint, samples, chosen, seeds, match_labels, ensemble, precision)
-                networks.append(_finished(job.name, path, wanted))
+                networks.append(finished(job.name, path, wanted))
                 continue
             folder = Path(scratch) / str(number) if path is None else run_folder(path)
             if accelerator.is_main_process:
                 prepare_folder(folder, resume)
             accelerator.wait_for_everyone()
             machine = Machine(folder, batch_size, workers, save_every, keep, resume)
-            with _told(teller, job.name, total) as on_step:
+            with told(teller, job.name, total) as on_step:
                 outcome = fine_tune_checkpoint(job.checkpoint, samples, chosen, seeds, machine, accelerator,
                                                match_labels, ensemble, on_step)  # fmt: skip
             tuned = Tuned(job.name, *outcome)
-            networks.append(tuned if path is None else _written(tuned, path, folder, accelerator, force or resume))
+            networks.append(tuned if path is None else written(tuned, path, folder, accelerator, force or resume))
             teller.note(f"{path or job.name}: {tuned}")
     return Finetuned(networks)
-
-
-def _with_predictor(models: Models, asked: Failure, unread: Mapping[str, object]) -> Finetuned:
-    """The one model with a predictor of its errors beside it."""
-    from hydractl.steps.inputs import as_checkpoint
-    from hydractl.training.vilu import RATE
-
-    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
-    if len(named) != 1:
-        raise OptionError(f"`method` vilu trains beside one model, {len(named)} are named: run it for each")
-    checkpoint = as_checkpoint(named[0])
-    made, epochs = train_failure(checkpoint, asked, unread)
-    name = Path(checkpoint.name).resolve().name.removesuffix(".safetensors")
-    return Finetuned(
-        [Tuned(name, made, RATE, epochs, epochs, None, (), None if asked.output is None else Path(asked.output))]
-    )
-
-
-def _written(tuned: Tuned, path: Path, folder: Path, accelerator: Accelerator, force: bool) -> Tuned:
-    """The network in its file: its weights need not stay in memory."""
-    from hydractl.families.open import read_checkpoint, write_checkpoint
-    from hydractl.training.folders import clear_states
-
-    if accelerator.is_main_process:
-        write_checkpoint(tuned.checkpoint, path, force)
-        clear_states(folder)
-    accelerator.wait_for_everyone()
-    return replace(tuned, checkpoint=read_checkpoint(path), output=path)
-
-
-def _finished(name: str, path: Path, wanted: Conditions) -> Tuned:
-    """What an earlier run made of a network.
-
-    Raises:
-        CheckpointError: the file cannot be read, or was made by something else.
-        OptionError: it was made under other conditions; the first difference is named.
-    """
-    from hydractl.families.open import read_checkpoint
-    from hydractl.training.conditions import read_made, refuse_other
-
-    checkpoint = read_checkpoint(path)
-    made = read_made(checkpoint)
-    refuse_other(path, made.conditions, wanted)
-    return Tuned(name, checkpoint, made.lr, made.best_step, made.steps, None, (), path)
-
-
-@contextmanager
-def _told(watch: Watcher, name: str, steps: int) -> Iterator[OnStep]:
-    """Tells a watcher of every step: how far the run has come, its loss, rate and throughput."""
-    reached: dict[float, int] = {}
-    with watch.progress(name, steps) as advance:
-
-        def on_step(lr: float, now: Progress) -> None:
-            text = f"{name} (lr {lr:g}): loss {now.loss:.4f}, lr {now.lr:.2e}, {now.samples_per_second:.0f} samples/s"
-            advance(now.step - reached.get(lr, 0), text)
-            reached[lr] = now.step
-
-        yield on_step

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
 from typing import Any
 
+from hydractl.errors import OptionError
 from hydractl.selection.objectives import Objective
 from hydractl.steps.calibrate import calibrate
 from hydractl.steps.evaluate import evaluate
@@ -42,6 +43,7 @@ class Asked:
     settings: Sequence[str]
     seed: int
     limit: int | None
+    search: str
     search_samples: int
     device: str
     dtype: str | None
@@ -61,6 +63,22 @@ class Asked:
         if number > count:
             return [_ood(f"EVAL_OOD_{i}", text) for i, text in enumerate(self.eval_ood_data, 1)]
         return [_ood(f"OOD_{i}", text, f"%{number}/{count}{self._seeded}") for i, text in enumerate(self.ood_data, 1)]
+
+    @property
+    def outliers(self) -> list[Given]:
+        """What members learn to be unsure of: the OOD samples they are chosen by, where the recipe gives these weight.
+
+        Raises:
+            OptionError: no such recipe or setting, or members are to train and it does not say how long.
+        """
+        from hydractl.training.published import choose_recipe
+
+        if self.train_data is None:
+            return []
+        recipe = choose_recipe(self.recipe, self.settings, {})
+        if not recipe.steps and not recipe.epochs:
+            raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
+        return [*self.outside(1), *self.outside(2)] if recipe.outlier_weight else []
 
     @property
     def _seeded(self) -> str:
@@ -126,6 +144,7 @@ def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
         "ood_data": asked.outside(1),
         "budget": "50%",
         "objective": ",".join(CIRCUITS),
+        "search": asked.search,
         "output": Made("circuit-{objective}.json"),
         "resume": True,
         **own,
@@ -143,6 +162,7 @@ def _training(asked: Asked, selected: str) -> list[Task]:
         "models": [Made(selected)],
         "members": "each" if several else None,
         "data": Given("TRAIN_DATA", asked.train_data or ""),
+        "outlier_data": asked.outliers,
         "recipe": asked.recipe,
         "settings": list(asked.settings),
         "seed": asked.seed,

