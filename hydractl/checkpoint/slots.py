@@ -59,6 +59,16 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
     return table if spec.adapter is None else dict(_adapted(table, spec.adapter))
 
 
+def linear_weights(spec: ModelSpec) -> list[str]:
+    """The names of the weights of all linear maps before the classifier, that of the patches among them."""
+    groups = ("attention", "mlp", "pooler", "projection")
+    return [
+        name
+        for name, slot in slots(spec).items()
+        if name.endswith(".embeddings.patch.weight") or (name.endswith(".weight") and slot.group in groups)
+    ]
+
+
 def is_adapted(adapter: Adapter | None, name: str, slot: Slot) -> bool:
     """Whether a weight or bias is of a linear map that members adapt."""
     if adapter is None or (slot.layer is not None and slot.layer < adapter.first):

@@ -28,6 +28,7 @@ class Scoring:
         model: the checkpoint, loaded, and `data` to run it on: for methods that need data.
         objective: what ablation measures.
         normalize: whether gate scores are divided by the L2 norm of their layer.
+        order: of OBA's Taylor term.
     """
 
     checkpoint: Checkpoint
@@ -35,6 +36,7 @@ class Scoring:
     data: ScoringData | None = None
     objective: Objective = "avg"
     normalize: bool = False
+    order: int = 2
 
     @property
     def network(self) -> tuple[Hydra, ScoringData]:
@@ -93,6 +95,14 @@ def _taylor(asked: Scoring) -> Scored:
     return Scored(taylor_scores(model, data, member_heads(model.heads, 0)))
 
 
+def _oba(asked: Scoring) -> Scored:
+    from hydractl.checkpoint.heads import member_heads
+    from hydractl.scoring.oba import oba_scores
+
+    model, data = asked.network
+    return Scored(oba_scores(model, data, member_heads(model.heads, 0), asked.order))
+
+
 def _gate(asked: Scoring) -> Scored:
     from hydractl.scoring.gate import gate_scores
 
@@ -140,6 +150,13 @@ SCORE_METHODS = (
         "mean size of the gradient of a gate on the head's output",
         _gate,
         options=frozenset({"normalize"}),
+    ),
+    ScoreMethod(
+        "oba",
+        "sum of the saliencies of the head's weights, by products of the loss's Hessian with all weights",
+        _oba,
+        options=frozenset({"order"}),
+        per_tower=True,
     ),
     ScoreMethod("magnitude", "L2 norm of the head's weights; needs no data", _magnitude, id_data=False),
     ScoreMethod(

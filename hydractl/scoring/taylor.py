@@ -5,7 +5,7 @@ Source: [HE] D.1.1, after Molchanov et al. 2019.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -50,17 +50,25 @@ def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head]) -> dic
     return scores
 
 
-def mean_gradients(model: Hydra, data: ScoringData, weights: Sequence[Tensor]) -> list[Tensor]:
-    """The gradients, float64, of the mean cross-entropy over all samples; batches are added up in their order."""
+def mean_gradients(
+    model: Hydra,
+    data: ScoringData,
+    weights: Sequence[Tensor],
+    of: Callable[[Tensor], Tensor] = lambda loss: loss,
+) -> list[Tensor]:
+    """The gradients, float64, of the mean cross-entropy over all samples; batches are added up in their order.
+
+    Args:
+        of: what is differentiated in place of the loss, a linear function of it such as a derivative.
+    """
     device, prompts = weights[0].device, data.all_prompts
 
     def gradient(number: int) -> Tensor:
         batch = data.id[number]
         with torch.enable_grad():
             loss = cross_entropies(model, batch, prompts, device).sum() / data.id_samples
-            parts = torch.autograd.grad(loss, weights, allow_unused=True)
-        flat = [torch.zeros_like(w) if part is None else part for w, part in zip(weights, parts, strict=True)]
-        return torch.cat([part.double().flatten() for part in flat])
+            parts = torch.autograd.grad(of(loss), weights, materialize_grads=True)
+        return torch.cat([part.double().flatten() for part in parts])
 
     total = torch.zeros(sum(weight.numel() for weight in weights), dtype=torch.float64, device=device)
     mine = range(data.ranks.rank, len(data.id), data.ranks.size)

@@ -110,6 +110,15 @@ def score_heads(
     normalize: Annotated[
         bool, Option("Divide scores by the L2 norm of their layer.", goes_with={"method": taking("normalize")})
     ] = False,
+    order: Annotated[
+        int,
+        Option(
+            "Order of the Taylor term that saliencies are of: 2 as published, or 3.",
+            minimum=2,
+            maximum=3,
+            goes_with={"method": taking("order")},
+        ),
+    ] = 2,
     id_data: Annotated[
         DataLike | None,
         Option(
@@ -171,13 +180,14 @@ def score_heads(
         options = {
             "objective": objective if "objective" in chosen.options else None,
             "normalize": normalize or None,
+            "order": order if "order" in chosen.options else None,
             "batch_size": batch_size,
             "limit": limit,
             "dtype": dtype_name(dtype),
             "template": material.template,
         }
     with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
-        asked = Scoring(checkpoint, objective=objective, normalize=normalize)
+        asked = Scoring(checkpoint, objective=objective, normalize=normalize, order=order)
         if material is not None:
             asked = replace(asked, model=material.model, data=material.scoring_data(batch_size, ranks))
         found = chosen.score(asked)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
@@ -16,6 +17,7 @@ from hydractl.model.without import without_heads
 from hydractl.scoring.ablation import ablation_scores
 from hydractl.scoring.data import ScoringData
 from hydractl.scoring.gate import gate_scores
+from hydractl.scoring.oba import oba_scores
 from hydractl.scoring.separation import outputs_of, separations
 from hydractl.scoring.taylor import taylor_scores
 from hydractl.surgery.layerwise import by_taylor
@@ -25,6 +27,11 @@ QKV = {
     "vit": "vit.layers.{layer}.attention.{part}_proj",
     "bert": "bert.encoder.layer.{layer}.attention.self.{word}",
     "clip": "{tower}_model.encoder.layers.{layer}.self_attn.{part}_proj",
+}
+OUT = {
+    "vit": "vit.layers.{layer}.attention.o_proj",
+    "bert": "bert.encoder.layer.{layer}.attention.output.dense",
+    "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
 }
 WORDS = {"q": "query", "k": "key", "v": "value"}
 
@@ -158,3 +165,36 @@ def test_ablation(case: Case, objective: str) -> None:
         expected[head] = whole - score()
         naive.turn(head, on=True)
     assert ablation_scores(case.model, case.data(), heads, objective) == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
+
+
+def their_saliencies(case: Case, order: int) -> dict[Head, float]:
+    """By derivatives of transformers' own loss with respect to all weights of its linear maps."""
+    outside = ("position", "word_embeddings", "token_type", "token_embedding", "cls_token", "classifier")
+    named = {
+        name: weight
+        for name, weight in case.reference.model.named_parameters()
+        if weight.ndim > 1 and not any(part in name for part in outside)
+    }
+    with sdpa_kernel(SDPBackend.MATH):
+        value = losses(case).mean()
+        for _ in range(order - 1):
+            gradients = torch.autograd.grad(value, list(named.values()), create_graph=True)
+            value = sum((g * w.detach()).sum() for g, w in zip(gradients, named.values(), strict=True))
+        found = dict(zip(named, torch.autograd.grad(value, list(named.values())), strict=True))
+    scores = {}
+    for head in member_heads(case.model.heads, 0):
+        width = case.model.spec.tower(head.tower).head_width
+        places, total = slice(head.head * width, (head.head + 1) * width), 0.0
+        for part in "qkvo":
+            pattern = OUT[case.reference.name] if part == "o" else QKV[case.reference.name]
+            name = pattern.format(tower=head.tower, layer=head.layer, part=part, word=WORDS.get(part)) + ".weight"
+            of_map = (found[name] * named[name]).abs()
+            total += float((of_map[:, places] if part == "o" else of_map[places]).sum().detach())
+        scores[head] = total
+    return scores
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_oba(case: Case, order: int) -> None:
+    scores = oba_scores(case.model, data(case), member_heads(case.model.heads, 0), order)
+    assert scores == pytest.approx(their_saliencies(case, order), rel=1e-9, abs=1e-12)
