@@ -55,6 +55,7 @@ class Checkpoint:
     # Both are of these weights and no others: whatever changes them leaves these out.
     acceptance: Acceptance | None = None
     attached: Attached | None = None
+    sparse: bool = False  # whether zeros among the weights of linear maps are pruned ones, which stay in training
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property

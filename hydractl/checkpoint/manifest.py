@@ -54,6 +54,7 @@ class _Manifest(Schema):
     temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
     acceptance: Acceptance | None = None
     attached: Form | None = None
+    sparse: bool = False
     provenance: dict[str, Any]
 
 
@@ -83,6 +84,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
         **({} if checkpoint.attached is None else {"attached": asdict(checkpoint.attached.form)}),
+        **({"sparse": True} if checkpoint.sparse else {}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
@@ -130,6 +132,7 @@ def from_metadata(
         temperature=manifest.temperature,
         acceptance=manifest.acceptance,
         attached=attached,
+        sparse=manifest.sparse,
         provenance=manifest.provenance,
     )
     checkpoint.verify()

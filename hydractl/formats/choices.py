@@ -70,6 +70,14 @@ def _hf(request: Request) -> None:
             write_hydra(request.checkpoint, folder, request.report)
 
 
+def _peft(request: Request) -> None:
+    from hydractl.checkpoint.folders import write_folder
+    from hydractl.formats.peft import write_adapters
+
+    with write_folder(request.output, "export", request.force) as folder:
+        write_adapters(request.checkpoint, folder)
+
+
 def _onnx(request: Request) -> float | None:
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.formats.graph import trace
@@ -107,6 +115,7 @@ def _model(request: Request) -> Hydra:
 GRAPH_OPTIONS = ("check", "classes", "template", "dtype")
 FORMATS = (
     Format("hf", "a folder for transformers, timm or OpenCLIP", ("report",), _hf),
+    Format("peft", "a folder of a LoRA-Ensemble's network and an adapter for each member", (), _peft, ".peft"),
     Format("onnx", "one graph for onnxruntime and others", GRAPH_OPTIONS, _onnx, ".onnx"),
     Format("torch-export", "one graph for torch alone", GRAPH_OPTIONS, _torch_export, ".pt2"),
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.errors import OptionError
 from hydractl.steps.inputs import Dtype, Force, ModelLike, Output
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
@@ -15,6 +16,8 @@ from hydractl.steps.selected import SelectionLike, follow
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
+    import torch
+
     from hydractl.checkpoint.contents import Checkpoint
 
 
@@ -80,6 +83,9 @@ def fuse(
 
     Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
 
+    A network and folders of LoRA adapters behind it, as the library peft saves them, make a LoRA-Ensemble, which keeps
+    their factors.
+
     With `selection` the members are made as well: the same bytes as select writes with an output.
 
     Writes one safetensors file and prints its path.
@@ -97,9 +103,7 @@ def fuse(
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.families.open import write_checkpoint
     from hydractl.steps.compute import choose_dtype, dtype_name
-    from hydractl.steps.inputs import as_checkpoint
     from hydractl.surgery.degenerate import alike, headless
-    from hydractl.surgery.fuse import fuse as fuse_members
     from hydractl.surgery.fuse import parse_separate
     from hydractl.surgery.provenance import with_provenance
 
@@ -111,9 +115,12 @@ def fuse(
     if selection is not None:
         fused = follow(selection, models).fused(parts, choose_dtype(dtype))
     else:
-        members = [as_checkpoint(model) for model in models]
-        fused = fuse_members(members, parts, choose_dtype(dtype))
-        options = {"separate": None if parts is None else sorted(parts), "dtype": dtype_name(dtype)}
+        members, adapters, fused = _members(models, parts, choose_dtype(dtype))
+        options = {
+            "separate": None if parts is None else sorted(parts),
+            "dtype": dtype_name(dtype),
+            "adapters": adapters or None,
+        }
         fused = with_provenance(fused, "fuse", members, options)
         notes += alike(members)
     apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
@@ -124,3 +131,26 @@ def fuse(
     for note in (*notes, *headless(fused)):
         watch.note(f"note: {note}")
     return Fused(fused, output)
+
+
+def _members(
+    models: Sequence[ModelLike], parts: frozenset[str] | None, dtype: torch.dtype | None
+) -> tuple[list[Checkpoint], list[str], Checkpoint]:
+    """What is fused: networks, the identities of adapters, and what comes of both."""
+    from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.surgery.dtype import with_dtype
+    from hydractl.surgery.fuse import fuse as fuse_members
+
+    adapters = [model for model in models if is_adapter(model)]
+    networks = [as_checkpoint(model) for model in models if not is_adapter(model)]
+    if not adapters:
+        return networks, [], fuse_members(networks, parts, dtype)
+    if len(networks) != 1 or is_adapter(models[0]) or len(adapters) < 2:
+        raise OptionError(
+            f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then two adapters or more"
+        )
+    if parts is not None:
+        raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
+    whole = with_adapters(networks[0], [str(folder) for folder in adapters])
+    return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
-from hydractl.checkpoint.heads import member_heads, number_of_heads
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
@@ -17,7 +16,6 @@ from hydractl.steps.inputs import (
     CircuitLike,
     Classes,
     Device,
-    DeviceLike,
     Dtype,
     Force,
     ImageColumn,
@@ -31,24 +29,29 @@ from hydractl.steps.inputs import (
     as_circuit,
     as_scores,
 )
-from hydractl.steps.material import SOURCE, Reading, open_material
+from hydractl.steps.material import SOURCE, Reading, drawn_data
 from hydractl.steps.options import Option, step
 from hydractl.steps.pruned import Pruned, PrunedMember, output_file, prune_members
+from hydractl.steps.pruned_weights import WeightPruning, prune_weights
 from hydractl.steps.selected import SelectionLike, follow
 from hydractl.steps.watch import LOG, Watcher
-from hydractl.surgery.choose import Scope
+from hydractl.surgery.choose import Scope, heads_leaving
 from hydractl.surgery.methods import PRUNE_METHODS, Pruning, Trunk, choose_heads, notes, resolved, taking
+from hydractl.surgery.weights import WEIGHT_METHODS
+
+METHODS = (*PRUNE_METHODS, *WEIGHT_METHODS)
+OF_WEIGHTS = tuple(method.name for method in WEIGHT_METHODS)
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.scoring.artifact import Scores
 
     MethodName = str
     Budget = int | str
+    Share = str | float
 else:
-    Budget = Any
-    MethodName = Literal[tuple(method.name for method in PRUNE_METHODS)]
+    Budget = Share = Any
+    MethodName = Literal[tuple(method.name for method in METHODS)]
 
 
 @step
@@ -65,11 +68,28 @@ def prune(
     *,
     method: Annotated[
         MethodName | None,
-        Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in PRUNE_METHODS)}."),
+        Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in METHODS)}."),
     ] = None,
     budget: Annotated[
         Budget | None, Option("Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%")
     ] = None,
+    keep: Annotated[
+        Share | None,
+        Option(
+            "In place of `budget`, the share of all parameters that stay, as in 89.1%.",
+            metavar="X%",
+            goes_with={"method": OF_WEIGHTS},
+        ),
+    ] = None,
+    order: Annotated[
+        int,
+        Option(
+            "Order of the Taylor term that saliencies are of: 2 as published, or 3.",
+            minimum=2,
+            maximum=3,
+            goes_with={"method": OF_WEIGHTS},
+        ),
+    ] = 2,
     selection: Annotated[
         SelectionLike | None,
         Option(
@@ -125,19 +145,19 @@ def prune(
     towers: Annotated[
         str | None,
         Option(
-            "Towers to prune by scores; of a file's all, for Taylor scores the first, unless given.",
+            "Towers to prune by scores; of a file's all, for Taylor scores and saliencies the first, unless given.",
             metavar="vision,text",
-            goes_with={"method": taking("towers")},
+            goes_with={"method": (*taking("towers"), *OF_WEIGHTS)},
         ),
     ] = None,
     seed: Seed = 0,
     data: Annotated[
         DataLike | None,
         Option(
-            "Labelled data that Taylor scores take gradients on.",
+            "Labelled data that Taylor scores and saliencies take gradients on.",
             heading="Data",
             metavar=SOURCE,
-            goes_with={"method": taking("data")},
+            goes_with={"method": (*taking("data"), *OF_WEIGHTS)},
         ),
     ] = None,
     samples: Annotated[
@@ -148,7 +168,7 @@ def prune(
             metavar="N",
             minimum=1,
             maximum=bounds.SAMPLES,
-            goes_with={"method": taking("samples")},
+            goes_with={"method": (*taking("samples"), *OF_WEIGHTS)},
         ),
     ] = None,
     classes: Classes = None,
@@ -174,7 +194,8 @@ def prune(
 ) -> Pruned:
     """Remove attention heads from a model.
 
-    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone.
+    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone. With `keep` single weights
+    go instead, and leave zeros in their places: the file and the forward pass stay as they were.
 
     Example: hydractl prune --method circuit --budget 48
 
@@ -205,6 +226,14 @@ def prune(
         if method is not None or budget is not None:
             raise OptionError("`selection` says which heads go: leave `method` and `budget` out")
         return prune_members(follow(selection, [] if model is None else [model]), output, dtype, force)
+    reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
+    if method in OF_WEIGHTS:
+        if budget is not None:
+            raise OptionError(f"`budget` counts heads, `method` {method} takes weights: give `keep` in its place")
+        return prune_weights(
+            WeightPruning(method, model, keep, order, towers, data, samples, seed, reading, device, batch_size),
+            output, dtype, force,
+        )  # fmt: skip
     if method is None or budget is None:
         missing = "`method`" if method is None else "`budget`"
         raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
@@ -214,7 +243,7 @@ def prune(
     followed = as_circuit(circuit or "circuit.json") if "circuit" in chosen.options else None
     scored = as_scores(scores or "scores.json") if "scores" in chosen.options else None
     checkpoint = as_checkpoint(_model_of(followed or scored) if model is None else model)
-    leaving = _leaving(budget, checkpoint)
+    leaving = heads_leaving(budget, checkpoint)
     drawn = seed if chosen.draws or pool is not None or samples is not None else None
     options: dict[str, Any] = {
         "method": method,
@@ -232,8 +261,8 @@ def prune(
     names = require_towers(towers, checkpoint.heads) if towers else ()
     asked = Pruning(checkpoint, leaving, scope, towers=names, seed=seed, circuit=followed, pool=pool, scores=scored)
     if data is not None:
-        reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
-        asked, used = _with_data(asked, data, samples, reading, device, batch_size)
+        network, scoring, used = drawn_data(checkpoint, data, samples, seed, reading, device, batch_size)
+        asked = replace(asked, model=network, data=scoring)
         options |= used
     asked = resolved(chosen, asked)
     dropped = choose_heads(chosen, asked, trunk)
@@ -244,19 +273,6 @@ def prune(
     for note in (*notes(chosen, asked), *headless(pruned)):
         watch.note(f"note: {note}")
     return Pruned((PrunedMember(pruned, dropped, path),))
-
-
-def _leaving(budget: int | str, checkpoint: Checkpoint) -> int:
-    """How many heads a budget is.
-
-    Raises:
-        OptionError: neither a number nor a share, or more than there are.
-    """
-    heads = len(member_heads(checkpoint.heads, 0))
-    count = number_of_heads(budget, heads)
-    if count is None:
-        raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the heads there are, or a share as in 33%")
-    return count
 
 
 def _trunk(share_below: int | None, common_circuit: CircuitLike | None) -> Trunk | None:
@@ -274,23 +290,3 @@ def _model_of(artifact: Circuit | Scores | None) -> str:
     if artifact.model is None:
         raise OptionError(f"{artifact.name}: names no model: name `model`")
     return artifact.model.reference
-
-
-def _with_data(
-    asked: Pruning,
-    data: DataLike,
-    samples: int | None,
-    reading: Reading,
-    device: DeviceLike,
-    batch_size: int,
-) -> tuple[Pruning, dict[str, Any]]:
-    """What heads are chosen by, the network and its samples among it, and the options that this adds."""
-    from hydractl.data.ranks import Ranks
-    from hydractl.data.seen import sketch
-
-    material = open_material(asked.checkpoint, data, None, reading, device, None)
-    if samples is not None:
-        material = replace(material, id=material.id.draw(samples, asked.seed))
-    seen = {"calibration": sketch(material.id.content_hashes())}
-    used = {"samples": samples, "batch_size": batch_size, "search_data": seen}
-    return replace(asked, model=material.model, data=material.scoring_data(batch_size, Ranks())), used

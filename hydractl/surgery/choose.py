@@ -6,10 +6,24 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Literal
 
-from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets, member_heads, number_of_heads
 from hydractl.errors import OptionError
 
 Scope = Literal["global", "layer"]
+
+
+def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
+    """How many heads a budget is.
+
+    Raises:
+        OptionError: neither a number nor a share, or more than there are.
+    """
+    heads = len(member_heads(checkpoint.heads, 0))
+    count = number_of_heads(budget, heads)
+    if count is None:
+        raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the heads there are, or a share as in 33%")
+    return count
 
 
 def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, seed: int = 0) -> list[Head]:

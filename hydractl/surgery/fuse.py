@@ -63,7 +63,10 @@ def fuse(
         shared |= set(names) if is_shared else set()
     # A temperature was fitted to one member; the mean of several is calibrated differently.
     temperature = first.temperature if len(members) == first.members else None
-    whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
+    sparse = any(member.sparse for member in members)
+    whole = replace(
+        first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature, sparse=sparse
+    )
     return with_dtype(whole, dtype)
 
 

@@ -83,6 +83,7 @@ def samples_behind(artifacts: Iterable[Circuit | Scores | None]) -> dict[str, An
 #: What the name of a pruned model's file says of it, and the words before what would be bare numbers.
 NAMED = {
     **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
+    "keep": "keep",
     "pool": "pool",
     "seed": "seed",
     "share_below": "share",

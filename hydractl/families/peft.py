@@ -1,0 +1,225 @@
+"""LoRA adapters as the library peft saves them: folders with an adapter_config.json, beside no network of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast, get_args
+
+import torch
+from pydantic import ConfigDict, Field
+
+from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
+from hydractl.checkpoint.slots import Slot, slots
+from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap, open_weights, read_json
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.families import FAMILIES, Family
+from hydractl.families.names import locate
+from hydractl.schema import Origin, Schema, document
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+FACTORS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b"}
+#: What says how an adapter was trained, or on what, and changes nothing of what it computes.
+TOLD = frozenset(
+    {"task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout",
+     "peft_version", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "modules_to_save",
+     "loftq_config", "eva_config", "megatron_core", "qalora_group_size", "runtime_config"}
+)  # fmt: skip
+
+
+class _Config(Schema):
+    """The fields that say what an adapter computes; any other must be known to say nothing of it, or be empty."""
+
+    model_config = ConfigDict(extra="allow")
+
+    peft_type: Literal["LORA"]
+    r: Annotated[int, Field(ge=1, le=int(RANGES["size"][1]))]
+    lora_alpha: Annotated[float, Field(ge=0, le=RANGES["scale"][1])]
+    use_rslora: bool = False
+    bias: Literal["none"] = "none"
+    # Others than these take what the factors start with out of the network's own weights.
+    init_lora_weights: Literal[True, False, "gaussian", "orthogonal", "eva"] = True
+
+    @property
+    def scale(self) -> float:
+        """How often the product of the factors counts."""
+        return self.lora_alpha / (self.r**0.5 if self.use_rslora else self.r)
+
+
+@dataclass(frozen=True)
+class _Adapter:
+    """One folder: what it computes, and its tensors by our names."""
+
+    name: str
+    config: _Config
+    tensors: TensorMap
+
+
+def is_adapter(reference: object) -> bool:
+    """Whether a reference names a folder that peft wrote."""
+    return isinstance(reference, str | Path) and (Path(reference) / CONFIG).is_file()
+
+
+def adapter_identity(folder: str | Path) -> str:
+    """What tells an adapter from another: a hash of its tensors, as of a model's."""
+    return tensors_identity(open_weights(Path(folder) / WEIGHTS)[0])
+
+
+def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
+    """A LoRA-Ensemble: the network and a member for each adapter, in the order given.
+
+    Raises:
+        CheckpointError: a folder cannot be read, its adapter does something else than LoRA, is not of this network,
+            or not of the same maps, rank and scale as the first.
+        OptionError: the network has members or adapters already.
+    """
+    if base.members > 1 or base.spec.adapter is not None:
+        raise OptionError(f"{base.name}: has {base.members} members: adapters belong to one network")
+    named = {module: ours for ours, module in _both_ways(base.family, base.spec)}
+    read = [_read_adapter(Path(folder), named) for folder in folders]
+    spec = replace(base.spec, adapter=_agreed(read, base.spec))
+    heads = {tower: tuple(kept * len(read) for kept in layers) for tower, layers in base.heads.items()}
+    table, tensors, own = slots(spec), dict(base.tensors), set[str]()
+    for name in sorted({name for adapter in read for name in adapter.tensors}):
+        if name not in table:
+            raise CheckpointError(f"{read[0].name}: {name} is of no map that all its adapters change")
+        own.add(name)
+        tensors[name] = _stacked(name, table[name], base, read)
+    whole = replace(base, spec=spec, heads=heads, shared=frozenset(table) - own, tensors=tensors, temperature=None)
+    whole.verify()
+    return whole
+
+
+def _both_ways(family: str, spec: ModelSpec) -> list[tuple[str, str]]:
+    """Our tensor names with theirs, in each spelling that a release of the library has used."""
+    known = next(each for each in FAMILIES if each.name == family)
+    found = []
+    for spelling in known.spellings:
+        for name in slots(spec):
+            source = locate(spelling, name)
+            if source.parts == 1 and not source.transposed:  # else several maps of ours are one of theirs
+                found.append((name, source.name))
+    return found
+
+
+def _read_adapter(folder: Path, named: Mapping[str, str]) -> _Adapter:
+    origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
+    config = document(read_json(folder / CONFIG), origin).read(_Config)
+    other = sorted(name for name, value in (config.model_extra or {}).items() if value and name not in TOLD)
+    if other:
+        raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes in a way that is not read")
+    if not (folder / WEIGHTS).is_file():
+        raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again, with safe_serialization")
+    tensors, unknown = {}, []
+    for key, tensor in open_weights(folder / WEIGHTS)[0].items():
+        ours = _our_name(key, named)
+        unknown += [key] if ours is None or ours in tensors else []
+        if ours is not None:
+            tensors[ours] = tensor
+    if unknown:
+        raise CheckpointError(f"{folder}: tensors that no map of this network claims: {shorten(sorted(unknown))}")
+    return _Adapter(str(folder), config, tensors)
+
+
+def _our_name(key: str, named: Mapping[str, str]) -> str | None:
+    """Our name of a tensor that an adapter holds: a factor beside a weight, or one that it trained as a whole."""
+    if not key.startswith(PREFIX):
+        return None
+    theirs = key.removeprefix(PREFIX)
+    for ending, factor in FACTORS.items():
+        if theirs.endswith(f".{ending}"):
+            weight = named.get(f"{theirs.removesuffix(ending)}weight")
+            return None if weight is None else f"{weight.removesuffix('weight')}{factor}"
+    return named.get(theirs)
+
+
+def _agreed(adapters: Sequence[_Adapter], spec: ModelSpec) -> Adapter:
+    """What all adapters change of the network."""
+    first = adapters[0]
+    for other in adapters[1:]:
+        for what, a, b in (("r", first.config.r, other.config.r), ("scale", first.config.scale, other.config.scale)):
+            if a != b:
+                raise CheckpointError(f"{other.name}: {what} is {b:g}, but {a:g} in {first.name}: members must agree")
+        if missing := _factors(other) ^ _factors(first):
+            raise CheckpointError(f"{other.name}: changes other maps than {first.name}: {shorten(sorted(missing))}")
+    if not _factors(first):
+        raise CheckpointError(f"{first.name}: holds no LoRA factors")
+    plain = slots(spec)
+    linear = {name.rpartition(".")[0]: plain[f"{name.rpartition('.')[0]}.weight"] for name in _factors(first)}
+    layers = [slot.layer for slot in linear.values() if slot.layer is not None]
+    parts = {name.removeprefix(f"{s.tower}.").removeprefix(f"layers.{s.layer}.") for name, s in linear.items()}
+    known = tuple(part for part in get_args(AdaptedPart) if part in parts)
+    adapter = Adapter("low-rank", cast(tuple[AdaptedPart, ...], known), min(layers, default=0), first.config.r,
+                      first.config.scale)  # fmt: skip
+    wanted = {name for name in slots(replace(spec, adapter=adapter)) if name.endswith((".lora_a", ".lora_b"))}
+    if uneven := wanted ^ _factors(first):
+        raise CheckpointError(
+            f"{first.name}: does not change the same maps in every layer from {adapter.first} on: "
+            f"{shorten(sorted(uneven))}: train it on all of them"
+        )
+    return adapter
+
+
+def _factors(adapter: _Adapter) -> set[str]:
+    return {name for name in adapter.tensors if name.endswith((".lora_a", ".lora_b"))}
+
+
+def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_Adapter]) -> LazyTensor:
+    """A tensor of all members, `[M,...]`; where an adapter has none of its own, the network's."""
+    if slot.is_attention:
+        raise CheckpointError(f"{adapters[0].name}: {name} is trained as a whole, of attention only factors are read")
+    each = [adapter.tensors.get(name) or base.tensors[name] for adapter in adapters]
+    weight = base.tensors[name if name in base.tensors else f"{name.rpartition('.')[0]}.weight"]
+    for adapter, tensor in zip(adapters, each, strict=True):
+        if tensor.shape != each[0].shape or not tensor.dtype.is_floating_point:
+            raise CheckpointError(f"{adapter.name}: {name} is {list(tensor.shape)} of {tensor.dtype}")
+    return LazyTensor(
+        (len(each), *each[0].shape), weight.dtype, lambda: torch.stack([t.load().to(weight.dtype) for t in each])
+    )
+
+
+def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str, LazyTensor]]]:
+    """For each member of a LoRA-Ensemble the content of its adapter_config.json, and its tensors by peft's names.
+
+    Raises:
+        OptionError: members that differ in another way, or a library whose maps are not ours one by one.
+    """
+    adapter = checkpoint.spec.adapter
+    if adapter is None or adapter.kind != "low-rank":
+        raise OptionError(f"{checkpoint.name}: is no LoRA-Ensemble, and adapters say no more: export it as hf")
+    family = next(each for each in FAMILIES if each.name == checkpoint.family)
+    theirs = _their_names(family, checkpoint)
+    own = sorted(checkpoint.tensors.keys() - checkpoint.shared)
+    modules = sorted({theirs[name].rpartition(".")[0] for name in own if not name.endswith((".lora_a", ".lora_b"))})
+    config = {
+        "peft_type": "LORA",
+        "r": adapter.size,
+        "lora_alpha": adapter.size * adapter.scale,
+        "target_modules": [theirs[name].removesuffix(".lora_A.weight") for name in own if name.endswith("lora_a")],
+        "modules_to_save": modules or None,
+        "bias": "none",
+        "inference_mode": True,
+        "base_model_name_or_path": None,
+    }  # fmt: skip
+    return [(config, {PREFIX + theirs[name]: _row(checkpoint.tensors[name], m) for name in own})
+            for m in range(checkpoint.members)]  # fmt: skip
+
+
+def _their_names(family: Family, checkpoint: Checkpoint) -> dict[str, str]:
+    """What peft calls the tensors of members, after the names that the library gives its modules in memory."""
+    spelling, found = family.spellings[-1], {}
+    for name in sorted(checkpoint.tensors.keys() - checkpoint.shared):
+        linear, _, part = name.rpartition(".")
+        factor = next((ending for ending, ours in FACTORS.items() if ours == part), None)
+        source = locate(spelling, name if factor is None else f"{linear}.weight")
+        if source.parts > 1 or source.transposed or family.library != "transformers":
+            raise OptionError(f"{checkpoint.name}: {family.title} has {linear} in one map with others: export it as hf")
+        found[name] = source.name if factor is None else source.name.removesuffix("weight") + factor
+    return found
+
+
+def _row(tensor: LazyTensor, member: int) -> LazyTensor:
+    return LazyTensor(tensor.shape[1:], tensor.dtype, lambda: tensor.load()[member].clone())

@@ -1,0 +1,160 @@
+"""LoRA adapters of peft are read as members, and written so that peft answers as they do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.testing import assert_close
+
+import hydractl
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.families.open import read_checkpoint
+from hydractl.families.peft import with_adapters
+from hydractl.inference import load_checkpoint
+from tests.conftest import build_reference
+from tests.references import Reference
+
+MAPS = {"vit": ["q_proj", "v_proj", "mlp.fc1"], "bert": ["query", "attention.output.dense", "intermediate.dense"]}
+WHOLE = "base_model.model.vit.layers.0.attention.k_proj.weight"
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def adapters(name: str, folder: Path, **settings: Any) -> tuple[Reference, list[Path], Tensor]:
+    """A network, two adapters that differ in all they have, and what peft answers with each, `[M,B,C]`."""
+    answers, places = [], []
+    for seed in range(2):
+        reference = build_reference(name)
+        asked = {"r": 2, "lora_alpha": 3, "target_modules": MAPS[name], "modules_to_save": ["classifier"], **settings}
+        adapted = peft.get_peft_model(reference.model, peft.LoraConfig(**asked))
+        torch.manual_seed(seed)
+        for parameter in adapted.parameters():
+            if parameter.requires_grad:
+                parameter.data = torch.randn(parameter.shape, dtype=torch.float64)
+        answers.append(replace(reference, model=adapted.eval()).logits())
+        places.append(folder / f"adapter{seed}")
+        adapted.save_pretrained(places[-1])
+    return build_reference(name), places, torch.stack(answers)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("vit", {}), ("bert", {"use_rslora": True}), ("vit", {"layers_to_transform": [1, 2]})]
+)
+def test_adapters_become_members_and_adapters_again(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    reference, places, expected = adapters(name, tmp_path, **settings)
+    fused = hydractl.fuse([reference.save(tmp_path / "base"), *places], output=tmp_path / "lora").checkpoint
+    assert fused.spec.adapter is not None and fused.spec.adapter.kind == "low-rank"
+    assert_close(load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits, expected)
+    hydractl.export(tmp_path / "lora", format="peft", output=tmp_path / "out")
+    network = type(reference.model).from_pretrained(tmp_path / "out" / "network", dtype=torch.float64)
+    network.load_state_dict(reference.model.state_dict())
+    for member, logits in enumerate(expected):
+        again = peft.PeftModel.from_pretrained(build_reference(name).model, tmp_path / "out" / f"member{member}")
+        assert_close(replace(reference, model=again.double().eval()).logits(), logits)
+    back = with_adapters(read_checkpoint(tmp_path / "out" / "network"), sorted((tmp_path / "out").glob("member*")))
+    assert_close(load_checkpoint(back)(**reference.inputs).member_logits, expected)
+
+
+def test_without_a_classifier_of_its_own_a_member_has_the_networks(tmp_path: Path) -> None:
+    reference, places, expected = adapters("vit", tmp_path, modules_to_save=None)
+    made = with_adapters(read_checkpoint(reference.save(tmp_path / "base")), places)
+    assert "classifier.weight" in made.shared
+    assert_close(load_checkpoint(made)(**reference.inputs).member_logits, expected)
+
+
+def changed(**fields: Any) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        file = folder / CONFIG
+        file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+    return damage
+
+
+def tensors(change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> Callable[[Path], None]:
+    def damage(folder: Path) -> None:
+        save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS)
+
+    return damage
+
+
+def first_of(found: dict[str, Tensor], ending: str) -> str:
+    return next(name for name in sorted(found) if name.endswith(ending))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (changed(peft_type="IA3"), "peft_type"),
+        (changed(r="2"), "r is"),
+        (changed(r=0), "r is"),
+        (changed(r=10**12), "r is"),
+        (changed(lora_alpha=None), "lora_alpha"),
+        (changed(use_dora=True), "use_dora is set, which changes what the adapter computes"),
+        (changed(rank_pattern={"q_proj": 4}), "rank_pattern is set"),
+        (changed(of_the_future=1), "of_the_future is set"),
+        (changed(bias="all"), "bias is"),
+        (changed(init_lora_weights="pissa"), "init_lora_weights"),
+        (changed(lora_alpha=4), "scale is 2, but 1.5 in"),
+        (lambda folder: (folder / CONFIG).write_text("[" * 10000), "adapter_config.json: "),
+        (lambda folder: (folder / CONFIG).write_text("[]"), "adapter_config.json: is"),
+        (lambda folder: (folder / WEIGHTS).unlink(), "has no adapter_model.safetensors: save the adapter again"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"\x80\x04 no weights"), "adapter_model.safetensors: "),
+        (tensors(lambda found: found | {"other.weight": torch.zeros(2)}), "claims: other.weight"),
+        (tensors(lambda found: {n: t for n, t in found.items() if "layers.1." not in n}), "changes other maps than"),
+        (
+            tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 3, dtype=torch.float64)}),
+            r"lora_a is \[2, 3\]",
+        ),
+        (
+            tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 16).long()}),
+            r"lora_a is \[2, 16\] of torch.int64",
+        ),
+        (
+            tensors(lambda found: found | {WHOLE: torch.zeros(16, 16)}),
+            "is trained as a whole",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_such_adapter_is_refused(
+    damage: Callable[[Path], None], message: str, saved: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    from shutil import copytree
+
+    base, places = saved
+    damaged = Path(copytree(places[1], tmp_path / "damaged"))
+    damage(damaged)
+    with pytest.raises(CheckpointError, match=message):
+        with_adapters(read_checkpoint(base), [places[0], damaged])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    folder = tmp_path_factory.mktemp("peft")
+    reference, places, _ = adapters("vit", folder)
+    return reference.save(folder / "base"), places
+
+
+def test_layers_that_are_changed_unevenly_are_refused(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    _, places, _ = adapters("vit", tmp_path, layers_to_transform=[0, 2])
+    with pytest.raises(CheckpointError, match="does not change the same maps in every layer from 0 on"):
+        with_adapters(read_checkpoint(saved[0]), places)
+
+
+def test_what_adapters_cannot_go_with_is_refused(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    base, (first, second) = saved
+    for models in ([first, second], [base, first], [base, base, first, second], [first, second, base]):
+        with pytest.raises(OptionError, match="name one network first, then two adapters or more"):
+            hydractl.fuse(models)
+    with pytest.raises(OptionError, match="`separate` has no effect on adapters"):
+        hydractl.fuse([base, first, second], separate="all")
+    with pytest.raises(OptionError, match="is no LoRA-Ensemble"):
+        hydractl.export(base, format="peft", output=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
