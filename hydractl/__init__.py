@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
     from hydractl.steps.analyse_heads import analyse_heads as analyse_heads
+    from hydractl.steps.analyse_members import analyse_members as analyse_members
     from hydractl.steps.analyse_noise import analyse_noise as analyse_noise
     from hydractl.steps.benchmark import benchmark as benchmark
     from hydractl.steps.build import build as build
@@ -60,6 +61,7 @@ _PLACES = {
     "inspect": "hydractl.steps.inspect",
     "analyse_budgets": "hydractl.steps.analyse_budgets",
     "analyse_heads": "hydractl.steps.analyse_heads",
+    "analyse_members": "hydractl.steps.analyse_members",
     "analyse_noise": "hydractl.steps.analyse_noise",
     "guide": "hydractl.steps.guide",
     "list_recipes": "hydractl.steps.recipes",
@@ -71,6 +73,7 @@ _PLACES = {
 __all__ = [
     "analyse_budgets",
     "analyse_heads",
+    "analyse_members",
     "analyse_noise",
     "benchmark",
     "build",

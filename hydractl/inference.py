@@ -126,10 +126,8 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
         output = model(**inputs)
         logits = finite_on_cpu(output.member_logits, "logits")
         read = finite_on_cpu(output.features, "features") if features else None
-        if model.errors is None or model.class_embeddings is None:
-            return MemberAnswers(logits, read)
-        sure = model.errors.confidence(output.features, model.class_embeddings, output.member_logits)
-        return MemberAnswers(logits, read, finite_on_cpu(sure, "confidences"))
+        sure = model.confidence(output)
+        return MemberAnswers(logits, read, None if sure is None else finite_on_cpu(sure, "confidences"))
 
 
 def member_logits(model: Hydra, batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, st
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.checkpoint.writer import dtype_name, tensor_bytes
-from hydractl.errors import CheckpointError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.text import shortened
 
 
@@ -164,6 +164,22 @@ def tensors_identity(tensors: TensorMap) -> str:
         digest.update(f"{name} {dtype_name(tensor.dtype)} {list(tensor.shape)}\n".encode())
         digest.update(tensor_bytes(tensor.load()))
     return digest.hexdigest()
+
+
+def require_one_member(checkpoint: Checkpoint) -> None:
+    """Nothing, if it is one network, of which heads or weights may be pruned.
+
+    Raises:
+        OptionError: it has several members.
+    """
+    if checkpoint.members == 1:
+        return
+    if checkpoint.spec.adapter is None:
+        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
+    raise OptionError(
+        f"{checkpoint.name}: has {checkpoint.members} members, which adapt weights that all of them share: prune the "
+        "network, and then make the ensemble of that"
+    )
 
 
 def shorten(names: list[str], most: int = 5) -> str:

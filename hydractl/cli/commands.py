@@ -9,6 +9,7 @@ from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 from hydractl.steps.analyse_budgets import analyse_budgets
 from hydractl.steps.analyse_heads import analyse_heads
+from hydractl.steps.analyse_members import analyse_members
 from hydractl.steps.analyse_noise import analyse_noise
 from hydractl.steps.benchmark import benchmark
 from hydractl.steps.build import build
@@ -65,6 +66,7 @@ COMMANDS = (
     Command("suites show", show_suite),
     Command("analyse budgets", analyse_budgets),
     Command("analyse heads", analyse_heads),
+    Command("analyse members", analyse_members),
     Command("analyse noise", analyse_noise),
     Command("guide", guide),
 )

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.slots import Slot
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.names import Source, locate
 from hydractl.families.open import spec_of
+from hydractl.surgery.members import dense
 from hydractl.text import printable_json
 
 
@@ -77,24 +76,9 @@ def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTenso
     pieces: dict[str, dict[int, tuple[Source, LazyTensor]]] = {}
     for name, slot in checkpoint.slots().items():
         source = locate(spelling, name)
-        tensor = _calibrated(checkpoint, name, _dense(checkpoint, slot, checkpoint.tensors[name]))
+        tensor = _calibrated(checkpoint, name, dense(checkpoint, slot, checkpoint.tensors[name]))
         pieces.setdefault(source.name, {})[source.part] = (source, tensor)
     return {name: _joined([parts[i] for i in sorted(parts)]) for name, parts in pieces.items()}
-
-
-def _dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
-    """A slot's tensor with every head in its place."""
-    if slot.head_axis is None or slot.tower is None or slot.layer is None:
-        return LazyTensor(slot.shape, tensor.dtype, lambda: tensor.load().reshape(slot.shape))
-    width = checkpoint.spec.tower(slot.tower).head_width
-    rows = [head * width + i for head in checkpoint.heads[slot.tower][slot.layer][0] for i in range(width)]
-    axis = slot.head_axis
-
-    def load() -> Tensor:
-        dense = torch.zeros(slot.shape, dtype=tensor.dtype)
-        return dense.index_copy_(axis, torch.tensor(rows, dtype=torch.long), tensor.load())
-
-    return LazyTensor(slot.shape, tensor.dtype, load)
 
 
 def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTensor:

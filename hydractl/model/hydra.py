@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count, islice
 from typing import NamedTuple, Protocol, Self
 
@@ -245,16 +246,26 @@ class Hydra(nn.Module):
             texts = list(samples)
             order = torch.as_tensor(self._preprocessing().lengths(texts)).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
-        waiting, parts = iter(samples), []
+        waiting, parts, sure = iter(samples), [], []
         places = iter(order.tolist()) if order is not None else count()
         while batch := list(islice(waiting, batch_size)):
-            logits = self(**self._preprocess(batch)).member_logits
-            parts.append(finite_on_cpu(logits, "logits", list(islice(places, len(batch)))))
+            output = self(**self._preprocess(batch))
+            numbers = list(islice(places, len(batch)))
+            parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
+            if (confidence := self.confidence(output)) is not None:
+                sure.append(finite_on_cpu(confidence[None], "confidences", numbers)[0])
             on_batch(len(batch))
         if not parts:
             raise DataError("there are no samples to predict")
         logits = torch.cat(parts, 1)
-        return prediction(logits if order is None else logits[:, order.argsort()], self.temperature, self.labels)
+        found = prediction(logits if order is None else logits[:, order.argsort()], self.temperature, self.labels)
+        return replace(found, confidence=torch.cat(sure) if sure else None)  # of images, which stay in order
+
+    def confidence(self, output: HydraOutput) -> Tensor | None:
+        """`[B]`, how sure the error predictor is that the answers are right; None where there is none."""
+        if self.errors is None or self.class_embeddings is None:
+            return None
+        return self.errors.confidence(output.features, self.class_embeddings, output.member_logits)
 
     def _preprocess(self, samples: Sequence[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device

@@ -37,12 +37,17 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance 
     table.add_column("label", overflow="fold")
     table.add_column("confidence", no_wrap=True)
     table.add_column("members disagree (MI)", justify="right")
+    listed = list(rows)
+    predicted = any("confidence" in row for row in listed)
+    if predicted:
+        table.add_column("log-odds right (ViLU)", justify="right")
     table.add_column("", no_wrap=True)
-    for row in rows:
+    for row in listed:
         flag = escape.terminal(FLAG, "bold yellow") if row["ood"] else ""
         name = escape.terminal(abridged(" ".join(row["input"].split()), LONGEST))
         confidence = _confidence(row["msp"], bool(row["ood"]), console.options.ascii_only)
-        table.add_row(name, escape.terminal(row["label"]), confidence, f"{row['mutual_information']:.4f}", flag)
+        numbers = [f"{row['mutual_information']:.4f}", *([f"{row['confidence']:.4f}"] if predicted else [])]
+        table.add_row(name, escape.terminal(row["label"]), confidence, *numbers, flag)
     console.print(table)
     console.print(escape.terminal(_legend(acceptance), "dim"))
 

@@ -62,6 +62,7 @@ class Predictions(Result):
         mutual_information: `[N]`, nats: high means that the members disagree.
         member_logits: `[M,N,C]`.
         acceptance: how sure the model is of ID samples, as `calibrate` found; None where it was not calibrated.
+        confidence: `[N]`, the log-odds that an error predictor (ViLU) gives each label to be right; None without one.
     """
 
     inputs: Sequence[str]
@@ -73,6 +74,7 @@ class Predictions(Result):
     mutual_information: NDArray[np.floating[Any]]
     member_logits: NDArray[np.floating[Any]]
     acceptance: Acceptance | None = None
+    confidence: NDArray[np.floating[Any]] | None = None
 
     @property
     def ood(self) -> NDArray[np.bool_] | None:
@@ -89,6 +91,7 @@ class Predictions(Result):
                 "msp": float(self.msp[row]),
                 "entropy": float(self.entropy[row]),
                 "mutual_information": float(self.mutual_information[row]),
+                **({} if self.confidence is None else {"confidence": float(self.confidence[row])}),
                 "ood": None if ood is None else bool(ood[row]),
                 "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
             }
@@ -100,7 +103,8 @@ class Predictions(Result):
         for row in self.rows():
             # A tab or a line end inside a text or a label would break the columns.
             names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
-            yield "\t".join([*names, f"{row['msp']:.4f}", f"{row['mutual_information']:.4f}"])
+            numbers = [row[name] for name in ("msp", "mutual_information", "confidence") if name in row]
+            yield "\t".join([*names, *(f"{number:.4f}" for number in numbers)])
 
     def draw(self, console: Console) -> None:
         """A table on a terminal, and in a pipe the lines, whose columns stay what they are."""
@@ -125,7 +129,7 @@ class Predictions(Result):
         return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
 
     def _repr_html_(self) -> str:
-        columns = ("input", "label", "msp", "mutual information")
+        columns = ["input", "label", "msp", "mutual information", *([] if self.confidence is None else ["confidence"])]
         rows = [columns, *(line.split("\t") for line in repr(self).splitlines())]
         cells = ("".join(f"<td>{html(cell)}</td>" for cell in row) for row in rows)
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
@@ -171,7 +175,8 @@ def predict(
 
     Says of each input its label, the maximum softmax probability (low: likely wrong or unlike the training data) and
     the mutual information of the members in nats (high: they disagree). On a terminal that is a table, which flags
-    what looks OOD if the model was calibrated; in a pipe a line per input with tabs between.
+    what looks OOD if the model was calibrated; in a pipe a line per input with tabs between. A predictor of errors
+    (ViLU) that lies beside the model adds the log-odds that the label is right.
 
     In Python, inputs may be samples as well: an image, a list of images, `{name: texts}`, a `datasets.Dataset`, a
     torch `Dataset`.
@@ -215,6 +220,7 @@ def predict(
         found.mutual_information.numpy(),
         found.member_logits.numpy(),
         hydra.acceptance,
+        None if found.confidence is None else found.confidence.numpy(),
     )
 
 

@@ -169,3 +169,18 @@ def _part(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, member: int) -
     start, size = sum(counts[:member]), counts[member]
     shape = tuple(size if i == axis else n for i, n in enumerate(tensor.shape))
     return replace(tensor, shape=shape, load=lambda: tensor.load().narrow(axis, start, size))
+
+
+def dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
+    """A slot's tensor with every head in its place."""
+    if slot.head_axis is None or slot.tower is None or slot.layer is None:
+        return LazyTensor(slot.shape, tensor.dtype, lambda: tensor.load().reshape(slot.shape))
+    width = checkpoint.spec.tower(slot.tower).head_width
+    rows = [head * width + i for head in checkpoint.heads[slot.tower][slot.layer][0] for i in range(width)]
+    axis = slot.head_axis
+
+    def load() -> Tensor:
+        dense = torch.zeros(slot.shape, dtype=tensor.dtype)
+        return dense.index_copy_(axis, torch.tensor(rows, dtype=torch.long), tensor.load())
+
+    return LazyTensor(slot.shape, tensor.dtype, load)

@@ -106,9 +106,10 @@ def choose_heads(method: PruneMethod, asked: Pruning, trunk: Trunk | None = None
         DataError: samples without labels.
         OptionError: a checkpoint of several members, or more heads asked for than there are.
     """
+    from hydractl.checkpoint.contents import require_one_member
+
     checkpoint = asked.checkpoint
-    if checkpoint.members > 1:
-        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
+    require_one_member(checkpoint)
     for artifact in (asked.circuit, asked.scores, trunk.circuit if trunk else None):
         if artifact is not None:
             require_same_model(checkpoint, artifact.name, artifact.model)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.heads import Head, KeptHeads, in_candidate_order, member_heads, without
 from hydractl.checkpoint.slots import Slot, kept_entries
 from hydractl.checkpoint.tensors import LazyTensor
@@ -26,8 +26,7 @@ def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:
     Raises:
         OptionError: the checkpoint has several members, or a head is not there to drop.
     """
-    if checkpoint.members > 1:
-        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
+    require_one_member(checkpoint)
     gone = set(dropped)
     if absent := in_candidate_order(gone - set(member_heads(checkpoint.heads, 0))):
         raise OptionError(f"{checkpoint.name}: has no {absent[0]} to drop")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hydractl.bounds import real
-from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.contents import Checkpoint, require_one_member
 from hydractl.checkpoint.slots import linear_weights
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
@@ -59,8 +59,7 @@ def candidates(checkpoint: Checkpoint, towers: Sequence[str] = ()) -> list[str]:
     Raises:
         OptionError: a checkpoint of several members.
     """
-    if checkpoint.members > 1:
-        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
+    require_one_member(checkpoint)
     chosen = tuple(f"{name}." for name in towers or [checkpoint.spec.towers[0].name])
     return [name for name in linear_weights(checkpoint.spec) if name.startswith(chosen)]
 

@@ -22,8 +22,6 @@ from hydractl.training.order import MEMBERS, derived_seed
 from hydractl.training.recipe import Recipe
 from hydractl.training.selection import first_trained
 
-ATTENTION: tuple[AdaptedPart, ...] = ("attention.q", "attention.k", "attention.v", "attention.o")
-
 
 @dataclass(frozen=True)
 class Start:
@@ -77,7 +75,7 @@ def _copies(tensor: LazyTensor, members: int, shape: tuple[int, ...]) -> LazyTen
 
 
 def low_rank(spec: ModelSpec, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
-    """LoRA-Ensemble: deltas B A of q, k, v and o, where B starts at zero.
+    """LoRA-Ensemble: deltas B A of the maps that the recipe names, q, k, v and o unless it does; B starts at zero.
 
     Source: Muehlematter et al. 2024, arXiv 2405.14438.
     """
@@ -89,7 +87,7 @@ def low_rank(spec: ModelSpec, ensemble: Ensemble, recipe: Recipe, generator: tor
 
     scale = 1.0 if ensemble.alpha is None else ensemble.alpha / ensemble.rank
     first = first_trained(spec, recipe.freeze_below)
-    return Start(Adapter("low-rank", ATTENTION, first, ensemble.rank, scale), draw)
+    return Start(Adapter("low-rank", recipe.lora_parts, first, ensemble.rank, scale), draw)
 
 
 def rank_one(spec: ModelSpec, recipe: Recipe, generator: torch.Generator) -> Start:

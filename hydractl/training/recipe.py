@@ -28,6 +28,7 @@ LONGEST = 100  # items of a list
 
 Schedule = Literal["constant", "linear", "cosine"]
 NewClassifier = Literal["no", "zeros", "normal"]
+LoraPart = Literal["attention.q", "attention.k", "attention.v", "attention.o", "mlp.fc1", "mlp.fc2"]
 Loss = Literal["cross-entropy", "contrastive"]
 
 
@@ -59,6 +60,12 @@ def _operations_and_magnitude(value: tuple[int, ...]) -> tuple[int, ...]:
 def _two_or_none(value: tuple[float, ...]) -> tuple[float, ...]:
     if value and len(value) != 2:
         raise ValueError("takes two numbers")
+    return value
+
+
+def _each_once(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(value)) < len(value):
+        raise ValueError("takes each part once")
     return value
 
 
@@ -167,6 +174,12 @@ class Recipe:
         float,
         Field(ge=0, le=10, description="BatchEnsemble: standard deviation of members' factors around 1, at the start"),
     ] = 0.1
+    lora_parts: Annotated[
+        tuple[LoraPart, ...],
+        BeforeValidator(_several),
+        AfterValidator(_each_once),
+        Field(min_length=1, max_length=LONGEST, description="LoRA-Ensemble: the maps in each layer that members adapt"),
+    ] = ("attention.q", "attention.k", "attention.v", "attention.o")
     max_length: Annotated[int, Field(ge=0, le=RANGES["positions"][1], description="tokens of a text")] = 0
     loss: Annotated[Loss, Field(description="contrastive is for pairs of image and text")] = "cross-entropy"
 

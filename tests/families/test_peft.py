@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.testing import assert_close
+from torch.testing import assert_close as close
 
 import hydractl
 from hydractl.errors import CheckpointError, OptionError
@@ -23,6 +23,8 @@ from hydractl.inference import load_checkpoint
 from tests.conftest import build_reference
 from tests.references import Reference
 
+peft = pytest.importorskip("peft")
+assert_close = partial(close, rtol=0, atol=1e-10)
 MAPS = {"vit": ["q_proj", "v_proj", "mlp.fc1"], "bert": ["query", "attention.output.dense", "intermediate.dense"]}
 WHOLE = "base_model.model.vit.layers.0.attention.k_proj.weight"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

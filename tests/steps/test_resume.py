@@ -47,6 +47,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "randaugment": {"randaugment": [1, 2]},
     "label_smoothing": {"label_smoothing": 0.1},
     "factor_width": {"factor_width": 0.2},
+    "lora_parts": {"lora_parts": ["attention.q", "mlp.fc1"]},
     "dropout": {"dropout": 0.2},
     "max_length": {"max_length": 8},
     "length_window": {"length_window": 2},

@@ -10,9 +10,11 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 from torch.testing import assert_close
+from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.slots import parameter_count
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
@@ -23,6 +25,7 @@ from hydractl.training.batches import Machine
 from hydractl.training.data import TrainingData
 from hydractl.training.ensembles import METHODS, Ensemble
 from hydractl.training.network import build_network, trained_parameters
+from hydractl.training.recipe import Recipe, changed
 from hydractl.training.run import fine_tune_checkpoint
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE, image_samples, text_samples
@@ -158,3 +161,39 @@ def test_masks_keep_as_published(vit: Checkpoint) -> None:
     assert features_kept(28, 3, 1.0) == 28
     # Where they have next to nothing in common, they divide the features among themselves.
     assert sorted(masks(4, 2, 100.0, torch.Generator()).flatten().tolist()) == [0, 1, 2, 3]
+
+
+def test_parts_of_low_rank_members_are_those_of_the_recipe(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    parts = ("attention.v", "mlp.fc1", "mlp.fc2")
+    made = spread(dense, Ensemble("lora-ensemble", 2, rank=3), replace(RECIPE, lora_parts=parts), 0)
+    own = {
+        name.split(".", 3)[3]: t.shape for name, t in made.tensors.items() if "layers.1." in name and "lora_" in name
+    }
+    assert own == {
+        "attention.v.lora_a": (2, 3, 16), "attention.v.lora_b": (2, 16, 3),
+        "mlp.fc1.lora_a": (2, 3, 16), "mlp.fc1.lora_b": (2, 24, 3),
+        "mlp.fc2.lora_a": (2, 3, 24), "mlp.fc2.lora_b": (2, 16, 3),
+    }  # fmt: skip
+    with pytest.raises(OptionError, match="takes each part once"):
+        changed(RECIPE, {"lora_parts": ["mlp.fc1", "mlp.fc1"]}, "test")
+
+
+def test_the_size_of_a_lora_ensemble_by_hand(tmp_path: Path) -> None:
+    # The digits example's ViT: D 64, four layers, F 128, 16 patches of 2 x 2 grey pixels, a class token, six classes.
+    config = ViTConfig(image_size=8, patch_size=2, num_channels=1, hidden_size=64, num_hidden_layers=4,
+                       num_attention_heads=4, intermediate_size=128, num_labels=6)  # fmt: skip
+    ViTForImageClassification(config).save_pretrained(tmp_path)
+    made = spread(read_checkpoint(tmp_path), Ensemble("lora-ensemble", 3, rank=4), Recipe(), 0)
+    attention, mlp, norms = 4 * (64 * 64 + 64), 2 * 64 * 128 + 128 + 64, 2 * 2 * 64
+    embeddings, classifier = 64 * 4 + 64 + 64 + 17 * 64, 6 * 64 + 6
+    network = embeddings + 4 * (attention + mlp + norms) + 2 * 64
+    factors = 4 * 4 * (4 * 64 + 64 * 4)  # in four layers q, k, v and o
+    expected = network + 3 * (factors + classifier)
+    assert parameter_count({name: tensor.shape for name, tensor in made.tensors.items()}) == expected == 161_234
+
+
+def test_an_ensemble_is_no_network_to_prune(tmp_path: Path) -> None:
+    made = spread(read_checkpoint(build_reference("vit").save(tmp_path)), LORA, RECIPE, 0)
+    with pytest.raises(OptionError, match="has 3 members, which adapt weights that all of them share: prune"):
+        drop_heads(made, [Head("vision", 0, 0)])

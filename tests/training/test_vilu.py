@@ -125,6 +125,18 @@ def test_from_training_to_evaluation(clip: Checkpoint, named: str, tmp_path: Pat
     assert found["vilu"]["cost"]["parameters"] - found["clip"]["cost"]["parameters"] == sum(
         tensor.numel() for tensor in model.errors.weights.values()
     )
+    images = [image_samples(40).inputs[place] for place in (3, 1)]
+    said = hydractl.predict(path, images, classes=CLASSES, template="{label}")
+    with torch.inference_mode():
+        output = model(**model.preprocessor(images))
+        expected = -model.errors(output.features[0], model.class_embeddings[0], output.logits.argmax(-1))
+    assert said.confidence == pytest.approx(expected.numpy(), abs=1e-5)
+    assert [row["confidence"] for row in said.rows()] == said.confidence.tolist()
+    assert [line.split("\t")[-1] for line in said.lines()] == [f"{number:.4f}" for number in said.confidence]
+    assert hydractl.predict(clip, images, classes=CLASSES, template="{label}").confidence is None
+    for form in ("hf", "onnx", "torch-export", "peft"):
+        with pytest.raises(OptionError, match="vilu has no place in another format: export the model that it was"):
+            hydractl.export(path, format=form, output=tmp_path / "exported")
     read = hydractl.evaluate(f"predictions:{saved / 'vilu'}").models["vilu"]
     assert read["selective"] == found["vilu"]["selective"]
 

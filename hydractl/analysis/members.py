@@ -1,0 +1,92 @@
+"""How alike the members of an ensemble are: in what they answer, and in the weights that each has for itself.
+
+Source: Muehlematter et al. 2024, arXiv 2405.14438, of LoRA-Ensemble; KL is that of Fort et al. 2019, arXiv 1912.02757.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import is_adapted, slots
+from hydractl.errors import OptionError
+from hydractl.surgery.members import dense, split_members
+
+Matrix = NDArray[np.float64]  # [M,M]
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Every member beside every other, `[M,M]` each.
+
+    Attributes:
+        disagreement: share of samples with another most probable class, 0 to 1.
+        kl: nats, the mean over samples of KL(row || column) of their probabilities.
+        logits_cosine: mean over samples of the cosine of their logits, from which each sample's mean is taken, since
+            what all classes have in common changes no answer.
+        weights_cosine: of what they changed of the weights of `origin`; NaN where one changed nothing.
+        origin: "shared network", of members that adapt one, or "member 0".
+    """
+
+    disagreement: Matrix
+    kl: Matrix
+    logits_cosine: Matrix
+    weights_cosine: Matrix
+    origin: str
+
+
+def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float = 1.0) -> Similarity:
+    """How alike the members are.
+
+    Args:
+        member_logits: `[M,N,C]`, of the members of the checkpoint.
+        temperature: divides the logits before the softmax.
+
+    Raises:
+        OptionError: one member only.
+    """
+    if checkpoint.members < 2:
+        raise OptionError(f"{checkpoint.name}: has one member, which there is nothing to compare with")
+    logits = member_logits.double()
+    answers = logits.argmax(-1)
+    logs = (logits / temperature).log_softmax(-1)
+    p = logs.exp()
+    # The mean over samples of sum p_i log p_i - sum p_i log p_j.
+    own, cross = torch.einsum("inc,inc->i", p, logs), torch.einsum("inc,jnc->ij", p, logs)
+    centred = torch.nn.functional.normalize(logits - logits.mean(-1, keepdim=True), dim=-1)
+    samples = logits.shape[1]
+    return Similarity(
+        (answers[:, None] != answers).double().mean(-1).numpy(),
+        ((own[:, None] - cross) / samples).clamp(min=0).numpy(),
+        (torch.einsum("inc,jnc->ij", centred, centred) / samples).numpy(),
+        weights_cosine(checkpoint),
+        "member 0" if checkpoint.spec.adapter is None else "shared network",
+    )
+
+
+def weights_cosine(checkpoint: Checkpoint) -> Matrix:
+    """The cosines of what members changed of one network's weights, one tensor in memory at a time."""
+    total = torch.zeros(checkpoint.members, checkpoint.members, dtype=torch.float64)
+    for changes in _changes(checkpoint):
+        flat = changes.flatten(1)
+        total += flat @ flat.T
+    lengths = total.diagonal().sqrt()
+    return (total / lengths / lengths[:, None]).numpy()  # NaN of members that changed nothing
+
+
+def _changes(checkpoint: Checkpoint) -> Iterator[Tensor]:
+    """What members `[M,...]` changed of each weight that one network has for them, heads in their old places."""
+    members, adapter = split_members(checkpoint), checkpoint.spec.adapter
+    for name, slot in slots(checkpoint.spec.plain).items():
+        shared = name in checkpoint.shared
+        # Where members adapt a network, what they have besides, such as classifiers, are no changes of it.
+        if shared if adapter is None else not (shared and is_adapted(adapter, name, slot)):
+            continue
+        own = torch.stack([dense(member, slot, member.tensors[name]).load().double() for member in members])
+        yield own - (own[0] if adapter is None else dense(checkpoint, slot, checkpoint.tensors[name]).load().double())

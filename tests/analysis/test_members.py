@@ -1,0 +1,84 @@
+"""How alike members are, by hand: two samples, two classes, and weights of a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import log, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from hydractl.analysis.members import similarity, weights_cosine
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import OptionError
+from hydractl.families.open import read_checkpoint
+from hydractl.report.members import mean_of_pairs
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import spread
+from hydractl.training.ensembles import Ensemble
+from tests.conftest import build_reference
+from tests.training.conftest import RECIPE
+
+
+def changed(checkpoint: Checkpoint, name: str, change: Callable[[Tensor], Tensor]) -> Checkpoint:
+    tensor = checkpoint.tensors[name]
+    return replace(
+        checkpoint, tensors={**checkpoint.tensors, name: replace(tensor, load=lambda: change(tensor.load()))}
+    )
+
+
+def test_answers_by_hand(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    pair = fuse([dense, changed(dense, "classifier.bias", lambda bias: bias + 1)])
+    # Member 0 says 3 to 1 for the first class both times; member 1 says 1 to 3 to the first sample, then the same as 0.
+    logits = torch.tensor([[[log(3), 0.0], [log(3), 0.0]], [[0.0, log(3)], [log(3), 0.0]]])
+    found = similarity(pair, logits)
+    assert found.disagreement.tolist() == [[0, 0.5], [0.5, 0]]
+    kl = (0.75 * log(3) + 0.25 * log(1 / 3)) / 2
+    np.testing.assert_allclose(found.kl, [[0, kl], [kl, 0]], atol=1e-7)
+    np.testing.assert_allclose(found.logits_cosine, [[1, 0], [0, 1]], atol=1e-7)  # -1 and 1
+    sharper = similarity(pair, logits, temperature=0.5)  # 9 to 1
+    np.testing.assert_allclose(sharper.kl[0, 1], 0.8 * log(9) / 2, atol=1e-6)
+    assert found.origin == "member 0"
+    assert np.isnan(found.weights_cosine).tolist() == [[True, True], [True, False]]
+    assert mean_of_pairs(found.weights_cosine) is None and mean_of_pairs(found.kl) == pytest.approx(kl)
+    with pytest.raises(OptionError, match="has one member"):
+        similarity(dense, logits[:1])
+
+
+def test_changes_from_the_first_member_by_hand(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    one = changed(dense, "classifier.bias", lambda bias: bias + torch.tensor([3.0, 4.0, 0, 0, 0]))
+    other = changed(dense, "classifier.bias", lambda bias: bias + torch.tensor([0, 2.0, 0, 0, 0]))
+    found = weights_cosine(fuse([dense, one, other]))
+    np.testing.assert_allclose(found[1:, 1:], [[1, 0.8], [0.8, 1]], atol=1e-12)
+    assert np.isnan(found[0]).all() and np.isnan(found[:, 0]).all()
+    # A head that is gone has given up all its weights: those of another point elsewhere.
+    pruned = [drop_heads(dense, [Head("vision", 0, head)]) for head in (0, 1)]
+    apart = weights_cosine(fuse([dense, *pruned], ["all"]))
+    np.testing.assert_allclose(apart[1, 2], 0, atol=1e-12)
+
+
+def test_changes_of_a_shared_network_by_hand(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit").save(tmp_path))
+    made = spread(dense, Ensemble("lora-ensemble", 2, rank=1, alpha=5.0), RECIPE, 0)
+    factors = {
+        name: torch.zeros(tensor.shape, dtype=torch.float64)
+        for name, tensor in made.tensors.items()
+        if name.endswith((".lora_a", ".lora_b"))
+    }
+    prefix = "vision.layers.0.attention.q"
+    # B A of the members: ones in the first column of two rows, and in one of these rows.
+    factors[f"{prefix}.lora_a"][:, 0, 0] = 1
+    factors[f"{prefix}.lora_b"][0, :2, 0] = 1
+    factors[f"{prefix}.lora_b"][1, 0, 0] = 7
+    own = {name: LazyTensor(tuple(t.shape), t.dtype, lambda t=t: t) for name, t in factors.items()}
+    found = weights_cosine(replace(made, tensors={**made.tensors, **own}))
+    np.testing.assert_allclose(found, [[1, 1 / sqrt(2)], [1 / sqrt(2), 1]], atol=1e-9)
