@@ -58,6 +58,17 @@ def test_members_follow_circuits_where_there_is_ood_data_to_search_on(tmp_path: 
 
 
 @pytest.mark.slow
+def test_every_system_is_on_one_table(tmp_path: Path) -> None:
+    done = make(tmp_path, "systems", QUICK=1, SCRATCH="")
+    assert models(tmp_path, "systems") == [
+        "single", "calibrated", "tuned", "mc-dropout", "pruned", "oba", "hydra", "deep-ensemble",
+        "lora-ensemble", "batch-ensemble", "mask-ensemble",
+    ]  # fmt: skip
+    assert (tmp_path / "build" / "systems" / "table.txt").read_text() in done.stdout
+    assert read_checkpoint(str(tmp_path / "build" / "systems" / "tuned" / "oba.safetensors")).sparse
+
+
+@pytest.mark.slow
 def test_sst2(tmp_path: Path) -> None:
     bert = save_bert(tmp_path / "bert")
     write_texts(tmp_path / "sst2")
