@@ -99,7 +99,7 @@ def analyse_members(
 
     >>> found = hydractl.analyse_members("hydra", data="data/pets")
     >>> found.similarity.disagreement.shape
-    (3, 3)
+    (2, 2)
 
     Raises:
         CheckpointError: the model cannot be read.

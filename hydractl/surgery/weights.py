@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING
 
 import torch
@@ -64,25 +65,32 @@ def candidates(checkpoint: Checkpoint, towers: Sequence[str] = ()) -> list[str]:
     return [name for name in linear_weights(checkpoint.spec) if name.startswith(chosen)]
 
 
+def parse_keep(keep: str | float) -> float:
+    """The share, 0 to 1, that `89.1%` or a number says.
+
+    Raises:
+        OptionError: it is none.
+    """
+    text = str(keep).strip()
+    most = 100 if text.endswith("%") else 1
+    share = None if isinstance(keep, bool) else real(text.removesuffix("%"), 0, most)
+    if share is None:
+        raise OptionError(f"`keep` {text[:40]}: expected a share of the parameters, as in 89.1% or 0.891")
+    return share / most
+
+
 def leaving(keep: str | float, checkpoint: Checkpoint, names: Sequence[str]) -> int:
     """How many weights of the tensors named go, so that this share of all parameters stays.
-
-    Args:
-        keep: `89.1%`, or a number from 0 to 1.
 
     Raises:
         OptionError: no share, or a smaller one than the network is without those weights.
     """
-    text = str(keep).strip()
-    share = real(text.removesuffix("%"), 0, 100 if text.endswith("%") else 1)
-    if isinstance(keep, bool) or share is None:
-        raise OptionError(f"`keep` {text[:40]}: expected a share of the parameters, as in 89.1% or 0.891")
-    share = share / 100 if text.endswith("%") else share
-    sizes = {name: torch.Size(tensor.shape).numel() for name, tensor in checkpoint.tensors.items()}
+    share = parse_keep(keep)
+    sizes = {name: prod(tensor.shape) for name, tensor in checkpoint.tensors.items()}
     total, most = sum(sizes.values()), sum(sizes[name] for name in names)
     count = round((1 - share) * total)
     if count > most:
-        raise OptionError(f"`keep` {text}: {1 - most / total:.1%} of the parameters are no such weights, and stay")
+        raise OptionError(f"`keep` {keep}: {1 - most / total:.1%} of the parameters are no such weights, and stay")
     return count
 
 
