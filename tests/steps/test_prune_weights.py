@@ -50,6 +50,7 @@ def test_a_share_of_all_parameters_stays(sparse: Path, vit: Path) -> None:
     for name, weight in kept.items():
         assert torch.equal(weight, dense[name].masked_fill(gone[name], 0))
     assert read_checkpoint(str(sparse)).sparse
+    assert any(line.startswith("  sparse ") for line in hydractl.inspect(sparse).lines())
 
 
 def test_the_command_writes_the_same_bytes(run: Command, vit: Path, images: Path, sparse: Path, tmp_path: Path) -> None:
