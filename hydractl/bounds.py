@@ -9,6 +9,7 @@ import re
 from math import isfinite
 
 SAMPLES = 10**9
+COLUMNS = 1000  # of a table, those within others included
 CHARACTERS = 10**6  # of a text, of which a model reads the first thousands
 BATCH = 2**20  # samples of a forward pass
 STEPS = 10**7  # of an optimiser

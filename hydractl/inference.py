@@ -90,7 +90,7 @@ class _Preprocessing:
         checkpoint = self._checkpoint
         return preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
 
-    def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]:
+    def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]:
         return self.built(samples)
 
     def lengths(self, texts: Sequence[object]) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -17,6 +18,7 @@ import transformers
 
 from hydractl import families
 from hydractl.families import Family
+from tests import hostile
 from tests.references import Architecture, Built, Reference, randomised
 
 # A shell starts background jobs deaf to SIGINT, nohup to SIGHUP, and so would be every command a test interrupts.
@@ -45,6 +47,28 @@ def build_reference(name: str, seed: int = 0, dtype: torch.dtype = torch.float64
     """A reference model whose every tensor is random: no bias at zero, no norm at one, no two layers alike."""
     torch.manual_seed(seed)
     return randomised(name, *VARIANTS[name](), dtype)
+
+
+_cases_of_workers: list[int] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many generated cases there were: those of this process and of its workers."""
+    total = hostile.cases + sum(_cases_of_workers)
+    if total:
+        terminalreporter.write_line(f"{total:,} generated cases, each within the limits of tests/hostile.py")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist tells whoever started it how many cases were its own."""
+    if output := getattr(session.config, "workeroutput", None):
+        output["cases"] = hostile.cases
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    """Hears that from a worker that has ended; one that crashed says nothing."""
+    _cases_of_workers.append(getattr(node, "workeroutput", {}).get("cases", 0))
 
 
 @pytest.fixture(params=VARIANTS)

@@ -13,6 +13,7 @@ from hydractl.cli.derive import spelling
 from hydractl.errors import HydractlError, OptionError
 from hydractl.steps.options import Declared, declared
 from tests.cli.conftest import Command, hydractl  # noqa: F401
+from tests.hostile import within_limits
 
 MANY = "9" * 5000  # digits, which Python refuses to read
 
@@ -46,7 +47,7 @@ def test_each_number_has_bounds_and_is_held_to_them(command: Any, option: Declar
     assert low is not None and high is not None and low < high
     others = {other.name: anything(other) for other in declared(command.step) if other.required}
     for value in beyond(option):
-        with pytest.raises(OptionError) as raised:
+        with within_limits(), pytest.raises(OptionError) as raised:
             command.step(**{**others, option.name: value})
         assert f"`{option.name}`" in str(raised.value) and len(str(raised.value)) < 200
 
@@ -63,7 +64,8 @@ def test_the_command_line_refuses_them_as_usage(hydractl: Command, command: Any,
         )
     ]
     for value in (10**30, MANY, "nan"):
-        result = hydractl(*command.name.split(), *flags, f"{spelling(option)}={value}")
+        with within_limits():
+            result = hydractl(*command.name.split(), *flags, f"{spelling(option)}={value}")
         assert result.code == 2, result.err
         assert spelling(option) in result.err and len(result.err) < 300 and result.err.count("\n") == 1
 
@@ -104,12 +106,13 @@ def texts() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("number", HOSTILE)
 def test_numbers_inside_texts_are_held_to_theirs(number: str) -> None:
     for form, read in texts():
-        if form.startswith("x%"):
-            # Nothing that a number can be: what is left is a name, and nothing lies there.
-            assert read(form.format(number)) == (form.format(number), None)
-            continue
-        with pytest.raises(HydractlError):
-            read(form.format(number))
+        with within_limits():
+            if form.startswith("x%"):
+                # Nothing that a number can be: what is left is a name, and nothing lies there.
+                assert read(form.format(number)) == (form.format(number), None)
+                continue
+            with pytest.raises(HydractlError):
+                read(form.format(number))
 
 
 def test_numbers_in_texts_are_plain() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import cast, overload
@@ -106,11 +106,12 @@ def make_batches(
     return Batches(samples, preprocessor, plan, workers, truncated)
 
 
-def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Sequence[object]:
+def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Iterable[object]:
+    """The inputs at some positions; images are read as they are asked for, so that they need not be held together."""
     first, last = int(positions[0]), int(positions[-1])
     if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return inputs[first : last + 1]  # one read of the file instead of B
-    return [inputs[int(position)] for position in positions]
+    return (inputs[int(position)] for position in positions)
 
 
 class JoinedBatches(Sequence[Batch]):

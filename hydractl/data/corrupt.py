@@ -94,11 +94,11 @@ class _Corrupted(Sequence[Image.Image]):
     @overload
     def __getitem__(self, index: int) -> Image.Image: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Image.Image]: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | list[Image.Image]:
+    def __getitem__(self, index: slice) -> _Corrupted: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | _Corrupted:
         if isinstance(index, int):
             return self._worse(self.inputs[index])
-        return [self._worse(image) for image in self.inputs[index]]
+        return replace(self, inputs=self.inputs[index])
 
     def _worse(self, image: Image.Image) -> Image.Image:
         draw = np.random.default_rng((self.seed, image_hash(image)))

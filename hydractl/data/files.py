@@ -86,18 +86,22 @@ def decode_text(data: bytes, where: str, expected: str) -> str:
         raise DataError(f"{where}: cannot read as text ({error}): write {expected}, in UTF-8") from error
 
 
-def require_regular_below(folder: Path) -> None:
-    """Nothing, if all there is below a folder are regular files and folders; links that lead nowhere do not count.
+def require_regular_below(folder: Path) -> set[str]:
+    """The endings of all files below a folder, if they are regular ones; links that lead nowhere do not count.
 
     Raises:
         DataError: names the first pipe, socket or device.
     """
+    endings = set()
     with os.scandir(folder) as entries:  # which knows what things are without asking the disk for each
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                require_regular_below(Path(entry.path))
-            elif not entry.is_file(follow_symlinks=False):
+                endings |= require_regular_below(Path(entry.path))
+                continue
+            if not entry.is_file(follow_symlinks=False):
                 require_regular(Path(entry.path), folder=True)
+            endings.add(os.path.splitext(entry.name)[1].lower())
+    return endings
 
 
 def inside(path: str, folders: Sequence[Path] | None) -> Path:

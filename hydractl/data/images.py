@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,28 +19,47 @@ if TYPE_CHECKING:
     import datasets
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-MOST_PIXELS = 178_956_970  # where Pillow itself stops, unless told otherwise: half a gigabyte of RGB
+MOST_PIXELS = 8192 * 6144  # of the largest photographs that phones take; a gigabyte does to decode and prepare them
+BEYOND = MOST_PIXELS + 1  # stands for any number that is too large
+STRIP = 256  # rows that are converted at a time, where whole copies would take the memory
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
 
-def decode_image(encoded: Mapping[str, Any] | None, where: str, folders: Sequence[Path] | None = None) -> Image.Image:
+class LargeImageError(DataError):
+    """An image has more `pixels` than are wanted."""
+
+    def __init__(self, message: str, pixels: int) -> None:
+        super().__init__(message)
+        self.pixels = pixels
+
+
+def decode_image(
+    encoded: Mapping[str, Any] | None, where: str, folders: Sequence[Path] | None = None, most: int = MOST_PIXELS
+) -> Image.Image:
     """The decoded image, turned upright as its EXIF orientation says; the first frame of several.
 
     Args:
         encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
         where: the sample, for messages.
         folders: where its path may lead to, relative to the first; anywhere, by default.
+        most: pixels; of a larger image no more is read than its size.
 
     Raises:
-        DataError: no image, one that is truncated, unreadable, too large or in a format that is not read, or a path
-            that leads elsewhere.
+        LargeImageError: it is larger.
+        DataError: no image, one that is truncated, unreadable or in a format that is not read, or a path that leads
+            elsewhere.
     """
     if not encoded or (encoded.get("bytes") is None and encoded.get("path") is None):
         raise DataError(f"{where}: holds no image: remove the sample")
     data, path = encoded.get("bytes"), encoded.get("path")
     named = f"{where} ({path})" if path else where
     try:
-        return _decoded(BytesIO(data) if data is not None else inside(str(path), folders))
+        return _decoded(BytesIO(data) if data is not None else inside(str(path), folders), named, most)
+    except LargeImageError:
+        raise
+    except Image.DecompressionBombError as error:  # Pillow's own bound, which comes first where it is left in place
+        said = str(error).partition(" exceeds")[0]
+        raise LargeImageError(f"{named}: {said}: {most:,} pixels at most are read: make it smaller", BEYOND) from error
     except UnidentifiedImageError as error:
         raise DataError(f"{named}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
     except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
@@ -47,17 +67,19 @@ def decode_image(encoded: Mapping[str, Any] | None, where: str, folders: Sequenc
         raise DataError(f"{named}: unreadable image: {reason}: repair or remove it") from error
 
 
-def _decoded(file: Path | BytesIO) -> Image.Image:
+def _decoded(file: Path | BytesIO, named: str, most: int) -> Image.Image:
     if isinstance(file, Path) and (kind := special_kind(file)):
         raise DataError(f"is {kind}")
     # Of other formats some start programs: Pillow draws EPS, also in a file called .png, with the first gs on the path.
     with Image.open(file, formats=FORMATS) as image:
-        if image.width * image.height > MOST_PIXELS:
-            raise ValueError(f"{image.width} x {image.height} pixels are more than {MOST_PIXELS:,}")
+        if (pixels := image.width * image.height) > most:
+            size = f"{image.width} x {image.height} pixels"
+            raise LargeImageError(f"{named}: has {size}, {most:,} at most are read: make it smaller", pixels)
         image.load()
         if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
             return _eight_bit(ImageOps.exif_transpose(image))
-        return _eight_bit(image)
+        # What decodes WebP holds two pictures of its own for as long as the image lives that it made.
+        return _eight_bit(image.copy() if image.format == "WEBP" else image)
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -69,9 +91,18 @@ def with_channels(image: Image.Image, channels: int) -> Image.Image:
     image = _eight_bit(image)
     mode = "L" if channels == 1 else "RGB"
     if image.mode in TRANSPARENT or "transparency" in image.info:
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image.convert("RGBA"))
+        opaque = Image.new(mode, image.size)
+        for strip, top in strips(image):
+            white = Image.new("RGBA", strip.size, (255, 255, 255, 255))
+            opaque.paste(Image.alpha_composite(white, strip.convert("RGBA")).convert(mode), (0, top))
+        return opaque
     return image if image.mode == mode else image.convert(mode)
+
+
+def strips(image: Image.Image) -> Iterator[tuple[Image.Image, int]]:
+    """The rows of an image, STRIP at a time, each time with the place of the first."""
+    for top in range(0, image.height, STRIP):
+        yield image.crop((0, top, image.width, min(top + STRIP, image.height))), top
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -84,8 +115,25 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return Image.fromarray((pixels >> 8).astype(np.uint8))
 
 
+@dataclass(frozen=True)
+class Undecoded(Sequence[Image.Image]):
+    """Images that are decoded each time they are asked for, so that no more are in memory than are looked at."""
+
+    decoders: Sequence[Callable[[], Image.Image]]
+
+    def __len__(self) -> int:
+        return len(self.decoders)
+
+    @overload
+    def __getitem__(self, index: int) -> Image.Image: ...
+    @overload
+    def __getitem__(self, index: slice) -> Undecoded: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | Undecoded:
+        return Undecoded(self.decoders[index]) if isinstance(index, slice) else self.decoders[index]()
+
+
 class EncodedImages(Sequence[Image.Image]):
-    """The images of a table's column, decoded when asked for; a slice reads its rows at once."""
+    """The images of a table's column, decoded when asked for; a slice reads its rows at once, and decodes none."""
 
     def __init__(
         self, table: datasets.Dataset, column: str, name: str, first: int = 0, folders: Sequence[Path] | None = None
@@ -109,12 +157,12 @@ class EncodedImages(Sequence[Image.Image]):
     @overload
     def __getitem__(self, index: int) -> Image.Image: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Image.Image]: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | list[Image.Image]:
+    def __getitem__(self, index: slice) -> Sequence[Image.Image]: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | Sequence[Image.Image]:
         if isinstance(index, int):
             position = range(len(self))[index]
             return self[position : position + 1][0]
-        return [decode() for decode in self.decoders(index)]
+        return Undecoded(self.decoders(index))
 
     def file(self, index: int) -> str | None:
         """The file an image lies in, as seen from here; None where the table holds the image itself."""
@@ -127,8 +175,8 @@ class EncodedImages(Sequence[Image.Image]):
         here = Path.cwd()
         return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
 
-    def decoders(self, rows: slice) -> list[Callable[[], Image.Image]]:
-        """What decodes each image of some rows, which are read at once."""
+    def decoders(self, rows: slice) -> list[Callable[..., Image.Image]]:
+        """What decodes each image of some rows, which are read at once; told the most pixels, see `decode_image`."""
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
         return [

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -18,10 +21,10 @@ from torch import Tensor
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.checkpoint.tensors import read_json
-from hydractl.data.images import with_channels
-from hydractl.data.processors import open_image_processor, open_tokenizer
+from hydractl.data.images import MOST_PIXELS, with_channels
+from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
 from hydractl.errors import DataError
-from hydractl.text import shortened
+from hydractl.text import first_sentence, shortened
 
 if TYPE_CHECKING:
     from hydractl.data.like import Text
@@ -37,22 +40,64 @@ class ImagePreprocessor:
     processor: Any
     channels: int
 
-    def __call__(self, images: Sequence[Image.Image]) -> dict[str, Tensor]:
+    @cached_property
+    def shorter_side(self) -> int:
+        """Pixels to which the processor scales the shorter side of an image; 0 where it scales to one size."""
+        size = getattr(self.processor, "size", None)
+        if size is None:  # timm's
+            settings = self.processor.data_config
+            return int(max(settings["input_size"]) / settings["crop_pct"])
+        return dict(size).get("shortest_edge") or 0
+
+    def __call__(self, images: Iterable[Image.Image]) -> dict[str, Tensor]:
         """`pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB images.
 
+        No more images are held at once than together have the pixels that one may have.
+
         Raises:
-            DataError: the images come out in different sizes.
+            DataError: the images come out in different sizes, or one cannot be read.
         """
-        converted = [with_channels(image, self.channels) for image in images]
-        try:
-            pixels = self.processor(images=converted, return_tensors="pt")["pixel_values"]
-        except ValueError as error:
-            reason = shortened(str(error).partition("\n")[0], 150)
+        parts = [self._pixels(group) for group in self._groups(images)]
+        sizes = [list(part.shape[1:]) for part in parts]
+        if any(size != sizes[0] for size in sizes):
+            raise _misfit(sum(map(len, parts)), f"they come out as {min(sizes)} and {max(sizes)}")
+        return {"pixel_values": parts[0] if len(parts) == 1 else torch.cat(parts)}
+
+    def _groups(self, images: Iterable[Image.Image]) -> Iterator[list[Image.Image]]:
+        group: list[Image.Image] = []
+        room = MOST_PIXELS
+        for image in images:
+            pixels = self._most_pixels(image)
+            if group and pixels > room:
+                yield group
+                group, room = [], MOST_PIXELS
+            group.append(with_channels(image, self.channels))
+            room -= pixels
+        yield group
+
+    def _most_pixels(self, image: Image.Image) -> int:
+        """Of an image, or of what it becomes where its shorter side is scaled and the longer one cropped after that."""
+        short, long = sorted(image.size)
+        if (held := self.shorter_side**2 * long // max(short, 1)) > MOST_PIXELS:
             raise DataError(
-                f"{len(images)} images do not fit one batch after preprocessing ({reason}): "
-                "does preprocessor_config.json resize or crop to one size?"
-            ) from error
-        return {"pixel_values": pixels}
+                f"an image of {image.width} x {image.height} pixels becomes one of {held} before it is cropped, "
+                f"{MOST_PIXELS:,} at most fit: cut the image"
+            )
+        return max(image.width * image.height, held)
+
+    def _pixels(self, images: list[Image.Image]) -> Tensor:
+        try:
+            pixels: Tensor = self.processor(images=images, return_tensors="pt")["pixel_values"]
+        except ValueError as error:
+            raise _misfit(len(images), shortened(str(error).partition("\n")[0], 150)) from error
+        return pixels
+
+
+def _misfit(count: int, reason: str) -> DataError:
+    return DataError(
+        f"{count} images do not fit one batch after preprocessing ({reason}): "
+        "does preprocessor_config.json resize or crop to one size?"
+    )
 
 
 @dataclass(frozen=True)
@@ -79,13 +124,23 @@ class TextPreprocessor:
 
     def _encode(self, texts: Sequence[Text], padding: bool | str, return_tensors: str | None) -> Any:
         limited = self.max_length is not None
-        return self.tokenizer(
-            list(texts),
-            padding=padding,
-            truncation=limited,
-            max_length=self.max_length if limited else None,
-            return_tensors=return_tensors,
-        )
+        with failing_as(lambda reason: _unreadable(texts, reason)):
+            return self.tokenizer(
+                list(texts),
+                padding=padding,
+                truncation=limited,
+                max_length=self.max_length if limited else None,
+                return_tensors=return_tensors,
+            )
+
+
+def _unreadable(texts: Sequence[Text], reason: str) -> DataError:
+    first = shortened(" | ".join([texts[0]] if isinstance(texts[0], str) else texts[0]), 40)
+    several = f"{len(texts)} texts from {first!r} on" if len(texts) > 1 else repr(first)
+    return DataError(
+        f"the model's tokenizer fails on {several} ({first_sentence(reason).rstrip('.')}): "
+        "fetch the model's tokenizer again, or leave out the text"
+    )
 
 
 @dataclass(frozen=True)
@@ -95,17 +150,25 @@ class Preprocessor:
     image: ImagePreprocessor | None
     text: TextPreprocessor | None
 
-    def __call__(self, samples: Sequence[Any]) -> dict[str, Tensor]:
-        """The tensors a forward pass takes, for B images, texts or pairs of texts.
+    def __call__(self, samples: Iterable[Any]) -> dict[str, Tensor]:
+        """The tensors a forward pass takes, for B images, texts or pairs of texts; each is asked for once, in order.
 
         Raises:
-            DataError: samples of a kind the model does not take.
+            DataError: samples of a kind the model does not take, or one that cannot be read.
         """
-        if self.image and samples and all(isinstance(sample, Image.Image) for sample in samples):
-            return self.image(samples)
-        if self.text and samples and all(isinstance(sample, str | tuple) for sample in samples):
-            return self.text(samples)
-        raise self._unfit(samples, Image.Image if self.image else str | tuple)
+        coming = iter(samples)
+        first = next(coming, None)
+        if self.image and isinstance(first, Image.Image):
+            return self.image(self._only(Image.Image, chain([first], coming)))
+        if self.text and isinstance(first, str | tuple):
+            return self.text(list(self._only(str | tuple, chain([first], coming))))
+        raise self._unfit(first)
+
+    def _only(self, kind: type | UnionType, samples: Iterable[Any]) -> Iterator[Any]:
+        for sample in samples:
+            if not isinstance(sample, kind):
+                raise self._unfit(sample)
+            yield sample
 
     def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
         """Tokens of each text or pair of texts as the model sees it, `[N]`.
@@ -113,12 +176,12 @@ class Preprocessor:
         Raises:
             DataError: samples of another kind, or a model that takes no texts.
         """
-        if self.text is None or not all(isinstance(text, str | tuple) for text in texts):
-            raise self._unfit(texts, str | tuple)
-        return self.text.lengths(texts)[0]
+        if self.text is None:
+            raise self._unfit(next(iter(texts), None))
+        return self.text.lengths(list(self._only(str | tuple, texts)))[0]
 
-    def _unfit(self, samples: Sequence[object], kind: type | UnionType) -> DataError:
-        found = next((type(sample).__name__ for sample in samples if not isinstance(sample, kind)), "nothing")
+    def _unfit(self, sample: object) -> DataError:
+        found = "nothing" if sample is None else type(sample).__name__
         return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
 

@@ -7,7 +7,7 @@ any size. So sizes are looked at before, each is tried once as soon as it is ope
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -180,15 +180,27 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
 @contextmanager
 def _refusing(where: str, names: list[str], folder: Path) -> Iterator[None]:
     """Turns whatever a library raises into one line that names the files it was given."""
+
+    def refusal(reason: str) -> HydractlError:
+        finding = f"{' or '.join(names)} cannot be used: {first_sentence(reason.replace(str(folder), where))}"
+        return Origin(where, CheckpointError, REMEDY).refusal(finding)
+
+    with failing_as(refusal), _without_panics():
+        yield
+
+
+@contextmanager
+def failing_as(refusal: Callable[[str], HydractlError]) -> Iterator[None]:
+    """Turns whatever a library raises while the block runs into an error of ours, made of the reason.
+
+    What is written in Rust panics outside of Exception.
+    """
     try:
-        with _without_panics():
-            yield
+        yield
     except (HydractlError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except BaseException as error:  # what is written in Rust panics outside of Exception
-        reason = first_sentence((str(error).strip() or type(error).__name__).replace(str(folder), where))
-        finding = f"{' or '.join(names)} cannot be used: {reason}"
-        raise Origin(where, CheckpointError, REMEDY).refusal(finding) from error
+    except BaseException as error:
+        raise refusal(str(error).strip() or type(error).__name__) from error
 
 
 @contextmanager

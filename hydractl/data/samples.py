@@ -111,10 +111,10 @@ class Picked(Sequence[Any]):
     @overload
     def __getitem__(self, index: int) -> Any: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: slice) -> Picked: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return [self.inputs[int(position)] for position in self.positions[index]]
+            return Picked(self.inputs, self.positions[index])
         return self.inputs[int(self.positions[index])]
 
 

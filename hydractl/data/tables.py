@@ -18,7 +18,8 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data import splits
 from hydractl.data.files import FILE_FORMATS, read_text, require_regular, require_regular_below
-from hydractl.data.imagefolder import image_files, image_splits, read_image_folder
+from hydractl.data.header import check_header
+from hydractl.data.imagefolder import IMAGE_ENDINGS, image_files, image_splits, read_image_folder
 from hydractl.data.spec import DataSpec, DataValues
 from hydractl.errors import DataError
 
@@ -26,6 +27,7 @@ from hydractl.errors import DataError
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
 # The loaders that are used; `datasets` has more, for files that no classifier reads.
 LOADERS = frozenset({*FILE_FORMATS.values(), "imagefolder", "text"})
+READ = ", ".join((*FILE_FORMATS, ".txt"))
 HUB = "hf://"
 
 Rows: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
@@ -146,6 +148,7 @@ def _literal(file: str) -> str:
     if "://" in file:
         return file
     require_regular(Path(file))
+    check_header(Path(file))
     return glob.escape(file)
 
 
@@ -154,7 +157,11 @@ def _from_folder(spec: DataSpec, folder: Path) -> _Found:
         return _from_saved(spec, folder)
     if files := image_files(folder):
         return _from_images(spec, folder, files)
-    require_regular_below(folder)
+    endings = require_regular_below(folder)
+    if not endings & {*FILE_FORMATS, *IMAGE_ENDINGS, ".txt"}:
+        # Of files that nobody reads, `datasets` looks at each some thirty times before it says so.
+        kinds = ", ".join(sorted(ending[1:] for ending in endings if ending)[:5]) or "no"
+        raise DataError(f"{folder}: holds {kinds} files, which are not read: give images or {READ}")
     _check_card(folder)
     builder = datasets.load_dataset_builder(str(folder.absolute()), name=spec.config)
     return _from_builder(spec, builder)
@@ -183,6 +190,8 @@ def _names(value: object) -> Iterator[str]:
 
 def _from_saved(spec: DataSpec, folder: Path) -> _Found:
     require_regular_below(folder)
+    for file in folder.rglob("*.arrow"):
+        check_header(file)
     saved = datasets.load_from_disk(str(folder))
     parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
     request = splits.complete_request(spec.split, list(parts), spec.source)
@@ -202,8 +211,7 @@ def _from_builder(spec: DataSpec, builder: Any) -> _Found:
     if not files:
         raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
     if builder.name not in LOADERS:
-        kinds = ", ".join((*FILE_FORMATS, ".txt"))
-        raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {kinds}")
+        raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
     ending = Path(next(iter(files.values()))[0]).suffix
     options = _options(builder.name, ending)
     if builder.info.features is not None:

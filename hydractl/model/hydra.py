@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
@@ -29,7 +29,7 @@ TEMPLATE = "A photo of a {label}."
 class Preprocessor(Protocol):
     """Turns raw images or texts into the tensors that `forward` takes, and says how long texts are, `[N]` tokens."""
 
-    def __call__(self, samples: Sequence[object]) -> dict[str, Tensor]: ...
+    def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
 
     def lengths(self, texts: Sequence[object]) -> NDArray[np.int64]: ...
 
@@ -227,7 +227,7 @@ class Hydra(nn.Module):
         """What the model makes of raw images or texts, preprocessed as its checkpoint says.
 
         Args:
-            samples: one image (PIL) or text, or any number of them. Images of a generator are read a batch at a time,
+            samples: one image (PIL) or text, or any number of them. Images of a generator are read as they are needed,
                 so that memory need not hold them all.
             batch_size: samples per forward pass, 1 or more.
             on_batch: told the size of each finished batch.
@@ -248,13 +248,13 @@ class Hydra(nn.Module):
             samples = (texts[i] for i in order)
         waiting, parts, sure = iter(samples), [], []
         places = iter(order.tolist()) if order is not None else count()
-        while batch := list(islice(waiting, batch_size)):
-            output = self(**self._preprocess(batch))
-            numbers = list(islice(places, len(batch)))
+        for first in waiting:
+            output = self(**self._preprocess(chain([first], islice(waiting, batch_size - 1))))
+            numbers = list(islice(places, output.member_logits.shape[1]))
             parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
             if (confidence := self.confidence(output)) is not None:
                 sure.append(finite_on_cpu(confidence[None], "confidences", numbers)[0])
-            on_batch(len(batch))
+            on_batch(len(numbers))
         if not parts:
             raise DataError("there are no samples to predict")
         logits = torch.cat(parts, 1)
@@ -267,7 +267,7 @@ class Hydra(nn.Module):
             return None
         return self.errors.confidence(output.features, self.class_embeddings, output.member_logits)
 
-    def _preprocess(self, samples: Sequence[object]) -> dict[str, Tensor]:
+    def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device
         return {name: tensor.to(device) for name, tensor in self._preprocessing()(samples).items()}
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -125,7 +126,9 @@ class Preparation:
     augmentation: Callable[[Any], Any] | None
     seeds: Seeds
 
-    def batch(self, places: Sequence[int], inputs: list[Any], labels: NDArray[np.int64] | None) -> Batch | DataError:
+    def batch(
+        self, places: Sequence[int], inputs: Iterable[Any], labels: NDArray[np.int64] | None
+    ) -> Batch | DataError:
         """The batch; a DataError is returned, since raised in a worker it would come back as a traceback."""
         try:
             tensors = self.preprocessor(self._augmented(places, inputs))
@@ -133,7 +136,7 @@ class Preparation:
             return error
         return Batch(tensors, None if labels is None else torch.from_numpy(labels), torch.tensor(places))
 
-    def _augmented(self, places: Sequence[int], inputs: list[Any]) -> list[Any]:
+    def _augmented(self, places: Sequence[int], inputs: Iterable[Any]) -> Iterable[Any]:
         if self.augmentation is None:
             return inputs
         state, python_state = torch.get_rng_state(), random.getstate()
@@ -195,10 +198,7 @@ class ShuffledSamples(Dataset[Batch | DataError]):
         seed, count = self.preparation.seeds.order, len(self.samples)
         positions = [sample_at(seed, place, count, self.grouping) for place in places]
         labels = self.samples.labels
-        try:
-            inputs = [self.samples.inputs[position] for position in positions]
-        except DataError as error:
-            return error
+        inputs = (self.samples.inputs[position] for position in positions)
         return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
 
 
@@ -261,13 +261,14 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
             yield self._batch(places, held)
 
     def _batch(self, places: range, held: deque[tuple[int, Samples]]) -> Batch | DataError:
-        inputs, labels = [], []
+        inputs: list[Iterator[Any]] = []
+        labels = []
         for start, block in held:
             own = range(max(places.start, start) - start, min(places.stop, start + len(block)) - start)
-            inputs += [block.inputs[at] for at in own]
+            inputs.append(map(block.inputs.__getitem__, own))
             if block.labels is not None:
                 labels.append(block.labels[own.start : own.stop])
-        return self.preparation.batch(places, inputs, np.concatenate(labels) if labels else None)
+        return self.preparation.batch(places, chain.from_iterable(inputs), np.concatenate(labels) if labels else None)
 
     def _blocks(self, place: int) -> Iterator[tuple[int, Samples]]:
         """Blocks without end, each with the place of its first sample; the first holds `place` or comes before it."""

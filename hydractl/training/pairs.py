@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -138,9 +138,10 @@ class PairPreprocessor:
         """None: pairs are not batched by the length of their texts."""
         return None
 
-    def __call__(self, pairs: Sequence[Pair]) -> dict[str, Tensor]:
+    def __call__(self, pairs: Iterable[Pair]) -> dict[str, Tensor]:
         """The tensors of the images and of the texts."""
-        return {**self.both([image for image, _ in pairs]), **self.both([text for _, text in pairs])}
+        images, texts = zip(*pairs, strict=True)
+        return {**self.both(images), **self.both(texts)}
 
 
 @dataclass(frozen=True)

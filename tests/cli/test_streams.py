@@ -14,7 +14,7 @@ import pytest
 
 from hydractl.cli.console import Terminal
 from tests.cli.conftest import Command
-from tests.hostile import FRAGMENTS, controls
+from tests.hostile import FRAGMENTS, controls, within_limits
 
 #: Stands in for the subcommands: works until it is told to end, and then takes its time to clean up.
 SLOW = """
@@ -75,7 +75,8 @@ def test_the_second_signal_ends_it_at_once(name: str, code: int) -> None:
 
 @pytest.mark.parametrize("fragment", [each for each in FRAGMENTS if "\0" not in each])
 def test_whatever_is_named_the_error_is_one_line_without_codes(hydractl: Command, fragment: str) -> None:
-    result = hydractl("inspect", f"no {fragment} {fragment}")
+    with within_limits():
+        result = hydractl("inspect", f"no {fragment} {fragment}")
     assert result.code == 1
     assert result.err.startswith("error: no ")
     assert result.err.count("\n") == 1

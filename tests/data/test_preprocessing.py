@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoImageProcessor, AutoTokenizer
+from PIL import Image
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPImageProcessor
 
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder, preprocessor_from_json
+from hydractl.data.preprocessing import (
+    ImagePreprocessor,
+    Preprocessor,
+    TextPreprocessor,
+    preprocessor_from_folder,
+    preprocessor_from_json,
+)
 from hydractl.errors import CheckpointError, DataError
 from tests.data.conftest import over_white, picture
 from tests.data.tokenizers_and_processors import (
@@ -175,6 +182,46 @@ def test_images_that_do_not_fit_one_batch(tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(vit_files(tmp_path, do_resize=False), image_spec())
     with pytest.raises(DataError, match="5 images do not fit one batch"):
         preprocessor(IMAGES)
+
+
+def test_large_images_are_prepared_few_at_a_time_to_the_same_pixels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preprocessor = preprocessor_from_folder(vit_files(tmp_path), image_spec())
+    whole = preprocessor(IMAGES)["pixel_values"]
+    sizes = []
+    prepare = ImagePreprocessor._pixels
+    monkeypatch.setattr(ImagePreprocessor, "_pixels", lambda own, some: sizes.append(len(some)) or prepare(own, some))
+    monkeypatch.setattr("hydractl.data.preprocessing.MOST_PIXELS", max(im.width * im.height for im in IMAGES))
+    assert torch.equal(preprocessor(iter(IMAGES))["pixel_values"], whole)
+    assert len(sizes) > 1
+    assert sum(sizes) == len(IMAGES)
+
+
+def test_an_image_that_would_be_enlarged_beyond_measure() -> None:
+    crop = {"height": 8, "width": 8}
+    preprocessor = ImagePreprocessor(CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=crop), 3)
+    assert preprocessor([Image.new("RGB", (1, 400))])["pixel_values"].shape == (1, 3, 8, 8)
+    with pytest.raises(
+        DataError, match="an image of 1 x 60000 pixels becomes one of 61440000 before .*: cut the image"
+    ):
+        preprocessor([Image.new("RGB", (1, 60_000))])
+
+
+class Panic(BaseException):
+    """As tokenizers raise it, which are written in Rust."""
+
+
+def panicking(*_args: object, **_kwargs: object) -> None:
+    raise Panic("index out of bounds: the len is 3. And a trace")
+
+
+def test_a_tokenizer_that_panics_is_an_error_of_one_line() -> None:
+    texts = TextPreprocessor(panicking, 8)
+    with pytest.raises(DataError, match=r"tokenizer fails on 'a film' \(index out of bounds: the len is 3\): fetch"):
+        texts(["a film"])
+    with pytest.raises(DataError, match="fails on 2 texts from 'a | b' on"):
+        texts.lengths([("a", "b"), ("c", "d")])
 
 
 @pytest.mark.parametrize(("samples", "message"), [(["a text"], "takes PIL images, not str"), ([], "not nothing")])
