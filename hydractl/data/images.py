@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MOST_PIXELS = 8192 * 6144  # of the largest photographs that phones take; a gigabyte does to decode and prepare them
 BEYOND = MOST_PIXELS + 1  # stands for any number that is too large
+MOST_SCANS = 100  # of a JPEG, each of which goes over all its pixels; cameras and converters make ten
 STRIP = 256  # rows that are converted at a time, where whole copies would take the memory
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
@@ -75,11 +76,18 @@ def _decoded(file: Path | BytesIO, named: str, most: int) -> Image.Image:
         if (pixels := image.width * image.height) > most:
             size = f"{image.width} x {image.height} pixels"
             raise LargeImageError(f"{named}: has {size}, {most:,} at most are read: make it smaller", pixels)
+        if image.format in ("JPEG", "MPO") and (scans := _scans(file)) > MOST_SCANS:
+            raise ValueError(f"it has {scans} scans, expected {MOST_SCANS} at most")
         image.load()
         if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
             return _eight_bit(ImageOps.exif_transpose(image))
         # What decodes WebP holds two pictures of its own for as long as the image lives that it made.
         return _eight_bit(image.copy() if image.format == "WEBP" else image)
+
+
+def _scans(file: Path | BytesIO) -> int:
+    """How often a JPEG begins a scan: within pixels these two bytes do not follow each other."""
+    return (file.getvalue() if isinstance(file, BytesIO) else file.read_bytes()).count(b"\xff\xda")
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:

@@ -47,7 +47,7 @@ class ImagePreprocessor:
         if size is None:  # timm's
             settings = self.processor.data_config
             return int(max(settings["input_size"]) / settings["crop_pct"])
-        return dict(size).get("shortest_edge") or 0
+        return int(dict(size).get("shortest_edge") or 0)
 
     def __call__(self, images: Iterable[Image.Image]) -> dict[str, Tensor]:
         """`pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB images.
