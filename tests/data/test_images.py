@@ -114,7 +114,7 @@ def test_a_damaged_image_is_named_by_its_place() -> None:
     table = datasets.Dataset.from_list([{"image": encoded(picture(0))}, {"image": {"bytes": b"x", "path": "b.png"}}])
     images = EncodedImages(table, "image", "data")
     with pytest.raises(DataError, match=r"data: sample 1 \(b.png\)"):
-        images[:]
+        list(images[:])
 
 
 def test_a_jpeg_that_goes_over_its_pixels_again_and_again_is_refused() -> None:
