@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hydractl.cli.bars import Bars
 from hydractl.steps.result import Result
 from hydractl.steps.watch import Advance
 from hydractl.text import one_line, printable, without_secrets
@@ -108,6 +109,7 @@ class Terminal:
             respell: what messages call options, from Python's names to the command line's.
         """
         self.quiet, self._respell = quiet, respell
+        self._bars: Bars | None = None  # while the command works
         self.command = shlex.join(["hydractl", *_without_secrets(sys.argv[1:])])
 
     def note(self, message: str) -> None:
@@ -126,19 +128,34 @@ class Terminal:
         _say(f"warning: {self._respell(message)}")
 
     @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """While the command works, a person sees that it does, after a while also where it draws no bar itself."""
+        if not self._is_watched():
+            yield
+            return
+        self._bars = Bars(what)
+        try:
+            yield
+        finally:
+            self._bars.close()
+            self._bars = None
+
+    @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
         """A bar on stderr if a person watches."""
-        if self.quiet or not sys.stderr.isatty():
+        if not self._is_watched():
             yield lambda done, said=None: None
             return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        bars = self._bars or Bars(what)
+        try:
+            with bars.of(what, total) as advance:
+                yield advance
+        finally:
+            if bars is not self._bars:
+                bars.close()
 
-        # Names of files may stand in what is said of the work: their square brackets are no markup.
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(printable(what), total=total)
-            yield lambda done, said=None: bar.update(task, advance=done, description=printable(said or what))
+    def _is_watched(self) -> bool:
+        return not self.quiet and sys.stderr.isatty()
 
 
 def _say(message: str) -> None:

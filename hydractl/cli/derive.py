@@ -125,7 +125,8 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         terminal.guide(result)
 
     try:
-        result = command.step(**values, **extra)
+        with terminal.working(command.name):
+            result = command.step(**values, **extra)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.
         partial = getattr(error, "partial", None)

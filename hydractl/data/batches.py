@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import cast, overload
@@ -174,4 +174,25 @@ class CachedBatches(Sequence[Batch]):
         if size <= self._room:
             self._room -= size
             self._kept[index] = batch
+        return batch
+
+
+class ToldBatches(Sequence[Batch]):
+    """Batches that say of how many samples each is when it is taken."""
+
+    def __init__(self, batches: Sequence[Batch], tell: Callable[[float], None]) -> None:
+        self._batches, self._tell = batches, tell
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Batch]: ...
+    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        batch = self._batches[index]
+        self._tell(len(batch.positions))
         return batch

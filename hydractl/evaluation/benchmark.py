@@ -75,7 +75,12 @@ class Row:
 
 
 def time_systems(
-    runs: Mapping[str, Run], weights: Mapping[str, Weight], seconds: float, cuda: bool, processor_time: bool = False
+    runs: Mapping[str, Run],
+    weights: Mapping[str, Weight],
+    seconds: float,
+    cuda: bool,
+    processor_time: bool = False,
+    on_seconds: Callable[[float], None] = lambda spent: None,
 ) -> dict[str, Timing]:
     """The timing of each system, all taking turns.
 
@@ -85,6 +90,7 @@ def time_systems(
         cuda: time by the device's events instead of the clock.
         processor_time: count this thread's time on the processor instead, which other programs do not lengthen; for
             one thread.
+        on_seconds: told after each turn how many of them are spent since the last.
     """
     for run in runs.values():
         for _ in range(WARM_UP):
@@ -92,7 +98,8 @@ def time_systems(
     peaks = {name: weights[name].size + _activation_peak(run, cuda) for name, run in runs.items()}
     clock = _milliseconds_on_device if cuda else _processor_milliseconds if processor_time else _milliseconds
     taken: dict[str, list[float]] = {name: [] for name in runs}
-    end = time.perf_counter() + seconds
+    before = time.perf_counter()
+    end = before + seconds
     rounds = 0
     while rounds < FEWEST or time.perf_counter() < end:
         # The order turns with every round: nobody always follows the same system's caches.
@@ -100,6 +107,9 @@ def time_systems(
         for name in names[rounds % len(names) :] + names[: rounds % len(names)]:
             taken[name].append(clock(runs[name]))
         rounds += 1
+        now = time.perf_counter()
+        on_seconds(min(now, end) - min(before, end))
+        before = now
     return {name: _timing(values, peaks[name]) for name, values in taken.items()}
 
 

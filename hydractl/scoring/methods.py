@@ -73,6 +73,7 @@ class ScoreMethod:
         options: those that it goes by, of the ones that not all methods do.
         pictured: whether a picture also shows what some heads say of each sample.
         caution: what a user should know who prunes by these scores.
+        each_tower: whether it goes over the samples once for each tower.
         per_tower: whether scores of two towers differ in scale, so that one ranking over both means little.
     """
 
@@ -84,6 +85,7 @@ class ScoreMethod:
     options: frozenset[str] = frozenset()
     pictured: bool = False
     caution: str | None = None
+    each_tower: bool = False
     per_tower: bool = False
 
 
@@ -150,6 +152,7 @@ SCORE_METHODS = (
         "mean size of the gradient of a gate on the head's output",
         _gate,
         options=frozenset({"normalize"}),
+        each_tower=True,
     ),
     ScoreMethod(
         "oba",

@@ -31,8 +31,11 @@ from hydractl.steps.inputs import (
 from hydractl.steps.material import SOURCE, LabelledData, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hydractl.analysis.heads import Group, Separated
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
@@ -105,6 +108,7 @@ def analyse_heads(
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     plot: Plot = None,
     force: Force = False,
+    watch: Watcher = LOG,
 ) -> AnalysedHeads:
     """Ask whether the heads that a circuit drops tell ID from OOD samples.
 
@@ -134,7 +138,7 @@ def analyse_heads(
     from hydractl.analysis.heads import separated
     from hydractl.data.ranks import Ranks
     from hydractl.data.spec import parse_data
-    from hydractl.report.picture import check_picture
+    from hydractl.report.picture import check_picture, write_picture
     from hydractl.scoring.separation import separations
     from hydractl.steps.compute import dtype_name
     from hydractl.steps.inputs import as_circuit, as_member
@@ -146,12 +150,15 @@ def analyse_heads(
     ranking = _ranking(checkpoint, followed, budget)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)
-    data = material.scoring_data(batch_size, Ranks())
-    found = separated(separations(material.model, data), ranking)
+    drawn = 2 * (plot is not None)  # once more for each of the two groups of heads that are shown
+    with watch.progress("analyse", (1 + drawn) * material.samples) as advance:
+        data = material.scoring_data(batch_size, Ranks(), advance=advance)
+        found = separated(separations(material.model, data), ranking)
+        figure = _figure(found, material.model, data) if plot is not None else None
     options: dict[str, Any] = {"budget": len(ranking), "batch_size": batch_size, "limit": limit}
     options |= {"dtype": dtype_name(dtype), "template": material.template}
-    if plot is not None:
-        _draw(found, material.model, data, Path(plot), force)
+    if plot is not None and figure is not None:
+        write_picture(figure, Path(plot), force)
     return AnalysedHeads(found, origin_of(checkpoint, options))
 
 
@@ -169,10 +176,9 @@ def _ranking(checkpoint: Checkpoint, circuit: Circuit, budget: int | None) -> Se
     return ranking
 
 
-def _draw(found: Separated, model: Hydra, data: ScoringData, plot: Path, force: bool) -> None:
+def _figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.analysis.heads import shown
     from hydractl.report.heads import heads_figure
-    from hydractl.report.picture import write_picture
     from hydractl.scoring.artifact import as_towers
 
     maps: dict[str, list[list[float | None]]] = {}
@@ -181,7 +187,7 @@ def _draw(found: Separated, model: Hydra, data: ScoringData, plot: Path, force: 
         maps |= {f"{tower} {name}": rows for tower, rows in as_towers(values, model.spec).items()}
     first, last = (_projections(heads, found, model, data) for heads in shown(found.dropped))
     crossed = [(head.layer, head.head) for head in found.dropped]
-    write_picture(heads_figure(maps, crossed, first, last), plot, force)
+    return heads_figure(maps, crossed, first, last)
 
 
 def _projections(heads: Sequence[Head], found: Separated, model: Hydra, data: ScoringData) -> list[Projection]:

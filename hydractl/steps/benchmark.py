@@ -122,14 +122,17 @@ def benchmark(
         raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
     checkpoints = _checkpoints(models)
     rows: list[Row] = []
-    with _one_thread(processor_time):
+    with (
+        _one_thread(processor_time),
+        watch.progress("time", seconds * len(sizes) * len(precisions) or None) as advance,
+    ):
         for precision in precisions:
             systems = open_timed(checkpoints, place, _dtype(precision), compiled, transformers)
             weights = {name: system.weight for name, system in systems.items()}
             for size in sizes:
                 watch.note(f"{precision}, batch {size}: {', '.join(systems)}")
                 runs = {name: system.on_noise(size, tokens) for name, system in systems.items()}
-                timings = time_systems(runs, weights, seconds, cuda=place.type == "cuda", processor_time=processor_time)
+                timings = time_systems(runs, weights, seconds, place.type == "cuda", processor_time, advance)
                 rows += compare(timings, weights, precision, size)
         references = {name: system.references for name, system in systems.items()}
         return Benchmarked(rows, references, environment(place), compiled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.data.batches import CachedBatches
+    from hydractl.data.batches import Batch, CachedBatches
     from hydractl.data.columns import Columns
     from hydractl.data.like import Modality
     from hydractl.data.ranks import Ranks
@@ -68,19 +68,31 @@ class Material:
     labels: tuple[str, ...] | None
     prompts: Mapping[str, Tensor]
 
-    def scoring_data(self, batch_size: int, ranks: Ranks, share: int = 1) -> ScoringData:
+    def scoring_data(
+        self, batch_size: int, ranks: Ranks, share: int = 1, advance: Callable[[float], None] | None = None
+    ) -> ScoringData:
         """The samples as head scores and searches take them.
 
         Args:
             share: how many of these share the memory for batches that are asked for again.
+            advance: told of the samples of each batch that is taken.
         """
-        from hydractl.data.batches import JoinedBatches
+        from hydractl.data.batches import JoinedBatches, ToldBatches
         from hydractl.scoring.data import ScoringData, prompt_batches
 
         sizes = tuple(map(len, self.ood.values()))
-        ood = JoinedBatches([self.batches(samples, batch_size, share) for samples in self.ood.values()], sizes)
-        inside, prompts = self.batches(self.id, batch_size, share), prompt_batches(self.prompts, batch_size)
-        return ScoringData(inside, len(self.id), ood, sum(sizes), prompts, ranks, sizes)
+        inside: Sequence[Batch] = self.batches(self.id, batch_size, share)
+        sets = [self.batches(samples, batch_size, share) for samples in self.ood.values()]
+        outside: Sequence[Batch] = JoinedBatches(sets, sizes)
+        if advance is not None:
+            inside, outside = ToldBatches(inside, advance), ToldBatches(outside, advance)
+        prompts = prompt_batches(self.prompts, batch_size)
+        return ScoringData(inside, len(self.id), outside, sum(sizes), prompts, ranks, sizes)
+
+    @property
+    def samples(self) -> int:
+        """How many there are, ID and OOD."""
+        return len(self.id) + sum(map(len, self.ood.values()))
 
     @property
     def modality(self) -> Modality:

@@ -31,6 +31,7 @@ from hydractl.steps.inputs import (
 from hydractl.steps.material import SOURCE, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
+from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -146,6 +147,7 @@ def score_heads(
     output: Output = None,
     plot: Plot = None,
     force: Force = False,
+    watch: Watcher = LOG,
 ) -> HeadScores:
     """Score each head by how much the model needs it.
 
@@ -186,15 +188,19 @@ def score_heads(
             "dtype": dtype_name(dtype),
             "template": material.template,
         }
-    with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
+    place, pictured = choose_device("cpu") if material is None else material.device, plot and chosen.pictured
+    passes = (len(checkpoint.spec.towers) if chosen.each_tower else 1) + bool(pictured)
+    total = None if material is None else passes * material.samples
+    with join_ranks(place) as ranks, (watch if ranks.leads else LOG).progress("score", total) as advance:
         asked = Scoring(checkpoint, objective=objective, normalize=normalize, order=order)
         if material is not None:
-            asked = replace(asked, model=material.model, data=material.scoring_data(batch_size, ranks))
+            data = material.scoring_data(batch_size, ranks, advance=lambda done: advance(done * ranks.size))
+            asked = replace(asked, model=material.model, data=data)
         found = chosen.score(asked)
         used = {} if material is None else material.used("id", "ood")
         artifact = _artifact(found, checkpoint, method, origin_of(checkpoint, options, used))
         result = HeadScores(artifact, _maps(artifact), output)
-        projections = _projections(found, *asked.network) if plot and chosen.pictured else ()
+        projections = _projections(found, *asked.network) if pictured else ()
         if ranks.leads:
             _write(result, projections, plot, force)
     return result
