@@ -17,6 +17,7 @@ from hydractl.data.streams import SampleStream
 from hydractl.errors import OptionError
 from hydractl.evaluation.certainty import Measured, resample, resamples
 from hydractl.evaluation.curves import curves_json
+from hydractl.evaluation.doubts import doubts_json
 from hydractl.evaluation.leakage import Leak, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.predictor import Predictor
 from hydractl.evaluation.results import measure
@@ -138,7 +139,8 @@ def measure_systems(
                 claims.enter_context(_claimed(folder))
                 conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
                 predictor = _saving(predictor, folder, about, data, conditions, measurement)
-            measured = _measure(name, predictor, comparison.sets(system), about, measurement, listeners, on_note)
+            keys, inside = comparison.sets(system), _readable(data) if data and measurement.curves else None
+            measured = _measure(name, predictor, keys, about, measurement, listeners, on_note, inside)
         del predictor
         on_note = _unheard  # what holds for the first system holds for all
         yield measured
@@ -243,6 +245,12 @@ def _note_spread(comparison: Comparison, settings: Settings, on_note: Callable[[
         on_note(f"{settings.ood_score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
 
 
+def _readable(data: EvaluationData) -> Samples | None:
+    """The ID samples; None of a stream, which has gone by."""
+    inside = next(samples for key, samples in data.sets.items() if key.role == "id")
+    return inside if isinstance(inside, Samples) else None
+
+
 def _measure(
     name: str,
     predictor: Predictor,
@@ -251,7 +259,12 @@ def _measure(
     measurement: Measurement,
     listeners: Listeners,
     on_note: Callable[[str], None],
+    inside: Samples | None,
 ) -> Measured:
+    """
+    Args:
+        inside: the ID samples, if some of them shall be shown.
+    """
     settings = measurement.settings
 
     def on_set(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
@@ -262,6 +275,7 @@ def _measure(
     predictions = predict_sets(predictor, keys, settings, on_set)
     entry = {**about, **measure(predictions, predictor.cost, settings).to_json()}
     if measurement.curves:
-        entry["curves"] = curves_json(predictions)
+        doubts = {} if inside is None else doubts_json(predictions, inside, predictor.labels)
+        entry["curves"] = curves_json(predictions) | ({"doubts": doubts} if doubts else {})
     draws = resamples(measurement.bootstrap, predictions, settings, on_note)
     return Measured(name, entry, resample(predictions, settings, draws, measurement.seed) if draws else None)

@@ -8,6 +8,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from hydractl.report.columns import Column, Entry, telling_means
 from hydractl.report.drawing import COLORS, GREY, Panel, Picture, whole
 from hydractl.report.escape import drawn
@@ -42,6 +44,9 @@ TITLES = {
     "agreement": "How often members disagree: on OOD samples they should more often than on ID samples",
     "shift": "Accuracy and calibration under shift; severity 0 is the data as it is",
 }
+
+#: Ticks of an axis of shares, as far as they are reached.
+SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
@@ -107,7 +112,10 @@ def _scores(curves: Mapping[str, Any]) -> Picture | None:
         for place, name in enumerate(sets):
             if name in found["ood"]:
                 axes.stairs(found["ood"][name], found["edges"], color=_color(place), linewidth=1.5)
-        axes.set(xlabel="OOD score", ylabel="share of samples")
+        # Most samples of a sure network fall into one bin: the root of a share shows the others as well.
+        axes.set_yscale("function", functions=(np.sqrt, np.square))
+        axes.set(xlabel="OOD score", ylabel="share of samples (root scale)", ylim=(0, None))
+        axes.set_yticks([tick for tick in SHARES if tick <= axes.get_ylim()[1]], minor=False)
 
     panels = [Panel(name, partial(draw, found=entry["scores"])) for name, entry in curves.items()]
     return Picture(panels, [("ID", GREY), *_legend(sets)]) if sets else None

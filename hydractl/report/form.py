@@ -125,11 +125,26 @@ class _Scores(_Part):
         return self
 
 
+class _Sample(_Part):
+    confidence: float
+    said: str
+    right: str
+    text: str = absent
+    #: Itself and nothing else: a page that fetches something tells others who reads it.
+    image: Annotated[str, Field(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}$")] = absent
+
+
+class _Doubts(_Part):
+    doubted: Items[_Sample]
+    wrong: Items[_Sample]
+
+
 class _Curves(_Part):
     reliability: _Reliability = absent
     risk_coverage: _Risk
     roc: dict[str, _Roc]
     scores: _Scores
+    doubts: _Doubts = absent
 
 
 class _ShiftMeans(_Part):

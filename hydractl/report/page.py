@@ -50,6 +50,7 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
             if name in pictures
         ],
         maps=list(_head_maps(models)),
+        samples=list(_samples(models)),
         definitions=DEFINITIONS,
         first=next(iter(models)),
     )
@@ -110,6 +111,18 @@ def _cells(column: Column, rows: list[Entry]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def _samples(models: Mapping[str, Entry]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """What the system with the most members doubts, and what the first one was sure of and wrong about."""
+    shown = {name: entry["curves"]["doubts"] for name, entry in models.items() if entry.get("curves", {}).get("doubts")}
+    if not shown:
+        return
+    most = max(shown, key=lambda name: (models[name].get("cost") or {}).get("members", 1))
+    first = next(iter(shown))
+    yield f"What {most} doubts most", shown[most]["doubted"]
+    if shown[first]["wrong"]:
+        yield f"What {first} was sure of, and wrong", shown[first]["wrong"]
 
 
 def _head_maps(models: Mapping[str, Entry]) -> Iterator[dict[str, Any]]:

@@ -177,11 +177,19 @@ class Page(HTMLParser):
             self.names[-1] += data
 
 
+def with_samples(report: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+    """The report, its systems doubting these texts."""
+    doubts = [{"confidence": 0.5, "said": text, "right": f"{text}!", "text": text} for text in texts]
+    shown = {"curves": {"doubts": {"doubted": doubts, "wrong": doubts}}}
+    return {**report, "models": {name: {**entry, **shown} for name, entry in report["models"].items()}}
+
+
 @generated(SYSTEMS, SETS)
 def test_html(systems: list[str], sets: list[str]) -> None:
-    report = report_of(systems, sets)
+    report = with_samples(report_of(systems, sets), systems)
     shown = [f"{printable(name)} †" for name in systems]
-    harmless = Page(html_page(report_of(["a", "b", "c", "d"][: len(systems)], ["e", "f", "g"][: len(sets)]), {}))
+    plain = ["a", "b", "c", "d"][: len(systems)]
+    harmless = Page(html_page(with_samples(report_of(plain, ["e", "f", "g"][: len(sets)]), plain), {}))
     page = Page(text := html_page(report, {}))
     assert not controls(text)
     assert page.tags == harmless.tags
