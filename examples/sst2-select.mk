@@ -7,6 +7,8 @@ FIRST ?= 32768
 OTHER ?= [$(FIRST):]
 DENSE_EPOCHS ?= 1
 MEMBER_STEPS_SST2 ?= 256
+EXPOSED_EPOCHS ?= 1
+HELD_OUT ?= 4000
 CHOOSE_BUDGET ?= 12
 CHOOSE_BUDGETS ?= 4,8,12
 CHOOSE_SAMPLES ?= 250
@@ -14,7 +16,7 @@ SHORTLIST ?= 12
 T := $(BUILD)/sst2-select
 FIRST_TEXTS := --data '$(SST2):train[:$(FIRST)]' --recipe sst2 $(FINETUNE)
 PART = $(SST2):train$(OTHER)%$(1)/8
-SYSTEMS := dense0 tuned untrained hydra deep-ensemble
+SYSTEMS := dense0 tuned untrained hydra deep-ensemble exposed exposed-hydra
 
 $(THREE:%=$(T)/dense%): $(T)/dense%: | $(INSTALLED)
 	mkdir -p $(T)
@@ -38,6 +40,17 @@ $(THREE:%=$(T)/member%) &: $(T)/untrained
 $(T)/tuned: $(T)/dense0
 	hydractl finetune $< $(FIRST_TEXTS) --set lr=2e-5 --steps $(MEMBER_STEPS_SST2) -o $@ --resume
 
+# The same once more, for longer and beside the OOD texts of search and selection, of which everything learns to be unsure.
+EXPOSED = $(FIRST_TEXTS) --outlier-data '$(OOD_TEXT_SEARCH)' --set lr=5e-5 --epochs $(EXPOSED_EPOCHS)
+$(T)/exposed: $(T)/dense0
+	hydractl finetune $< $(EXPOSED) --seed 10 -o $@ --resume
+
+$(THREE:%=$(T)/exposed-member%) &: $(T)/untrained
+	hydractl finetune $< --members $(EXPOSED) --seed 11 -o '$(T)/exposed-member{member}' --resume
+
+$(T)/exposed-hydra: $(THREE:%=$(T)/exposed-member%)
+	hydractl fuse $^ --separate all -o $@ --force
+
 $(T)/hydra: $(THREE:%=$(T)/member%)
 	hydractl fuse $^ -o $@ --force
 
@@ -52,5 +65,10 @@ $(T)/report.json: $(SYSTEMS:%=$(T)/warm/%)
 	hydractl evaluate dense=$(T)/warm/dense0 $(filter-out %dense0,$^) --id-data $(SST2):validation \
 	  $(OOD_TEXT:%=--ood-data %) --bootstrap 1000 --json $@ --force > $(T)/table.txt
 
-sst2-select: $(T)/report.json
-	cat $(T)/table.txt
+# The validation split is small: a fourth part of the other half, whose phrases stand in sentences of both halves, tells more.
+$(T)/held-out.json: $(SYSTEMS:%=$(T)/warm/%)
+	hydractl evaluate dense=$(T)/warm/dense0 $(filter-out %dense0,$^) --id-data '$(call PART,4)' --limit $(HELD_OUT) \
+	  $(OOD_TEXT:%=--ood-data %) --bootstrap 1000 --json $@ --force > $(T)/held-out.txt
+
+sst2-select: $(T)/report.json $(T)/held-out.json
+	cat $(T)/table.txt $(T)/held-out.txt

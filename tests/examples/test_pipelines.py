@@ -88,7 +88,9 @@ def test_members_of_a_bert_are_selected_and_trained(tmp_path: Path) -> None:
     make(tmp_path, "sst2-select", SST2=tmp_path / "sst2", BERT=bert, FIRST=9, CHOOSE_BUDGET=2, CHOOSE_BUDGETS="1,2",
          SHORTLIST=2, MEMBER_STEPS_SST2=1, OOD_TEXT=f"far/owls={tmp_path / 'ood.csv'}", NEW_CLASSIFIER="zeros",
          OOD_TEXT_SEARCH=tmp_path / "search.csv", FINETUNE="--device cpu --set batch=4")  # fmt: skip
-    assert models(tmp_path, "sst2-select") == ["dense", "tuned", "untrained", "hydra", "deep-ensemble"]
+    assert models(tmp_path, "sst2-select") == [
+        "dense", "tuned", "untrained", "hydra", "deep-ensemble", "exposed", "exposed-hydra",
+    ]  # fmt: skip
 
 
 def write_texts(folder: Path, texts: int = 3) -> None:
