@@ -48,6 +48,7 @@ class Bars:
         try:
             yield lambda done, said=None: bars.update(task, advance=done, description=printable(said or what))
         finally:
+            bars.refresh()  # what was said last is seen, however short the work
             bars.remove_task(task)
             self._wait()
 

@@ -160,8 +160,9 @@ def _from_folder(spec: DataSpec, folder: Path) -> _Found:
     endings = require_regular_below(folder)
     if not endings & {*FILE_FORMATS, *IMAGE_ENDINGS, ".txt"}:
         # Of files that nobody reads, `datasets` looks at each some thirty times before it says so.
-        kinds = ", ".join(sorted(ending[1:] for ending in endings if ending)[:5]) or "no"
-        raise DataError(f"{folder}: holds {kinds} files, which are not read: give images or {READ}")
+        kinds = ", ".join(sorted(ending[1:] for ending in endings if ending)[:5])
+        found = f"holds {kinds} files, which are not read" if kinds else "holds nothing that can be read as data"
+        raise DataError(f"{folder}: {found}: give images or {READ}")
     _check_card(folder)
     builder = datasets.load_dataset_builder(str(folder.absolute()), name=spec.config)
     return _from_builder(spec, builder)

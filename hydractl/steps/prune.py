@@ -37,7 +37,7 @@ from hydractl.steps.selected import SelectionLike, follow
 from hydractl.steps.watch import LOG, Watcher
 from hydractl.surgery.choose import Scope, heads_leaving
 from hydractl.surgery.methods import PRUNE_METHODS, Pruning, Trunk, choose_heads, notes, resolved, taking
-from hydractl.surgery.weights import WEIGHT_METHODS
+from hydractl.surgery.weight_methods import WEIGHT_METHODS
 
 METHODS = (*PRUNE_METHODS, *WEIGHT_METHODS)
 OF_WEIGHTS = tuple(method.name for method in WEIGHT_METHODS)

@@ -10,7 +10,7 @@ from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, ModelLike
 from hydractl.steps.material import Reading, drawn_data
 from hydractl.steps.pruned import Pruned, PrunedMember, output_file
-from hydractl.surgery.weights import WEIGHT_METHODS
+from hydractl.surgery.weight_methods import WEIGHT_METHODS
 
 if TYPE_CHECKING:
     from hydractl.steps.inputs import DtypeLike

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets, member_heads, number_of_heads
 from hydractl.errors import OptionError
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
 
 Scope = Literal["global", "layer"]
 

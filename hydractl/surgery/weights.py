@@ -1,12 +1,9 @@
-"""Unstructured pruning: weights are set to zero one by one, wherever the network has them.
-
-A new method is its own file and a row here.
-"""
+"""Unstructured pruning: weights are set to zero one by one, wherever the network has them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -20,35 +17,7 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
-    from hydractl.model.hydra import Hydra
-    from hydractl.scoring.data import ScoringData
-
-Saliencies = Mapping[str, Tensor]
-
-
-@dataclass(frozen=True)
-class WeightMethod:
-    """A way to choose weights: `saliencies` says of each weight of the tensors named how much it matters."""
-
-    name: str
-    help: str
-    saliencies: Callable[[Hydra, ScoringData, Sequence[str], int], Saliencies]
-
-
-def _oba(model: Hydra, data: ScoringData, names: Sequence[str], order: int) -> Saliencies:
-    from hydractl.scoring.oba import saliencies
-
-    return saliencies(model, data, names, order)
-
-
-WEIGHT_METHODS = (
-    WeightMethod(
-        "oba",
-        "not heads but single weights, those with the lowest saliency by products of the loss's Hessian with all "
-        "weights, set to zero and kept there by finetune",
-        _oba,
-    ),
-)
+    from hydractl.surgery.weight_methods import Saliencies
 
 
 def candidates(checkpoint: Checkpoint, towers: Sequence[str] = ()) -> list[str]:

@@ -26,11 +26,12 @@ BARS: dict[str, tuple[str, list[str]]] = {
     "benchmark": ("time", ["vit", "--batch-sizes=1", "--seconds=0.1"]),
     "analyse budgets": ("measure", ["vit", CIRCUIT, "--budgets=1", ID]),
     "analyse heads": ("analyse", ["vit", CIRCUIT, "--budget=1", ID, OOD]),
+    "analyse members": ("analyse members", ["both", "--data=pets"]),
     "analyse noise": ("analyse", ["vit", "member", ID, "--corrupt=contrast:1"]),
     # Of these nobody knows what is left.
     "circuit overlap": ("circuit overlap", ["circuit.json", "circuit.json"]),
     "prune": ("prune", ["vit", "--method=random", "--budget=1", "-o", "m1"]),
-    "fuse": ("fuse", ["vit", "vit", "-o", "both"]),
+    "fuse": ("fuse", ["vit", "vit", "-o", "fused"]),
     "inspect": ("inspect", ["vit"]),
     "export": ("export", ["vit", "-o", "folder"]),
 }
@@ -44,6 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vit: Path, images: Pat
     for name, target in (("vit", vit), ("pets", images), ("noise", noise)):
         Path(name).symlink_to(target)
     library.prune("vit", method="random", budget=1, output="member")
+    library.fuse(["vit", "member"], output="both")
     steps = [{"tower": "vision", "layer": 1, "head": head} for head in (0, 1)]
     Path("circuit.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
 

@@ -169,7 +169,7 @@ def test_an_unknown_ending_and_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no data file of a known kind"):
         open_table(parse_data_spec(str(tmp_path / "a.pkl")))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="cannot be read as a data set"):
+    with pytest.raises(DataError, match="holds nothing that can be read as data: give images or .parquet"):
         open_table(parse_data_spec(str(tmp_path / "empty")))
 
 
