@@ -185,7 +185,7 @@ def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
     found = reports.read_report(source)
     out = StringIO()
-    print_results(found, Console(file=out, width=WIDTH))
+    print_results(found, Console(force_jupyter=False, file=out, width=WIDTH))
     data = found["data"]
     facts = {
         "systems": ", ".join(found["models"]),

@@ -39,7 +39,7 @@ def timing_lines(rows: Sequence[Row], width: int) -> Iterator[str]:
     """
     for _, part in groupby(rows, lambda row: (row.dtype, row.batch_size)):
         text = StringIO()
-        Console(file=text, width=width).print(_table(list(part), width))
+        Console(force_jupyter=False, file=text, width=width).print(_table(list(part), width))
         yield from text.getvalue().splitlines()
 
 

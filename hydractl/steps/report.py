@@ -62,7 +62,7 @@ class Reported(Result):
         from rich.console import Console
 
         text = StringIO()
-        self.draw(Console(file=text, width=WIDTH))
+        self.draw(Console(force_jupyter=False, file=text, width=WIDTH))
         yield from text.getvalue().splitlines()
 
     def draw(self, console: Console) -> None:

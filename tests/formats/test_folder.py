@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from accelerate.state import AcceleratorState
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -152,7 +154,14 @@ def test_pipeline_gives_the_mean_of_the_members_probabilities(tmp_path: Path) ->
         assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
 
 
-def test_trainer_trains_it(tmp_path: Path) -> None:
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    """Leaves no settings of accelerate behind, which transformers makes for the whole process."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_trainer_trains_it(tmp_path: Path, own_process: None) -> None:
     checkpoint = hydra_of(build_reference("bert", dtype=torch.float32), tmp_path / "theirs")
     write_hydra(checkpoint, tmp_path / "hydra")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hydra")
