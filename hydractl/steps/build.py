@@ -203,6 +203,8 @@ def build(
     """
     if trunks is not None and not ood_data:
         raise OptionError("`trunks` follow circuits, and these need `ood_data`: give it, or leave `trunks` out")
+    if search != "exact" and not ood_data:
+        raise OptionError(f"`search` {search}: circuits need `ood_data`: give it, or leave `search` out")
     folder, place = Path(output), choose_device(device)
     latency = None if budget_latency is None else latency_limit(model, budget_latency, members, place, folder, watch)
     limits = Limits.of(budget_macs, budget_params, latency)
