@@ -82,9 +82,10 @@ def write_atomically(path: Path, force: bool = False) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
                 _put(temporary, path, force)
             _sync_folder(path.parent)
-        except Exception as error:
+        except Exception:
             if raw.refusal is not None:
-                raise raw.refusal from error
+                # Not `from error`, which that may be itself, or have caused: causes would go round in a circle.
+                raise raw.refusal from None
             raise
         finally:
             with suppress(FileNotFoundError):

@@ -81,6 +81,10 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
             raise OutputError(
                 f"{path}: cannot write: {error.strerror}: free some space or name another folder"
             ) from error
+        except OutputError as error:
+            # Of a file in it: the user knows the folder by the name that it was to get.
+            error.args = (str(error).replace(str(temporary), str(path)),)
+            raise
         finally:
             _remove(temporary)
 

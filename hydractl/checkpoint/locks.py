@@ -55,7 +55,7 @@ def claim(path: Path) -> Iterator[None]:
             os.ftruncate(descriptor, 0)
             os.write(descriptor, str(os.getpid()).encode())
         except OSError as error:
-            raise OutputError(f"{path}: cannot write beside it: {error.strerror}") from error
+            raise _refused(path, error) from error
         yield
     finally:
         with suppress(OSError):
@@ -69,7 +69,7 @@ def _open(path: Path, place: Path) -> int:
         try:
             descriptor = os.open(place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         except OSError as error:
-            raise OutputError(f"{path}: cannot write beside it: {error.strerror}") from error
+            raise _refused(path, error) from error
         if not lock(descriptor):
             holder = os.read(descriptor, 20).decode("ascii", "replace")
             os.close(descriptor)
@@ -79,3 +79,7 @@ def _open(path: Path, place: Path) -> int:
             if os.path.samestat(os.fstat(descriptor), os.stat(place)):
                 return descriptor
         os.close(descriptor)
+
+
+def _refused(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"{path}: cannot write beside it: {error.strerror}: free some space or name another output")

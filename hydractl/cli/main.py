@@ -158,6 +158,9 @@ def _out_of_memory(error: BaseException) -> str | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
+    """An error and what led to it, each once: a library may chain errors in a circle."""
+    met: set[int] = set()
+    while error is not None and id(error) not in met:
+        met.add(id(error))
         yield error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
