@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
+from torch import Tensor
 
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import TensorMap
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError
 
 Shapes = dict[str, tuple[int, ...]]
 Positive = Annotated[float, Field(gt=0)]
+WIDE = (torch.float32, torch.float64)  # what is fitted is kept in
+ROUNDING = 1e-4  # of a covariance's largest entry
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,12 @@ class BayesVlm:
     precision: dict[Literal["vision", "text"], Positive]
     pairs: Annotated[int, Field(ge=2)]
 
+    def fault(self, name: str, numbers: Tensor) -> str | None:
+        """What one of its tensors holds that it cannot; None where nothing is wrong."""
+        if name.endswith(".output_variance"):
+            return "a negative variance" if (numbers < 0).any() else None
+        return None if _is_covariance(numbers) else "what is no covariance"
+
     def shapes(self, spec: ModelSpec, members: int) -> Shapes:
         """The tensors that belong to it."""
         assert spec.projection is not None
@@ -42,6 +52,14 @@ class BayesVlm:
             found[f"{tower.name}.input_covariance"] = (members, tower.width, tower.width)
             found[f"{tower.name}.output_variance"] = (members, spec.projection)
         return found
+
+
+def _is_covariance(numbers: Tensor) -> bool:
+    """Whether each of `[M,D,D]` is symmetric and positive, but for rounding."""
+    wide = numbers.double()
+    slack = ROUNDING * wide.abs().amax((-2, -1), keepdim=True)
+    padded = wide + slack * torch.eye(wide.shape[-1], dtype=wide.dtype)
+    return bool(((wide - wide.mT).abs() <= slack).all() and (torch.linalg.cholesky_ex(padded)[1] == 0).all())
 
 
 def layer_shapes(projection: int, width: int) -> Shapes:
@@ -65,6 +83,9 @@ class Vilu:
 
     kind: Literal["vilu"]
     width: Annotated[int, Field(ge=1, le=2**16)]
+
+    def fault(self, name: str, numbers: Tensor) -> None:
+        """As `BayesVlm.fault`: of weights any number will do."""
 
     def shapes(self, spec: ModelSpec, members: int) -> Shapes:
         """The tensors that belong to it; all members have one together."""
@@ -96,7 +117,8 @@ def detached(
         name: what messages call the file.
 
     Raises:
-        CheckpointError: the network is no zero-shot model, or what is attached is not all there.
+        CheckpointError: the network is no zero-shot model, or what is attached is not all there, of another shape or
+            type. To load one of the tensors raises it as well where its numbers cannot be what they are to be.
     """
     if form is None:
         return tensors, None
@@ -112,4 +134,20 @@ def detached(
             said = "is missing" if has is None else f"has shape {list(has)}"
             should = f"expected {list(wanted[key])}" if key in wanted else "nothing claims it"
             raise CheckpointError(f"{name}: {prefix}{key} {said}, {should}: write the file again")
-    return own, Attached(form, found)
+    kinds = {tensor.dtype: key for key, tensor in found.items()}
+    if len(kinds) > 1 or not kinds.keys() <= {*WIDE}:
+        said = " and ".join(f"{prefix}{key} is of {str(kind).removeprefix('torch.')}" for kind, key in kinds.items())
+        raise CheckpointError(f"{name}: {said}, expected float32 or float64, one for all: write the file again")
+    return own, Attached(form, {key: _checked(name, form, key, tensor) for key, tensor in found.items()})
+
+
+def _checked(file: str, form: BayesVlm | Vilu, name: str, tensor: LazyTensor) -> LazyTensor:
+    """The tensor, which is looked through when it is loaded."""
+
+    def load() -> Tensor:
+        numbers = tensor.load()
+        if (fault := form.fault(name, numbers)) is not None:
+            raise CheckpointError(f"{file}: {form.kind}.{name} holds {fault}: calibrate the model again")
+        return numbers
+
+    return LazyTensor(tensor.shape, tensor.dtype, load)

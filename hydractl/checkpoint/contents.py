@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Annotated, Any
 
 import torch
@@ -65,8 +66,9 @@ class Checkpoint:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What its weights are stored as, or the first of them."""
-        return next(tensor.dtype for tensor in self.tensors.values() if tensor.dtype.is_floating_point)
+        """What its weights are stored as; where not all are alike, what holds each of them."""
+        kinds = {tensor.dtype for tensor in self.tensors.values() if tensor.dtype.is_floating_point}
+        return reduce(torch.promote_types, kinds)
 
     def verify(self) -> None:
         """Raises CheckpointError unless the tensors are exactly those that spec, heads and sharing call for."""
@@ -84,6 +86,9 @@ class Checkpoint:
                     f"{self.name}: {name} has shape {list(found)}, expected {list(shape)}: "
                     "do the weights belong to this config or manifest?"
                 )
+            kind = self.tensors[name].dtype
+            if not kind.is_floating_point and not name.endswith(f".{KEPT}"):
+                raise CheckpointError(f"{self.name}: {name} is of {kind}, which weights cannot be: save it as float32")
         if self.spec.adapter is not None:
             self._verify_adapter()
 

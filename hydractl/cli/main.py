@@ -118,6 +118,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, OSError) and error.errno is not None:
         return _explain_os_error(error), 1
+    if isinstance(error, ValueError) and str(error).startswith("embedded null"):  # from the library that opens files
+        return "a name holds a zero byte, which no file can have: correct it", 2
     return _explain_usage(error) or (_explain_bug(error), 1)
 
 

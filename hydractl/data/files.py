@@ -60,6 +60,8 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror}") from error
+    except ValueError as error:
+        raise DataError(f"{path}: cannot read: no file can have this name") from error
 
 
 def read_text(path: Path, expected: str) -> str:

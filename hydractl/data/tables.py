@@ -22,6 +22,7 @@ from hydractl.data.header import check_header
 from hydractl.data.imagefolder import IMAGE_ENDINGS, image_files, image_splits, read_image_folder
 from hydractl.data.spec import DataSpec, DataValues
 from hydractl.errors import DataError
+from hydractl.schema import Origin, read_json
 
 # An empty cell is a missing value, the words NA and null are text.
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
@@ -175,9 +176,13 @@ def _check_card(folder: Path) -> None:
     texts += [f"---\n{read_text(settings, 'YAML')}\n---\n"] if settings.exists() else []
     for text in texts:
         for config in huggingface_hub.DatasetCard(text, ignore_metadata_errors=True).data.get("configs") or []:
-            for name in _names((config.get("data_files"), config.get("data_dir"))):
-                if "://" in name or "::" in name or Path(name).is_absolute() or ".." in Path(name).parts:
-                    raise DataError(f"{folder}: its card names {name}: data comes from the folder only: mend the card")
+            _require_below(folder, (config.get("data_files"), config.get("data_dir")), "its card")
+
+
+def _require_below(folder: Path, named: object, where: str) -> None:
+    for name in _names(named):
+        if "://" in name or "::" in name or Path(name).is_absolute() or ".." in Path(name).parts:
+            raise DataError(f"{folder}: {where} names {name}: data comes from the folder only: mend it")
 
 
 def _names(value: object) -> Iterator[str]:
@@ -193,6 +198,9 @@ def _from_saved(spec: DataSpec, folder: Path) -> _Found:
     require_regular_below(folder)
     for file in folder.rglob("*.arrow"):
         check_header(file)
+    for file in (folder / "dataset_dict.json", *folder.rglob("state.json")):
+        said = read_json(file, Origin(str(file), DataError, "save the data set again")).fields if file.exists() else {}
+        _require_below(file.parent, (said.get("splits"), said.get("_data_files")), file.name)
     saved = datasets.load_from_disk(str(folder))
     parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
     request = splits.complete_request(spec.split, list(parts), spec.source)

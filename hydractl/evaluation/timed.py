@@ -16,6 +16,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.benchmark import Run, Weight
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, synthetic_inputs
+from hydractl.families.peft import CONFIG as ADAPTER
 from hydractl.fast.optimize import compile_model
 from hydractl.inference import load_predicting
 from hydractl.model.hydra import Hydra
@@ -114,7 +115,11 @@ def _their_forward(system: TimedSystem, compiled: bool) -> TimedSystem:
     images = system.spec.task == "image-classification"
     classes: Any = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     # The same attention as in our own forward: torch's, on whichever backend it chooses.
-    model = classes.from_pretrained(system.references[0], dtype=system.dtype, attn_implementation="sdpa")
+    folder = Path(system.references[0])
+    if (folder / ADAPTER).exists():  # transformers would load, or fetch, the network that it names in place of this one
+        raise OptionError(f"{folder}: holds {ADAPTER}, which names another network: `transformers` needs one without")
+    own = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
+    model = classes.from_pretrained(folder, dtype=system.dtype, attn_implementation="sdpa", **own)
     model = model.eval().to(system.device)
     if compiled:
         compile_model(model)

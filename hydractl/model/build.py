@@ -19,15 +19,16 @@ def from_checkpoint(
     """The model a checkpoint holds, in eval mode, its weights read once.
 
     Args:
-        dtype: of the weights; the stored one where left out.
+        dtype: of the weights; the stored one where left out, or the widest of those.
 
     Raises:
         CheckpointError: a tensor cannot be read or holds NaN.
     """
+    wanted = dtype or checkpoint.dtype
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     model = Hydra(checkpoint.spec, checkpoint.heads, checkpoint.shared, shapes)
     state = {
-        name: tensor.load().to(device, (dtype if tensor.dtype.is_floating_point else None) or tensor.dtype)
+        name: tensor.load().to(device, wanted if tensor.dtype.is_floating_point else tensor.dtype)
         for name, tensor in checkpoint.tensors.items()
     }
     model.load_state_dict(state, assign=True)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.attached import Attached
-from hydractl.errors import NotFiniteError
 
 
 class Embedded(NamedTuple):
@@ -55,13 +54,10 @@ def projection_posterior(attached: Attached, device: torch.device | str, dtype: 
     """The posterior that lies beside a network, at least in float32.
 
     Raises:
-        NotFiniteError: a number of it is none, or a variance is negative.
+        CheckpointError: a number of it is none, or is no variance.
     """
     wide = torch.promote_types(dtype, torch.float32)
     found = {name: tensor.load().to(device, wide) for name, tensor in attached.tensors.items()}
-    for name, tensor in found.items():
-        if not tensor.isfinite().all() or (name.endswith("output_variance") and (tensor < 0).any()):
-            raise NotFiniteError(f"bayesvlm.{name} holds what no variance is: calibrate the model again")
     towers = sorted({name.partition(".")[0] for name in found})
     return ProjectionPosterior(
         {tower: found[f"{tower}.input_covariance"] for tower in towers},

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import ArtifactFile, ModelReference, open_artifact
 from hydractl.checkpoint.heads import in_candidate_order
@@ -117,9 +117,18 @@ class _Told(ArtifactFile):
     """What a selection tells besides its members, unless somebody wrote it by hand."""
 
     objective: str
+    members: Items[Any]
     candidates: Items[str]
     baseline: _Part
     curve: Annotated[Items[_Step], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> _Told:
+        if len(self.curve) < len(self.members):
+            raise ValueError(f"curve has {len(self.curve)} steps, should have {len(self.members)}, one for each member")
+        if self.baseline.auroc is None and any(step.auroc is not None for step in self.curve):
+            raise ValueError("baseline.auroc is missing, the curve has one")
+        return self
 
 
 class _BuildFile(Schema):

@@ -10,6 +10,7 @@ import html as _html
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from hydractl.text import abridged, printable
 
@@ -43,6 +44,16 @@ _LATEX = {
     "±": r"$\pm$",
     "†": r"$\dagger$",
 }
+
+
+#: What a formula of a spreadsheet begins with.
+_FORMULA = ("=", "+", "-", "@")
+
+
+def spreadsheet(text: str) -> str:
+    """Text for a cell of CSV: a formula, which may start programs, has an apostrophe before it, as OWASP advises."""
+    # Some take a sign of any width for the sign.
+    return f"'{printable(text)}" if normalize("NFKC", text[:1]).startswith(_FORMULA) else printable(text)
 
 
 def terminal(text: str, style: str = "") -> Text:

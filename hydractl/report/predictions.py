@@ -8,7 +8,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from hydractl.report import escape
-from hydractl.text import abridged, printable
+from hydractl.text import abridged
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,11 +90,11 @@ def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _headers(row: Mapping[str, Any]) -> Iterator[str]:
-    yield from (printable(f"p({name})") for name in row["probabilities"])
+    yield from (escape.spreadsheet(f"p({name})") for name in row["probabilities"])
 
 
 def _cell(value: Any) -> Any:
-    """Text without what would move a cursor; true, false or nothing of what may be unknown; numbers as they are."""
+    """Text that no spreadsheet computes; true, false or nothing of what may be unknown; numbers as they are."""
     if isinstance(value, str):
-        return printable(value)
+        return escape.spreadsheet(value)
     return str(value).lower() if isinstance(value, bool) else value

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
-from hydractl.errors import OptionError
+from hydractl.errors import OptionError, OutputError
 from hydractl.optional import require
 from hydractl.selection.objectives import Objective
 from hydractl.steps.compute import choose_device, dtype_name
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
 
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
+STEPS = "steps.json"
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
+SEARCHED = 500  # samples of each set
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,14 +161,15 @@ def build(
         ModeName, Option("How circuits are searched, as in extract-circuit; all but exact are faster.", "Model")
     ] = "exact",
     search_samples: Annotated[
-        int,
+        int | None,
         Option(
-            "Samples of each set to search circuits on, at most: a search takes most of the time.",
+            "Samples of each set to search circuits on, at most, since a search takes most of the time; 500 unless "
+            "given.",
             "Data",
             minimum=1,
             maximum=bounds.SAMPLES,
         ),
-    ] = 500,
+    ] = None,
     device: Device = "auto",
     dtype: Dtype = None,
     precision: Precision = "no",
@@ -203,16 +206,17 @@ def build(
     """
     if trunks is not None and not ood_data:
         raise OptionError("`trunks` follow circuits, and these need `ood_data`: give it, or leave `trunks` out")
-    if search != "exact" and not ood_data:
-        raise OptionError(f"`search` {search}: circuits need `ood_data`: give it, or leave `search` out")
+    for name, value in {"search": None if search == "exact" else search, "search_samples": search_samples}.items():
+        if value is not None and not ood_data:
+            raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
     folder, place = Path(output), choose_device(device)
     latency = None if budget_latency is None else latency_limit(model, budget_latency, members, place, folder, watch)
     limits = Limits.of(budget_macs, budget_params, latency)
     asked = Asked(
         Given("MODEL", model), id_data, list(ood_data), train_data, eval_data, list(eval_ood_data), members,
         objective or ("avg" if ood_data else "nll"), budgets, draws, trunks or limits.trunks(model), max_accuracy_drop,
-        limits, recipe, list(settings), seed, limit, search, search_samples, str(device), dtype_name(dtype), precision,
-        batch_size,
+        limits, recipe, list(settings), seed, limit, search, search_samples or SEARCHED, str(device),
+        dtype_name(dtype), precision, batch_size,
     )  # fmt: skip
     tasks = plan(asked)
     if dry_run:
@@ -262,14 +266,16 @@ def _begin(tasks: Sequence[Task], folder: Path, latency: LatencyLimit | None) ->
 
     from hydractl.checkpoint.atomic import write_bytes
     from hydractl.checkpoint.folders import is_ours, write_folder
+    from hydractl.schema import Origin, read_json
     from hydractl.steps.pipeline import refuse_other
 
     lines = [task.line() for task in tasks]
     if is_ours(folder, KIND):
-        refuse_other(folder, json.loads((folder / "steps.json").read_bytes()), lines)
+        origin = Origin(str(folder / STEPS), OutputError, "name another folder")
+        refuse_other(folder, read_json(folder / STEPS, origin).read(tuple[str, ...]), lines)
         return
     with write_folder(folder, KIND) as new:
-        write_bytes(new / "steps.json", f"{json.dumps(lines, indent=2)}\n".encode())
+        write_bytes(new / STEPS, f"{json.dumps(lines, indent=2)}\n".encode())
         if latency is not None:
             latency.write(new)
 

@@ -6,10 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from hydractl.bounds import real
-from hydractl.errors import OptionError
+from hydractl.errors import OptionError, OutputError
+from hydractl.schema import Items, Origin, Schema, read_json
 from hydractl.steps.watch import Watcher
 
 if TYPE_CHECKING:
@@ -76,6 +79,14 @@ class LatencyLimit:
         return f"latency: {ratio:.2f} times the network's on this machine; {self.budget} was allowed."
 
 
+class _Begun(Schema):
+    """A `LatencyLimit` in a file."""
+
+    budget: str
+    multiply_adds: Annotated[float, Field(gt=0)]
+    measured: Items[tuple[float, float]]
+
+
 def latency_limit(
     model: str, budget: str, members: int, device: torch.device, folder: Path, watch: Watcher
 ) -> LatencyLimit:
@@ -83,15 +94,17 @@ def latency_limit(
 
     Raises:
         OptionError: no multiple, or times that say nothing.
+        OutputError: what is kept of the build that was begun is damaged.
     """
     from hydractl.evaluation.latency import most_multiply_adds, sketches, time_ratios
     from hydractl.steps.inputs import as_member
 
     limit = parse_ratio("budget_latency", budget)
     if (folder / FILE).is_file():
-        begun = LatencyLimit(**json.loads((folder / FILE).read_bytes()))
+        origin = Origin(str(folder / FILE), OutputError, "remove it, or name another folder")
+        begun = read_json(folder / FILE, origin).read(_Begun)
         if begun.budget == budget:
-            return begun
+            return LatencyLimit(**dict(begun))
     watch.note("timing Hydras of random members beside the network")
     network = as_member(model)
     heads = sum(tower.layers * tower.heads for tower in network.spec.towers)

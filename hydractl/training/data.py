@@ -12,6 +12,7 @@ import numpy as np
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data import seen
 from hydractl.data.columns import Columns
+from hydractl.data.hashes import Hashes
 from hydractl.data.joined import join
 from hydractl.data.labels import match_labels
 from hydractl.data.like import DataLike, DataSetsLike
@@ -82,13 +83,14 @@ def open_training_data(
         )
     held = None if validation is None else _open(validation, kind, columns, limit)
     beside = None if outliers is None else _open_outliers(outliers, kind, limit)
-    if streaming:
-        return TrainingData(_open_stream(train, kind, columns, limit), held, beside)
-    samples = _open(train, kind, columns, limit)
+    samples = _open_stream(train, kind, columns, limit) if streaming else _open(train, kind, columns, limit)
     if val_split is not None:
+        assert isinstance(samples, Samples)
         samples, held = split_off(samples, val_split)
-    if beside is not None:
-        _refuse_labelled(beside, samples)
+    if beside is not None and not isinstance(samples, PairStream):
+        check = partial(_without_outliers, outliers=beside, known=_drawn(beside).content_hashes())
+        # A stream is looked through as it is read, so that a run may end in the midst of it.
+        samples = samples.through(check) if isinstance(samples, SampleStream) else check(samples)
     return TrainingData(samples, held, beside)
 
 
@@ -99,13 +101,15 @@ def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Sam
     return join([open_samples(one, kind, limit=limit) for one in parse_data_sets(outliers, "outliers")])
 
 
-def _refuse_labelled(outliers: Samples, labelled: Samples) -> None:
-    both = int(np.isin(_drawn(outliers).content_hashes(), _drawn(labelled).content_hashes()).sum())
+def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Samples:
+    """The labelled samples; raises DataError where one of them is an outlier, `known` by its hash, as well."""
+    both = int(np.isin(known, _drawn(labelled).content_hashes()).sum())
     if both:
         raise DataError(
             f"{outliers.name}: {both} of {len(outliers)} outliers are training samples of {labelled.name}, which have "
             "a class: name other `outlier_data`"
         )
+    return labelled
 
 
 def _open(data: DataLike, kind: Kind, columns: Columns | None, limit: int | None) -> Samples:

@@ -33,13 +33,16 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The entries of a log; a last line that was cut short by a crash is left out."""
+    """The entries of a log up to the first that is none, such as a last line that was cut short by a crash."""
     entries = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
-            entries.append(json.loads(line))
-        except ValueError:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
             break
+        if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+            break
+        entries.append(entry)
     return entries
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -72,3 +73,12 @@ def test_two_of_one_name(hydractl: Command, vit: Path) -> None:
 def test_nothing_of_transformers_to_time(hydractl: Command, members: list[Path]) -> None:
     result = hydractl("benchmark", members[0], "--transformers", "--seconds", 0)
     assert result.code == 2 and "as transformers writes them" in result.err
+
+
+def test_a_folder_that_names_another_network_is_not_given_to_transformers(
+    hydractl: Command, vit: Path, tmp_path: Path
+) -> None:
+    folder = Path(copytree(vit, tmp_path / "vit"))
+    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "/somewhere/else", "peft_type": "LORA"}')
+    result = hydractl("benchmark", folder, "--transformers", "--seconds", 0)
+    assert result.code == 2 and "adapter_config.json, which names another network" in result.err

@@ -112,6 +112,26 @@ def test_nor_a_file_of_class_names(make: Callable[[Path], None], kind: str, fold
         read_classes(folder / "classes.txt")
 
 
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("state.json", '{{"_data_files": [{{"filename": "{name}"}}]}}'),
+        ("train/state.json", '{{"_data_files": [{{"filename": "{name}"}}]}}'),
+        ("dataset_dict.json", '{{"splits": ["{name}"]}}'),
+    ],
+)
+@pytest.mark.parametrize("name", ["../private", "{private}", "a/../../private/x.arrow", "https://a.b/c"])
+def test_a_saved_data_set_names_its_own_files(file: str, said: str, name: str, folder: Path, elsewhere: Path) -> None:
+    datasets.DatasetDict({"train": image_table(2)}).save_to_disk(folder)
+    if file == "state.json":
+        image_table(2).save_to_disk(folder)
+        (folder / "dataset_dict.json").unlink()
+    (folder / file).write_text(said.format(name=name.format(private=elsewhere)))
+    image_table(2).save_to_disk(elsewhere)
+    with pytest.raises(DataError, match=f"{Path(file).name} names .*: data comes from the folder only"):
+        open_samples(f"{folder}:train", "image")
+
+
 def test_links_to_files_elsewhere_are_followed(folder: Path, elsewhere: Path) -> None:
     (folder / "a.png").symlink_to(elsewhere / "secret.png")
     (folder / "b.png").symlink_to(elsewhere / "gone.png")

@@ -13,9 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from hydractl.errors import OutputError
+from hydractl.steps.limits import FILE, latency_limit
+from hydractl.steps.watch import LOG
 from tests.cli.conftest import LABELS, Command, save_vit
+from tests.damage import damages, refused
 
 
 @pytest.fixture
@@ -174,3 +179,34 @@ def test_a_folder_of_the_user_is_not_touched(hydractl: Command, here: Path) -> N
     result = hydractl(*ARGUMENTS)
     assert (result.code, "holds thesis.txt" in result.err) == (1, True)
     assert os.listdir(here / "built") == ["thesis.txt"]
+
+
+@pytest.mark.parametrize("option", [("--search", "shortlist"), ("--search-samples", "7"), ("--trunks", "0,1")])
+def test_what_is_of_circuits_needs_ood_data(hydractl: Command, here: Path, option: tuple[str, str]) -> None:
+    result = hydractl("build", "vit", "--id-data", "pets", "-o", "built", "--dry-run", *option)
+    assert result.code == 2 and option[0] in result.err and "--ood-data" in result.err
+
+
+def test_every_damage_to_what_a_build_keeps_of_itself(here: Path) -> None:
+    from hydractl.checkpoint.folders import write_folder
+    from hydractl.steps.build import KIND, STEPS, _begin
+
+    with write_folder(here / "built", KIND) as folder:
+        (folder / STEPS).write_text("[]")
+
+    def read_steps(text: str) -> None:
+        (here / "built" / STEPS).write_text(text)
+        _begin((), here / "built", None)
+
+    texts = list(damages({"a": ["x", "y"]}))
+    assert sum(refused(read_steps, "built", OutputError, text) for text in texts) > 0.9 * len(texts)
+
+    def read_latency(text: str) -> None:
+        (here / "built" / FILE).write_text(text)
+        latency_limit("vit", "1x", 2, torch.device("cpu"), here / "built", LOG)
+
+    begun = {"budget": "1x", "multiply_adds": 1.5, "measured": [[1.0, 2.0]]}
+    (here / "built" / FILE).write_text(json.dumps(begun))
+    assert latency_limit("vit", "1x", 2, torch.device("cpu"), here / "built", LOG).measured == ((1.0, 2.0),)
+    texts = [text for text in damages(begun) if '"budget": ' not in text or '"budget": "1x"' in text]
+    assert sum(refused(read_latency, "latency.json", OutputError, text) for text in texts) > 0.8 * len(texts)

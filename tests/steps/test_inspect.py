@@ -12,6 +12,8 @@ import hydractl as library
 from hydractl.errors import HydractlError
 from hydractl.report.artifact import report_json
 from hydractl.report.artifacts import KINDS
+from tests.damage import refuse_all
+from tests.hostile import controls
 from tests.report.test_table import result
 
 HEADS = [{"tower": "vision", "layer": 1, "head": 0}, {"tower": "vision", "layer": 0, "head": 2}]
@@ -60,6 +62,18 @@ def test_every_kind_of_artifact(kind: str, tmp_path: Path) -> None:
     for expected in ARTIFACTS[kind][1]:
         assert expected in said
     assert found.to_json()["name"] == str(file)
+
+
+@pytest.mark.parametrize("kind", [kind.format for kind in KINDS])
+def test_every_damage_is_told_or_refused(kind: str, tmp_path: Path) -> None:
+    def show(text: str) -> None:
+        (tmp_path / "a").write_text(text)
+        found = library.inspect(tmp_path / "a")
+        assert not controls("".join(found.lines()) + repr(found) + found._repr_html_())
+
+    content = json.loads(written(tmp_path / "a", kind).read_text())
+    every = {"hydractl-report": 17, "hydractl-build": 1}.get(kind, 2)  # of what has very many fields
+    assert refuse_all(show, str(tmp_path / "a"), HydractlError, content, every) > 0.4
 
 
 def test_by_hand_there_is_less_to_say(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import hydractl as library
 from hydractl.checkpoint.contents import Acceptance
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.steps.predict import Predictions
+from hydractl.text import printable
 from tests.cli.conftest import LABELS, Command
 from tests.hostile import NAMES, controls, generated
 
@@ -144,9 +145,24 @@ def test_csv_holds_every_class_and_what_looks_ood() -> None:
     rows = list(csv.DictReader(StringIO(some_predictions(Acceptance(0.9, 0.5)).to_csv())))
     assert [row["ood"] for row in rows] == ["true", "false", "false"]
     assert [float(row["p(dog\\n)"]) for row in rows] == [0.25, 0.5, 1.0]
-    assert [row["input"] for row in rows] == ["=a,b\\x1b[2J", "[red]c", 'd"e']
+    assert [row["input"] for row in rows] == ["'=a,b\\x1b[2J", "[red]c", 'd"e']
     unknown = list(csv.DictReader(StringIO(some_predictions(None).to_csv())))
     assert [row["ood"] for row in unknown] == [""] * 3
+
+
+STARTS = st.sampled_from(["", *"=+-@\t\r\n '\"", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
+
+
+@generated(STARTS, NAMES, NAMES)
+def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, label: str) -> None:
+    label, numbers = start + label, np.full((1, 1), 0.5)
+    said = Predictions([start + name], [label], [label], numbers, *(numbers[:, 0],) * 3, numbers[None])
+    header, row = csv.reader(StringIO(said.to_csv()))
+    assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 7
+    for cell, text in ((row[0], start + name), (row[1], label)):
+        assert cell.removeprefix("'") == printable(text).removeprefix("'")
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
+    assert not controls("".join(header + row), allowed="")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

@@ -145,7 +145,7 @@ def test_predictions_are_less_sure_and_those_of_a_sure_posterior_the_networks(
     checkpoint = read_checkpoint(bayesian)
     assert checkpoint.attached is not None
     tensors = {
-        name: replace(tensor, load=lambda tensor=tensor: tensor.load() * 1e-12, rows=None)  # type: ignore[misc]
+        name: replace(tensor, load=lambda tensor=tensor: tensor.load() * 1e-12)  # type: ignore[misc]
         for name, tensor in checkpoint.attached.tensors.items()
     }
     sure = replace(checkpoint, attached=Attached(checkpoint.attached.form, tensors))

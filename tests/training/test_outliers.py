@@ -17,10 +17,11 @@ import hydractl
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.samples import Samples
+from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.training.batches import Machine
-from hydractl.training.data import TrainingData
+from hydractl.training.data import TrainingData, open_training_data
 from hydractl.training.order import Seeds, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.run import fine_tune_checkpoint
@@ -120,7 +121,14 @@ def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(tmp_path
     save_images(tmp_path / "pets")
     with pytest.raises(DataError, match="outliers are training samples"):
         hydractl.finetune(tmp_path / "vit", data=f"{tmp_path}/pets", outlier_data=f"{tmp_path}/pets", steps=1)
-    from hydractl.training.data import open_training_data
-
+    # A stream is compared as it is read: what comes first is trained on.
+    streamed = open_training_data(
+        "image", f"{tmp_path}/pets", None, None, streaming=True, outliers=f"{tmp_path}/pets:[5:6]"
+    )
+    assert isinstance(streamed.train, SampleStream)
+    blocks = streamed.train.blocks(3)
+    assert len(next(blocks)) == 3
+    with pytest.raises(DataError, match="1 of 1 outliers are training samples"):
+        next(blocks)
     with pytest.raises(OptionError, match="outlier_data"):
         open_training_data("pair", f"{tmp_path}/pets", None, None, outliers=f"{tmp_path}/pets")
