@@ -9,7 +9,7 @@ import pytest
 
 from hydractl.bounds import real, whole
 from hydractl.cli.commands import COMMANDS
-from hydractl.cli.derive import spelling
+from hydractl.cli.help import spelling
 from hydractl.errors import HydractlError, OptionError
 from hydractl.steps.options import Declared, declared
 from tests.cli.conftest import Command, hydractl  # noqa: F401

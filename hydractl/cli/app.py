@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import suppress
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 from hydractl.cli import console
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import command_class, runner
+from hydractl.cli.parsing import StepGroup
 
 WIDEST = 120  # longer lines are hard to read
 
@@ -28,15 +28,19 @@ app = typer.Typer(
     name="hydractl",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
-    # Boxes and colours are for people: in a pipe, help is plain text.
-    rich_markup_mode="rich" if sys.stdout.isatty() else None,
+    cls=StepGroup,
+    rich_markup_mode=None,  # whose boxes leave the text half of a terminal's columns
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST, "terminal_width": _width()},
 )
+GROUPS = {
+    "circuit": "Look at circuits and compare them.",
+    "analyse": "Measure what pruning does to a network.",
+    "recipes": "Show the published fine-tuning recipes.",
+    "suites": "Show the built-in suites of tasks to evaluate on.",
+}
 groups = {
-    "circuit": typer.Typer(help="Look at circuits and compare them.", no_args_is_help=True),
-    "analyse": typer.Typer(help="Measure what pruning does to a network.", no_args_is_help=True),
-    "recipes": typer.Typer(help="Show the published fine-tuning recipes.", no_args_is_help=True),
-    "suites": typer.Typer(help="Show the built-in suites of tasks to evaluate on.", no_args_is_help=True),
+    name: typer.Typer(help=text, cls=StepGroup, rich_markup_mode=None, no_args_is_help=True)
+    for name, text in GROUPS.items()
 }
 for each in COMMANDS:
     group, _, name = each.name.rpartition(" ")
@@ -63,7 +67,9 @@ def hydractl(
 ) -> None:
     """Turn a trained transformer classifier into one Hydra ensemble that knows when it is wrong.
 
-    checkpoint -> pruned members (prune, finetune) -> one fused Hydra (fuse) -> table of results (evaluate)
+    checkpoint -> pruned members -> one fused Hydra -> table of results
+
+    hydractl build does it all; hydractl guide is the manual.
     """
     console.silence_libraries()
     if context.invoked_subcommand is None:

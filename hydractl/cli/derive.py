@@ -16,15 +16,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 
 from hydractl.cli import console
+from hydractl.cli.help import help_text, metavar, respelled
 from hydractl.cli.parsing import STDOUT, StepCommand
 from hydractl.errors import HydractlError, OptionError
 from hydractl.steps.options import Declared, Option, declared, flags_of
 from hydractl.steps.result import Result
-
-EXAMPLE_WIDTH = 74  # of 80 columns, less two of indentation and a backslash
-
-#: What stands for a value in help.
-METAVARS: dict[Any, str] = {int: "N", float: "X", Path: "FILE"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +61,8 @@ def options_of(command: Command) -> tuple[Declared, ...]:
     """All options of a command: those of its step, then its own."""
     named = declared(command.step)
     left_out = {option.name for option in named} | ({"csv"} if command.csv is None else set())
+    if not any(re.search("MODEL|SOURCE", option.option.metavar or "") for option in named):
+        left_out.add("token")  # nothing that it reads can lie on the hub
     return named + tuple(own for own in OWN if own.name not in left_out)
 
 
@@ -91,7 +89,7 @@ def runner(command: Command) -> Callable[..., None]:
     # Typer puts those first that must be given; a function may not, so all are keywords.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__doc__ = help_text(command)
+    run.__doc__ = help_text(command.step, options)
     run.__name__ = command.name.replace(" ", "_").replace("-", "_")
     return run
 
@@ -170,41 +168,6 @@ def _put(command: Command, form: str, result: Result, place: Path, force: bool) 
         console.write_json(place, result.to_json(), force)
 
 
-def respelled(text: str, options: Sequence[Declared]) -> str:
-    """A message with options, which it names in backquotes as Python does, as the command line spells them."""
-    spelled = {option.name: spelling(option) for option in options}
-    return re.sub(r"`(\w+)`", lambda found: spelled.get(found[1], found[0]), text)
-
-
-def spelling(option: Declared) -> str:
-    """What the command line calls an option: its first flag, or what stands for it where it has none."""
-    if option.option.positional:
-        return (option.option.metavar or option.name.upper()).removesuffix("...")
-    return flags_of(option)[0]
-
-
-def help_text(command: Command) -> str:
-    """What `--help` says above the options: a step's docstring without what only Python needs."""
-    text = inspect.getdoc(inspect.unwrap(command.step)) or ""
-    of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
-    blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
-    whole = (_continued(block) if block.startswith("Example: ") else block for block in blocks)
-    return respelled("\n\n".join(whole), options_of(command))
-
-
-def _continued(example: str) -> str:
-    """An example as a shell takes it, wherever it is wrapped: a line that is too long goes on after a backslash."""
-    first, *parts = re.findall(r"-\S+ [^-\s]\S*|\S+", example)  # a flag stays with its value
-    lines = [first]
-    for part in parts:
-        if len(lines[-1]) + len(part) > EXAMPLE_WIDTH:
-            lines[-1] += " \\"
-            lines.append(f"    {part}")
-        else:
-            lines[-1] += f" {part}"
-    return "\n".join(["\b", *lines])  # after this mark nothing is wrapped again
-
-
 def _default(command: Command, option: Declared) -> Any:
     if option.name == "output" and not option.required:
         return inspect.Parameter.empty if command.writes else Path(command.output) if command.output else None
@@ -216,11 +179,11 @@ def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> An
     kind, said = _kind(option), option.option
     text = respelled(said.help, options)
     if said.positional:
-        return Annotated[kind, typer.Argument(metavar=said.metavar, help=text)]
+        return Annotated[kind, typer.Argument(metavar=metavar(option), help=text)]
     low, high = (said.minimum, said.maximum) if option.type in (int, float) else (None, None)
     flag = typer.Option(
         *flags_of(option),
-        metavar=said.metavar or METAVARS.get(option.type),
+        metavar=metavar(option),
         help=text,
         rich_help_panel=said.heading,
         show_default=_shown(command, option),

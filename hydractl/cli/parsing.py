@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer.core
 
+from hydractl.cli.help import record, set_out, unbroken, usage
 from hydractl.errors import OptionError
 from hydractl.steps.options import HEADINGS, Declared, flags_of
 
 ARGUMENTS = "Arguments"
 STDOUT = "-"
-UNBROKEN = "\u2011"  # a hyphen at which no line ends
 
 
 def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:
@@ -32,7 +31,7 @@ def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> li
 
 
 class StepCommand(typer.core.TyperCommand):
-    """A command whose plain help groups options under headings, and whose bare flags stand for a value."""
+    """A command whose help groups options under headings, and whose bare flags stand for a value."""
 
     options: Sequence[Declared] = ()
 
@@ -50,28 +49,34 @@ class StepCommand(typer.core.TyperCommand):
                 raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
 
     def get_help(self, ctx: Any) -> str:
-        return str(super().get_help(ctx)).replace(UNBROKEN, "-")
+        return set_out(super().get_help(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [option for option in self.options if option.option.positional]
+        return ["[OPTIONS]", *map(usage, sorted(arguments, key=lambda option: not option.required))]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         formatter.write_paragraph()
         with formatter.indentation():
-            formatter.write_text(_unbroken(self.help or ""))
+            formatter.write_text(unbroken(self.help or ""))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                panel = getattr(parameter, "rich_help_panel", None)
-                argument = parameter.param_type_name == "argument"
-                name, text = record
-                groups[ARGUMENTS if argument else panel or HEADINGS[-1]].append((name, _unbroken(text)))
+        parameters: dict[str, Any] = {parameter.name: parameter for parameter in self.get_params(ctx)}
+        for option in self.options:
+            parameter = parameters.pop(option.name)
+            default = parameter.default if parameter.show_default is True else parameter.show_default
+            group = ARGUMENTS if option.option.positional else option.option.heading
+            groups[group].append(record(option, parameter.help, default and str(default)))
+        groups[HEADINGS[-1]] += [parameter.get_help_record(ctx) for parameter in parameters.values()]  # --help
         for heading, records in groups.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
 
 
-def _unbroken(text: str) -> str:
-    """Text whose lines end at blanks only: a flag that is cut in two cannot be read, nor copied."""
-    return re.sub(r"(?<=[\w-])-(?=\w)|(?<!\S)-(?=-\w)", UNBROKEN, text)
+class StepGroup(typer.core.TyperGroup):
+    """A group of commands whose help looks as theirs does."""
+
+    def get_help(self, ctx: Any) -> str:
+        return set_out(super().get_help(ctx))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hydractl.report.drawing import COLORS
-from hydractl.report.escape import drawn
+from hydractl.report.drawing import Key, Panel, Picture
+from hydractl.style import INK, line, whole_numbers
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 #: Key of a point, its name, and whether it is a share.
 COLUMNS = (
@@ -33,26 +34,24 @@ def budget_lines(points: Sequence[Point]) -> Iterator[str]:
         yield f"{point['method']:{width}} {point['dropped']:7} " + " ".join(numbers)
 
 
-def budget_figure(points: Sequence[Point]) -> Figure:
+def budget_picture(points: Sequence[Point]) -> Picture:
     """A panel for each figure, against the number of heads that went, with a line for each method."""
-    from matplotlib.figure import Figure
-
-    columns = _columns(points)
-    figure = Figure(figsize=(3.4 * len(columns) + 1.6, 3.4), layout="constrained")
-    panels = figure.subplots(1, len(columns), squeeze=False)[0]
     dense, methods = points[0], list(dict.fromkeys(point["method"] for point in points[1:]))
-    for axes, (key, name, share) in zip(panels, columns, strict=True):
-        scale = 100 if share else 1
-        axes.axhline(scale * dense[key], color="black", linewidth=1, linestyle=":", label=drawn(dense["method"]))
+
+    def draw(axes: Axes, key: str, scale: float) -> None:
+        axes.axhline(scale * dense[key], color=INK, linewidth=1, linestyle=":")
         for number, method in enumerate(methods):
             own = sorted((point["dropped"], scale * point[key]) for point in points[1:] if point["method"] == method)
-            style = ("-", "--")[number // len(COLORS) % 2]
-            axes.plot(*zip(*own, strict=True), marker="o", markersize=4, linestyle=style,
-                      color=COLORS[number % len(COLORS)], label=drawn(method))  # fmt: skip
-        axes.set(title=f"{name} (%)" if share else f"{name} (nats)", xlabel="heads dropped")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    return figure
+            axes.plot(*zip(*own, strict=True), marker="o", markersize=4, **line(number))
+        axes.set(xlabel="heads dropped")
+        whole_numbers(axes.xaxis)
+
+    panels = [
+        Panel(f"{name} (%)" if share else f"{name} (nats)", partial(draw, key=key, scale=100 if share else 1))
+        for key, name, share in _columns(points)
+    ]
+    lines = [Key(method, **line(number)) for number, method in enumerate(methods)]
+    return Picture(panels, [Key(dense["method"], INK, ":"), *lines])
 
 
 def _columns(points: Sequence[Point]) -> list[tuple[str, str, bool]]:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hydractl.report.columns import Column, Entry, telling_means
-from hydractl.report.drawing import COLORS, GREY, Panel, Picture, whole
+from hydractl.report.drawing import Key, Panel, Picture, whole
 from hydractl.report.escape import drawn
+from hydractl.style import COLORS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,8 +59,8 @@ def _color(place: int) -> str:
     return COLORS[place % len(COLORS)]
 
 
-def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, _color(place)) for place, name in enumerate(names)]
+def _legend(names: Sequence[str]) -> list[Key]:
+    return [Key(name, _color(place)) for place, name in enumerate(names)]
 
 
 def _reliability(curves: Mapping[str, Any]) -> Picture | None:
@@ -118,7 +119,7 @@ def _scores(curves: Mapping[str, Any]) -> Picture | None:
         axes.set_yticks([tick for tick in SHARES if tick <= axes.get_ylim()[1]], minor=False)
 
     panels = [Panel(name, partial(draw, found=entry["scores"])) for name, entry in curves.items()]
-    return Picture(panels, [("ID", GREY), *_legend(sets)]) if sets else None
+    return Picture(panels, [Key("ID", GREY), *_legend(sets)]) if sets else None
 
 
 def _diagonal(axes: Axes) -> None:
@@ -203,7 +204,7 @@ def _agreement(models: Mapping[str, Entry]) -> Picture | None:
         axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
         axes.set(ylabel="pairs that disagree (%)")
 
-    colors = [(name, _color(place)) for place, name in enumerate(models) if name in several]
+    colors = [Key(name, _color(place)) for place, name in enumerate(models) if name in several]
     return Picture([Panel("", draw)], colors)
 
 

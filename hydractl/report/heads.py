@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hydractl.report.heatmap import Rows, draw_heat_maps
-from hydractl.report.separation import Projection, draw_projections
+from hydractl.report.heatmap import Rows
+from hydractl.report.separation import Projection, stacked
+from hydractl.style import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,9 +28,10 @@ def separated_facts(found: Separated) -> dict[str, object]:
     return {f"last layer, {name}": _fact(group) for name, group in found.last.items()}
 
 
+@styled
 def heads_figure(
     maps: Mapping[str, Rows],
-    dropped: Sequence[tuple[int, int]],
+    dropped: Mapping[str, Sequence[tuple[int, int]]],
     first: Sequence[Projection],
     last: Sequence[Projection],
 ) -> Figure:
@@ -37,18 +39,11 @@ def heads_figure(
 
     Args:
         maps: a value per layer and head, None for a head that the network does not have.
-        dropped: layer and head of each.
+        dropped: layer and head of each, by the map.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(2.7 * max(len(first), len(last), 3), 11), layout="constrained")
-    top, middle, bottom = figure.subfigures(3, 1, squeeze=False)[:, 0]
-    draw_heat_maps(top, maps, dropped)
-    for part, title, projections in ((middle, "dropped first", first), (bottom, "dropped last", last)):
-        if projections:
-            part.suptitle(title)
-            draw_projections(part, projections)
-    return figure
+    groups = {"dropped first": first, "dropped last": last}
+    label = "distance of ID and OOD means"
+    return stacked(maps, {name: group for name, group in groups.items() if group}, label, dropped)
 
 
 def _cell(value: float | None) -> str:

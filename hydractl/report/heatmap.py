@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from hydractl.report.drawing import arranged
 from hydractl.report.escape import drawn
+from hydractl.style import draw_matrix, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
@@ -38,33 +43,47 @@ def extent(rows: Rows) -> tuple[float, float]:
     return min(values), max(values)
 
 
+@styled
 def heat_map_figure(maps: Mapping[str, Rows]) -> Figure:
     """One panel per name with a row per layer and a column per head."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(1 + 4 * len(maps), 4), layout="constrained")
+    figure = Figure(figsize=map_size(maps), layout="constrained")
     draw_heat_maps(figure, maps)
     return figure
 
 
+def map_size(maps: Mapping[str, Rows]) -> tuple[float, float]:
+    """Inches in which heat maps can be read: width, height."""
+    rows, columns = arranged(len(maps))
+    return 1 + 3 * columns, rows * map_height(max(map(len, maps.values())))
+
+
+def map_height(layers: int) -> float:
+    """Inches for a row per layer and what is written about them, of which the name of the colours is the longest."""
+    return 1.2 + 0.2 * max(5, layers)
+
+
 def draw_heat_maps(
-    figure: Figure | SubFigure, maps: Mapping[str, Rows], crossed: Sequence[tuple[int, int]] = ()
+    figure: Figure | SubFigure,
+    maps: Mapping[str, Rows],
+    crossed: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
+    label: str = "score (higher = keep)",
 ) -> None:
-    """Draws the panels side by side into a figure, or into a part of one.
+    """Draws the panels into a figure, or into a part of one.
 
     Args:
         maps: a value per layer and head; one that the network does not have is left blank.
-        crossed: layer and head of those to cross out.
+        crossed: layer and head of those to cross out, by the map.
+        label: what the values are.
     """
-    import numpy as np
-
-    axes = figure.subplots(1, len(maps), squeeze=False)
-    for axis, (name, rows) in zip(axes[0], maps.items(), strict=True):
+    rows, columns = arranged(len(maps))
+    for place, (name, cells) in enumerate(maps.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
         # Layer 0 on top, as in every map of heads.
-        image = axis.imshow(np.array(rows, dtype=np.float64), cmap="viridis", aspect="auto")
-        for layer, head in crossed:
-            axis.plot(head, layer, marker="x", color="white", markeredgecolor="red", ms=7)
-        axis.set(title=drawn(name), xlabel="head", ylabel="layer")
-        for ticks in (axis.xaxis, axis.yaxis):
-            ticks.get_major_locator().set_params(integer=True, min_n_ticks=1)
-        figure.colorbar(image, ax=axis, label="score (higher = keep)")
+        image = draw_matrix(axes, np.array(cells, dtype=np.float64), cmap="viridis", aspect="auto")
+        for layer, head in crossed.get(name, ()):
+            axes.plot(head, layer, marker="x", color="white", markeredgewidth=3, ms=7)
+            axes.plot(head, layer, marker="x", color="red", ms=6)
+        axes.set(title=drawn(name), xlabel="head", ylabel="layer")
+        figure.colorbar(image, ax=axes, label=label)

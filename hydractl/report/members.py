@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hydractl.style import draw_matrix, styled
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -32,22 +34,23 @@ def similarity_lines(found: Similarity) -> Iterator[str]:
             yield f"{f'member {number}':44}" + "".join(f"{_cell(value):>9}" for value in row)
 
 
+@styled
 def similarity_figure(found: Similarity) -> Figure:
-    """The matrices side by side."""
+    """The matrices, their numbers in the cells; one without numbers is left out."""
     from matplotlib.figure import Figure
 
+    matrices = {title: getattr(found, name) for name, title in TITLES.items()}
+    matrices = {title: matrix for title, matrix in matrices.items() if not np.isnan(matrix).all()}
     members = len(found.disagreement)
-    side = 1.6 + 0.45 * members
-    figure = Figure(figsize=(len(TITLES) * side, side), layout="constrained")
-    for axes, (name, title) in zip(figure.subplots(1, len(TITLES)), TITLES.items(), strict=True):
-        matrix: NDArray[np.float64] = getattr(found, name)
-        cosine = name.endswith("cosine")
-        image = axes.imshow(matrix, cmap="RdBu_r" if cosine else "Blues", vmin=-1 if cosine else 0,
-                            vmax=1 if name != "kl" else None)  # fmt: skip
-        figure.colorbar(image, ax=axes)
-        axes.set_xticks(range(members))
-        axes.set_yticks(range(members))
-        axes.set_title(title, fontsize=9)
+    rows = columns = 2
+    figure = Figure(figsize=(columns * (2.2 + 0.35 * members), rows * (1.2 + 0.35 * members)), layout="constrained")
+    for place, (title, matrix) in enumerate(matrices.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        cosine = "cosine" in title
+        image = draw_matrix(axes, matrix, said=True, cmap="RdBu_r" if cosine else "Blues", vmin=-1 if cosine else 0,
+                            vmax=1 if "KL" not in title else None)  # fmt: skip
+        figure.colorbar(image, ax=axes, label=title)
+        axes.set(title=title, xlabel="member", ylabel="member")
     return figure
 
 

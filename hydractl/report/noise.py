@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.report.drawing import COLORS
+from hydractl.report.drawing import Key, Panel, Picture
+from hydractl.style import INK, line, whole_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
 
@@ -60,38 +62,38 @@ def _measured(effects: Sequence[NoiseEffect]) -> tuple[list[float], list[float],
     )
 
 
-def noise_figure(analysis: NoiseAnalysis) -> Figure:
+def noise_picture(analysis: NoiseAnalysis) -> Picture:
     """Four panels over severity with a line for each kind: gap, inner product, curvature and its positive share."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(14, 4), layout="constrained")
-    panels = figure.subplots(1, 4)
     kinds = list(dict.fromkeys(effect.kind for effect in analysis.effects))
-    for number, kind in enumerate(kinds):
-        own = [effect for effect in analysis.effects if effect.kind == kind]
-        # Colours repeat after ten kinds; what line they are drawn with does not.
-        style = {"color": COLORS[number % len(COLORS)], "linestyle": ("-", "--")[number // len(COLORS) % 2]}
-        _draw(panels, own, {**style, "label": kind, "marker": "o", "markersize": 4})
-    panels[0].axhline(analysis.clean.gap, color="black", linewidth=1, linestyle=":", label="clean")
-    panels[1].axhline(analysis.slope, color="black", linewidth=1, linestyle=":")
-    panels[2].axhline(0, color="black", linewidth=1)
-    panels[3].axhline(0.5, color="black", linewidth=1)
-    names = ("loss gap of pruning (nats)", "<grad L, dtheta>", "mean diag(H_n - H_t)", "share of it that is positive")
-    for axes, name in zip(panels, names, strict=True):
-        axes.set(title=name, xlabel="severity")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", frameon=False)
-    return figure
+
+    def draw(axes: Axes, figure: _Figure) -> None:
+        axes.axhline(figure.clean, color=INK, linewidth=1, linestyle=":")
+        for number, kind in enumerate(kinds):
+            own = [effect for effect in analysis.effects if effect.kind == kind]
+            values, errors = zip(*map(figure.of, own), strict=True)
+            axes.errorbar([one.severity for one in own], values, errors, marker="o", markersize=4, **line(number))
+        axes.set(xlabel="severity", ylabel=figure.unit)
+        whole_numbers(axes.xaxis)
+
+    panels = [Panel(figure.title, partial(draw, figure=figure)) for figure in _figures(analysis)]
+    lines = [Key(kind, **line(number)) for number, kind in enumerate(kinds)]
+    return Picture(panels, [Key("clean, or no difference", INK, ":"), *lines])
 
 
-def _draw(panels: Sequence[Axes], effects: Sequence[NoiseEffect], style: dict[str, object]) -> None:
-    severities = [effect.severity for effect in effects]
-    gaps, slopes, _ = _measured(effects)
-    panels[0].plot(severities, gaps, **style)  # type: ignore[arg-type]
-    panels[1].plot(severities, slopes, **style)  # type: ignore[arg-type]
-    for axes, estimates in (
-        (panels[2], [effect.curvature for effect in effects]),
-        (panels[3], [effect.positive for effect in effects]),
-    ):
-        values, errors = [one.value for one in estimates], [one.error for one in estimates]
-        axes.errorbar(severities, values, errors, capsize=2, **style)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _Figure:
+    """What is drawn of each kind and severity, with its standard error, and what it is on clean data."""
+
+    title: str
+    unit: str
+    clean: float
+    of: Callable[[NoiseEffect], tuple[float, float]]
+
+
+def _figures(analysis: NoiseAnalysis) -> tuple[_Figure, ...]:
+    return (
+        _Figure("loss gap of pruning", "nats", analysis.clean.gap, lambda effect: (effect.losses.gap, 0)),
+        _Figure("<grad L, dtheta>", "nats", analysis.slope, lambda effect: (effect.slope, 0)),
+        _Figure("mean diag(H_n - H_t)", "curvature", 0, lambda effect: astuple(effect.curvature)),
+        _Figure("positive diag(H_n - H_t)", "share of weights", 0.5, lambda effect: astuple(effect.positive)),
+    )

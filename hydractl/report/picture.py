@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hydractl.checkpoint.atomic import refuse_existing, write_bytes
 from hydractl.errors import OptionError
 from hydractl.optional import require
+from hydractl.style import styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,11 +35,9 @@ def check_picture(path: Path, force: bool) -> None:
     refuse_existing(path, force)
 
 
+@styled
 def write_picture(figure: Figure, path: Path, force: bool) -> None:
     """Writes a picture in the format its name ends in."""
-    import matplotlib as mpl
-
     out = BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "hydractl", "svg.fonttype": "none"}):
-        figure.savefig(out, format=path.suffix[1:], dpi=150, metadata=METADATA[path.suffix])
+    figure.savefig(out, format=path.suffix[1:], dpi=150, metadata=METADATA[path.suffix])
     write_bytes(path, out.getvalue(), force)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.report.drawing import COLORS
-from hydractl.report.heatmap import Rows, draw_heat_maps
+from hydractl.report.drawing import arranged
+from hydractl.report.heatmap import Rows, draw_heat_maps, map_size
+from hydractl.style import COLORS, INK, SMALL, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
+
+SETS = {"ID": COLORS[0], "OOD": COLORS[1]}
 
 Points = NDArray[np.float64]
 
@@ -50,28 +54,50 @@ def project(title: str, inside: Points, outside: Points) -> Projection:
     return Projection(title, points[: len(inside)], points[len(inside) :], shares)
 
 
+@styled
 def separation_figure(maps: Mapping[str, Rows], projections: Sequence[Projection]) -> Figure:
     """Heat maps of the distances on top, the heads' outputs below."""
-    from matplotlib.figure import Figure
+    return stacked(maps, {"": projections}, label="score (higher = keep)")
 
-    columns = max(len(maps), len(projections))
-    figure = Figure(figsize=(3.6 * columns, 7), layout="constrained")
-    top, bottom = figure.subfigures(2, 1, squeeze=False)[:, 0]
-    draw_heat_maps(top, maps)
-    draw_projections(bottom, projections)
+
+def stacked(
+    maps: Mapping[str, Rows],
+    groups: Mapping[str, Sequence[Projection]],
+    label: str,
+    crossed: Mapping[str, Sequence[tuple[int, int]]] = MappingProxyType({}),
+) -> Figure:
+    """Heat maps on top, below them each group of projections under its name, and what their colours mean.
+
+    Args:
+        label, crossed: as in `draw_heat_maps`.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    width, height = map_size(maps)
+    heights = [height, *(SMALL[1] * arranged(len(group))[0] + 0.3 * bool(name) for name, group in groups.items())]
+    width = max(width, *(SMALL[0] * arranged(len(group))[1] for group in groups.values()))
+    figure = Figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
+    top, *parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    draw_heat_maps(top, maps, crossed, label)
+    for part, (name, projections) in zip(parts, groups.items(), strict=True):
+        part.suptitle(name)
+        _draw_projections(part, projections)
+    points = [Line2D([], [], marker="o", linestyle="", color=color, label=name) for name, color in SETS.items()]
+    cross = Line2D([], [], marker="X", linestyle="", color="none", markeredgecolor=INK, label="mean of either")
+    figure.legend(handles=[*points, cross], loc="outside lower center", ncols=3)
     return figure
 
 
-def draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> None:
-    """A panel for each projection, side by side."""
-    panels = figure.subplots(1, len(projections), squeeze=False)[0]
-    for axes, one in zip(panels, projections, strict=True):
-        for name, points, color in (("ID", one.inside, COLORS[0]), ("OOD", one.outside, COLORS[1])):
-            axes.scatter(*points.T, s=9, color=color, alpha=0.5, linewidths=0, label=name)
-        for points, color in ((one.inside, COLORS[0]), (one.outside, COLORS[1])):
-            axes.scatter(*points.mean(0), s=90, marker="X", color=color, edgecolors="black", linewidths=0.8)
-        x, y = (f"PC {number}, {share:.0%} of the variance" for number, share in enumerate(one.shares, 1))
+def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> None:
+    rows, columns = arranged(len(projections))
+    for place, one in enumerate(projections):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        clouds = dict(zip(SETS.values(), (one.inside, one.outside), strict=True))
+        for color, points in clouds.items():
+            axes.scatter(*points.T, s=9, color=color, alpha=0.5, linewidths=0)
+        for color, points in clouds.items():
+            axes.scatter(*points.mean(0), s=80, marker="X", color=color, edgecolors=INK, linewidths=0.8)
+        x, y = (f"PC {number} ({share:.0%})" for number, share in enumerate(one.shares, 1))
         axes.set(title=one.title, xlabel=x, ylabel=y)
         axes.title.set_fontsize(9)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, title="crosses are centroids", frameon=False)

@@ -168,7 +168,8 @@ def analyse_budgets(
     """
     from hydractl.analysis.budgets import measure_all
     from hydractl.evaluation.leakage import refuse_leaks
-    from hydractl.report.budgets import budget_figure
+    from hydractl.report.budgets import budget_picture
+    from hydractl.report.drawing import whole
     from hydractl.report.picture import check_picture, write_picture
     from hydractl.steps.compute import dtype_name
 
@@ -201,7 +202,7 @@ def analyse_budgets(
     leaked = {"leaks": [leak.to_json() for leak in leaks]} if leaks else {}
     found = AnalysedBudgets(points, origin_of(checkpoint, options | {"template": material.template}) | leaked)
     if plot is not None:
-        write_picture(budget_figure(found.to_json()["points"]), Path(plot), force)
+        write_picture(whole(budget_picture(found.to_json()["points"])), Path(plot), force)
     return found
 
 

@@ -110,7 +110,7 @@ def analyse_heads(
     force: Force = False,
     watch: Watcher = LOG,
 ) -> AnalysedHeads:
-    """Ask whether the heads that a circuit drops tell ID from OOD samples.
+    """Compare how dropped and kept heads tell ID from OOD.
 
     Of each head of the dense network, the distance between the mean outputs over ID and over OOD samples: Euclidean,
     and Mahalanobis by the ID samples' covariance. Reported are their means over the heads that the circuit keeps and
@@ -182,11 +182,14 @@ def _figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.scoring.artifact import as_towers
 
     maps: dict[str, list[list[float | None]]] = {}
+    crossed: dict[str, list[tuple[int, int]]] = {}
     for name in ("euclidean", "mahalanobis"):
         values = {head: getattr(separation, name) for head, separation in found.heads.items()}
-        maps |= {f"{tower} {name}": rows for tower, rows in as_towers(values, model.spec).items()}
+        for tower, rows in as_towers(values, model.spec).items():
+            title = f"{tower}, {name.capitalize()}"
+            maps[title] = rows
+            crossed[title] = [(head.layer, head.head) for head in found.dropped if head.tower == tower]
     first, last = (_projections(heads, found, model, data) for heads in shown(found.dropped))
-    crossed = [(head.layer, head.head) for head in found.dropped]
     return heads_figure(maps, crossed, first, last)
 
 

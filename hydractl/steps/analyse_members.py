@@ -87,7 +87,7 @@ def analyse_members(
     force: Force = False,
     watch: Watcher = LOG,
 ) -> AnalysedMembers:
-    """Ask how alike the members of an ensemble are, in what they answer and in their weights.
+    """Compare what members of an ensemble answer, and their weights.
 
     Of each pair of members: the share of samples to which they give different labels, the mean divergence KL(row ||
     column) of their probabilities in nats, and the mean cosine of their logits; then the cosine of what both changed of

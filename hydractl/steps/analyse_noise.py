@@ -135,7 +135,8 @@ def analyse_noise(
     from hydractl.analysis.pruned import heads_taken
     from hydractl.data.corrupt import parse_corruptions
     from hydractl.data.ranks import Ranks
-    from hydractl.report.noise import noise_figure
+    from hydractl.report.drawing import whole
+    from hydractl.report.noise import noise_picture
     from hydractl.report.picture import check_picture, write_picture
     from hydractl.steps.compute import dtype_name
 
@@ -155,7 +156,7 @@ def analyse_noise(
     options = {"corrupt": corrupt, "draws": draws, "seed": seed, "batch_size": batch_size, "limit": limit}
     options |= {"dtype": dtype_name(dtype), "template": material.template}
     if plot is not None:
-        write_picture(noise_figure(analysis), Path(plot), force)
+        write_picture(whole(noise_picture(analysis)), Path(plot), force)
     return AnalysedNoise(analysis, origin_of(checkpoint, options))
 
 

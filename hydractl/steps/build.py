@@ -175,7 +175,8 @@ def build(
     precision: Precision = "no",
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     output: Annotated[
-        Path, Option("Folder for everything; a build begun there goes on.", "Output", flags=("--output", "-o"))
+        Path,
+        Option("Where everything goes; a build begun there goes on.", "Output", "FOLDER", flags=("--output", "-o")),
     ],
     dry_run: Annotated[
         bool, Option("Print the commands with the time and disk that each will take, and do nothing.", "Output")

@@ -121,7 +121,7 @@ def circuit_overlap(
     plot: Plot = None,
     force: Force = False,
 ) -> Overlaps:
-    """Compare the heads that circuits, head scores and pruned models drop.
+    """Compare the heads that circuits, scores and pruned models drop.
 
     Example: hydractl circuit overlap circuit-avg.json taylor.json pruned.safetensors --budget 48 --plot heads.png
 

@@ -83,7 +83,7 @@ def guide(
     *,
     html: Annotated[
         Path | None,
-        Option("Write all pages as a small site with search that works offline.", heading="Output", metavar="DIR"),
+        Option("Write all pages as a small site with search that works offline.", heading="Output", metavar="FOLDER"),
     ] = None,
     force: Force = False,
 ) -> Manual:

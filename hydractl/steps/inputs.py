@@ -98,12 +98,18 @@ Limit = Annotated[
         maximum=bounds.SAMPLES,
     ),
 ]
-ImageColumn = Annotated[str | None, Option("Column that holds the images, where it cannot be guessed.", heading="Data")]
+ImageColumn = Annotated[
+    str | None, Option("Column that holds the images, where it cannot be guessed.", heading="Data", metavar="NAME")
+]
 TextColumn = Annotated[
     str | None,
-    Option("Column that holds the texts, or two with a comma between for pairs of texts.", heading="Data"),
+    Option(
+        "Column that holds the texts, or two with a comma between for pairs of texts.",
+        heading="Data",
+        metavar="NAME[,NAME]",
+    ),
 ]
-LabelColumn = Annotated[str | None, Option("Column that holds the labels.", heading="Data")]
+LabelColumn = Annotated[str | None, Option("Column that holds the labels.", heading="Data", metavar="NAME")]
 MatchLabels = Annotated[
     Literal["name", "index"],
     Option("Match the data's labels to the model's by name, or by index.", heading="Data"),

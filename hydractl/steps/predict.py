@@ -143,7 +143,7 @@ def predict(
         Option(
             "Images, folders of images, text files with a text a line, or tables; - is standard input.",
             heading="Data",
-            metavar="FILE...|-",
+            metavar="FILE...",
             positional=True,
         ),
     ] = (),

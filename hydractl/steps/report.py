@@ -121,7 +121,7 @@ def write_outputs(
 def report(
     files: Annotated[
         Sequence[str | Path],
-        Option("Reports of `hydractl evaluate`; - is stdin.", heading="Model", metavar="REPORT...|-", positional=True),
+        Option("Reports of `hydractl evaluate`; - is stdin.", heading="Model", metavar="REPORT...", positional=True),
     ],
     *,
     output: Annotated[

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.atomic import append_bytes, write_atomically, write_bytes
+from hydractl.style import COLORS, SMALL, styled, whole_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LOG_NAME = "log.jsonl"
 
@@ -46,31 +50,41 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
+#: What a curve shows over the steps: a key of entries, and what it is.
+CURVES = {
+    "loss": "training loss (nats)",
+    "nll": "validation NLL (nats)",
+    "accuracy": "validation accuracy",
+    "lr": "learning rate",
+}
+
+
 def plot_curve(entries: list[dict[str, Any]], path: Path) -> bool:
-    """Draws loss, validation accuracy and learning rate over steps; False where matplotlib is not installed."""
+    """Draws what entries hold of `CURVES` over the steps; False where matplotlib is not installed."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        import matplotlib as mpl  # noqa: F401
     except ImportError:
         return False
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(3, 1, sharex=True)
-    for axis, (key, label) in zip(
-        axes, (("loss", "training loss"), ("nll", "validation NLL"), ("lr", "lr")), strict=True
-    ):
-        points = [(entry["step"], entry[key]) for entry in entries if key in entry]
-        axis.plot([step for step, _ in points], [value for _, value in points], marker="." if key == "nll" else "")
-        axis.set_ylabel(label)
-    accuracy = [(entry["step"], entry["accuracy"]) for entry in entries if "accuracy" in entry]
-    if accuracy:
-        twin = axes[1].twinx()
-        twin.plot([step for step, _ in accuracy], [value for _, value in accuracy], "C1.-")
-        twin.set_ylabel("accuracy", color="C1")
-    axes[-1].set_xlabel("step")
+    figure = _curve(entries)
     with write_atomically(path, force=True) as file:
-        figure.savefig(file, format="png")
+        figure.savefig(file, format="png", dpi=150)
     return True
+
+
+@styled
+def _curve(entries: list[dict[str, Any]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    shown = {key: title for key, title in CURVES.items() if any(key in entry for entry in entries)}
+    figure = Figure(figsize=(2 * SMALL[0], 0.4 + 1.5 * len(shown)), layout="constrained")
+    panels = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
+    for place, (axes, (key, title)) in enumerate(zip(panels, shown.items(), strict=True)):
+        points = [(entry["step"], entry[key]) for entry in entries if key in entry]
+        axes.plot(*zip(*points, strict=True), color=COLORS[place], marker="o" if len(points) < 30 else "", markersize=4)
+        axes.set_title(title)
+    panels[-1].set_xlabel("step")
+    whole_numbers(panels[-1].xaxis)
+    return figure
 
 
 def _line(entry: Mapping[str, Any]) -> str:

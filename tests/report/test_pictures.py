@@ -1,0 +1,175 @@
+"""Every picture names panels, axes and colours, has layer 0 on top, and whole numbers where something is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from hydractl.analysis.members import Similarity
+from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
+from hydractl.checkpoint.heads import Head
+from hydractl.circuit.overlap import all_heads, overlaps
+from hydractl.report.budgets import budget_picture
+from hydractl.report.drawing import Key, Panel, Picture, arranged, whole
+from hydractl.report.heads import heads_figure
+from hydractl.report.heatmap import heat_map_figure
+from hydractl.report.members import similarity_figure
+from hydractl.report.noise import noise_picture
+from hydractl.report.overlap import overlap_figure
+from hydractl.report.picture import write_picture
+from hydractl.report.separation import project, separation_figure
+from hydractl.style import COLORS, GRID, INK, STYLE, draw_matrix, line, whole_numbers
+from hydractl.training.log import plot_curve
+
+MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
+CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]
+SIZES = {"vision": (2, 3)}
+DROPPED = {"a": [Head("vision", 0, 0), Head("vision", 1, 2)], "b": [Head("vision", 0, 0), Head("vision", 0, 1)]}
+POINTS = [
+    {"method": method, "dropped": dropped, "accuracy": 0.9, "nll": 0.3}
+    for method, dropped in (("dense", 0), ("random", 1), ("random", 2))
+]
+
+
+def similar() -> Figure:
+    nothing, some = np.full((2, 2), np.nan), np.array([[0, 0.5], [0.5, 0]])
+    return similarity_figure(Similarity(some, 3 * some, 1 - some, nothing, "first member"))
+
+
+def noisy() -> Figure:
+    effects = tuple(
+        NoiseEffect(kind, severity, Losses(0.1, 0.2), 0.1, Estimate(0.1, 0.01), Estimate(0.6, 0.01))
+        for kind in ("snow", "fog")
+        for severity in (1, 2)
+    )
+    return whole(noise_picture(NoiseAnalysis(1, 10, 2, Losses(0.1, 0.1), 0.0, effects)))
+
+
+def overlapping() -> Figure:
+    return overlap_figure(DROPPED, SIZES, overlaps(DROPPED, dict.fromkeys(DROPPED, all_heads(SIZES))))
+
+
+FIGURES = {
+    "scores": lambda: heat_map_figure(MAPS),
+    "separation": lambda: separation_figure(MAPS, CLOUDS),
+    "heads": lambda: heads_figure(MAPS, {"vision": [(0, 1)]}, CLOUDS, []),
+    "members": similar,
+    "noise": noisy,
+    "overlap": overlapping,
+    "budgets": lambda: whole(budget_picture(POINTS)),
+}
+
+
+@pytest.fixture(scope="module", params=FIGURES)
+def figure(request: pytest.FixtureRequest) -> Figure:
+    return FIGURES[request.param]()
+
+
+def is_colors(axes: Axes) -> bool:
+    return axes.get_label() == "<colorbar>"
+
+
+def test_panels_axes_and_colours_are_named(figure: Figure) -> None:
+    for axes in figure.axes:
+        if is_colors(axes):
+            assert axes.get_ylabel()
+            continue
+        assert axes.get_title()
+        said = [label.get_text() for label in axes.get_xticklabels()]
+        assert axes.get_xlabel() or any(name in said for name in DROPPED)
+
+
+def test_what_is_counted_has_whole_numbers_and_layer_0_is_on_top(figure: Figure) -> None:
+    counted = ("head", "layer", "member", "severity", "heads dropped", "dropped at step", "dropped by how many")
+    seen = 0
+    for axes in figure.axes:
+        for name, ticks in ((axes.get_xlabel(), axes.get_xticks()), (axes.get_ylabel(), axes.get_yticks())):
+            if name in counted:
+                seen += 1
+                assert all(float(tick).is_integer() for tick in ticks)
+        if axes.get_ylabel() == "layer":
+            bottom, top = axes.get_ylim()
+            assert top < bottom
+    assert seen
+
+
+def test_all_are_drawn_in_one_style(figure: Figure) -> None:
+    panels = [axes for axes in figure.axes if not is_colors(axes)]
+    assert {axes.xaxis.label.get_color() for axes in panels} == {INK}
+    assert {axes.title.get_fontsize() for axes in panels} <= {STYLE["axes.titlesize"], STYLE["font.size"]}
+    assert not any(axes.get_legend() for axes in panels)  # on curves they would hide something
+
+
+def test_a_picture_is_the_same_bytes_and_leaves_no_trace(tmp_path: Path) -> None:
+    before = dict(mpl.rcParams)
+    for name in ("a.svg", "b.svg"):
+        write_picture(heat_map_figure(MAPS), tmp_path / name, force=False)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_matrix_without_numbers_is_left_out_and_numbers_stand_in_the_cells() -> None:
+    panels = [axes for axes in similar().axes if not is_colors(axes)]
+    assert [axes.get_title() for axes in panels] == ["disagreement", "KL(row || column), nats", "cosine of logits"]
+    assert [text.get_text() for text in panels[0].texts] == ["0.00", "0.50", "0.50", "0.00"]
+
+
+def test_numbers_can_be_read_on_their_cells() -> None:
+    axes = Figure().add_subplot()
+    draw_matrix(axes, [[0.0, 1.0, np.nan]], said=True, cmap="Blues", vmin=0, vmax=1)
+    assert [(text.get_text(), text.get_color()) for text in axes.texts] == [
+        ("0.00", INK),
+        ("1.00", "white"),
+        ("–", INK),
+    ]
+
+
+def test_crosses_stand_on_the_heads_of_their_own_map() -> None:
+    maps = {"vision": MAPS["vision"], "text": MAPS["vision"]}
+    panels = {axes.get_title(): axes for axes in heads_figure(maps, {"text": [(1, 2)]}, CLOUDS, []).axes}
+    assert not panels["vision"].lines
+    assert [tuple(map(float, at)) for at in panels["text"].lines[0].get_xydata()] == [(2.0, 1.0)]
+
+
+def test_lines_are_told_apart_beyond_the_number_of_colours() -> None:
+    looks = [tuple(line(place).values()) for place in range(2 * len(COLORS))]
+    assert len(set(looks)) == len(looks)
+    picture = Picture([Panel("", lambda axes: None)], [Key("one", INK, ":")])
+    (legend,) = whole(picture).legends
+    assert [(key.get_color(), key.get_linestyle()) for key in legend.get_lines()] == [(INK, ":")]
+
+
+@pytest.mark.parametrize(
+    ("count", "rows_and_columns"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3)), (7, (3, 3))]
+)
+def test_panels_are_arranged_evenly(count: int, rows_and_columns: tuple[int, int]) -> None:
+    assert arranged(count) == rows_and_columns
+
+
+def test_ticks_at_whole_numbers_also_where_the_range_is_short() -> None:
+    axes = Figure().add_subplot()
+    axes.set_xlim(1, 2)
+    whole_numbers(axes.xaxis)
+    assert [float(tick) for tick in axes.get_xticks() if 1 <= tick <= 2] == [1.0, 2.0]
+
+
+def test_a_curve_without_validation_has_no_empty_panel(tmp_path: Path) -> None:
+    plain = [{"step": step, "loss": 1 / step, "lr": 0.1} for step in (1, 2, 3)]
+    assert plot_curve(plain, tmp_path / "plain.png")
+    assert plot_curve([*plain, {"step": 3, "nll": 0.5, "accuracy": 0.5}], tmp_path / "validated.png")
+    from PIL import Image
+
+    heights = [Image.open(tmp_path / name).height for name in ("plain.png", "validated.png")]
+    assert heights[1] - heights[0] == pytest.approx(2 * 1.5 * 150, abs=2)
+
+
+def test_the_grid_of_matrices_is_fine() -> None:
+    axes = Figure().add_subplot()
+    draw_matrix(axes, np.zeros((2, 3)))
+    assert axes.xaxis.get_minorticklocs().tolist() == [-0.5, 0.5, 1.5, 2.5]
+    assert axes.xaxis.get_minor_ticks()[0].gridline.get_color() == GRID
