@@ -90,7 +90,9 @@ def draw_matrix(axes: Axes, cells: ArrayLike, said: bool = False, **look: Any) -
 
 def _say(axes: Axes, image: AxesImage, column: int, row: int, number: float) -> None:
     """A number in its cell, in whichever of black and white can be read there; a dash for none."""
-    red, green, blue = image.to_rgba(number)[:3]  # type: ignore[misc]
+    import numpy as np
+
+    red, green, blue = image.to_rgba(np.asarray(number))[:3]
     dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
     none = number != number
     text = "–" if none else f"{number:.2f}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from typing import Any
 
 LONGEST_SENTENCE = 300  # of another library's message
@@ -70,6 +71,36 @@ def abridged(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     return f"{text[: most - most // 3 - 1]}…{text[len(text) - most // 3 :]}"
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """A line in pieces no wider than that, cut at blanks; the further ones stand under where its last column begins.
+
+    >>> wrapped("name  what it is, in words", 16)
+    ['name  what it', '      is, in', '      words']
+    """
+    if len(line) <= width or "\t" in line:
+        return [line]
+    starts = [found.end() for found in re.finditer(r"\S? {2,}(?=\S)", line) if 3 * found.end() <= 2 * width]
+    indent = " " * (starts[-1] if starts else 0)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def continued(command: str, width: int) -> list[str]:
+    """A command as a shell takes it in lines no wider than that: where it is too long it goes on after a backslash.
+
+    >>> continued("hydractl inspect model --json file", 24)
+    ['hydractl inspect model \\\\', '    --json file']
+    """
+    first, *parts = re.findall(r"-\S+ [^-\s]\S*|\S+", command)  # a flag stays with its value
+    lines = [first]
+    for part in parts:
+        if len(lines[-1]) + len(part) + 3 > width:  # with a blank before it, and perhaps a backslash after
+            lines[-1] += " \\"
+            lines.append(f"    {part}")
+        else:
+            lines[-1] += f" {part}"
+    return lines
 
 
 def first_sentence(message: str) -> str:

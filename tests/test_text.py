@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hydractl.errors import LONGEST, DataError
-from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, without_secrets
+from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, without_secrets, wrapped
 from tests.hostile import FRAGMENTS, NAMES, controls, generated
 
 
@@ -72,3 +72,17 @@ def test_the_token_of_the_environment_is_a_secret(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("HF_TOKEN", "unusual-token")
     assert without_secrets("denied to unusual-token") == "denied to ***"
     assert str(DataError("denied to unusual-token")) == "denied to ***"
+
+
+@pytest.mark.parametrize(
+    ("line", "pieces"),
+    [
+        ("short", ["short"]),
+        ("a sentence that is long", ["a sentence", "that is long"]),
+        ("  fact  one two three", ["  fact  one", "        two", "        three"]),
+        ("tabs\tare\tfor\tprograms", ["tabs\tare\tfor\tprograms"]),
+        ("AWordThatHasNoBlanksAtAll", ["AWordThatHasNoBlanksAtAll"]),
+    ],
+)
+def test_a_long_line_goes_on_under_its_last_column(line: str, pieces: list[str]) -> None:
+    assert wrapped(line, 12) == pieces

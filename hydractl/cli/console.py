@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from hydractl.cli.bars import Bars
 from hydractl.steps.result import Result
 from hydractl.steps.watch import Advance
-from hydractl.text import one_line, printable, without_secrets
+from hydractl.text import one_line, printable, without_secrets, wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -168,9 +168,12 @@ def show(result: Result) -> None:
     if draw is not None:
         draw(stdout_console())
         return
+    width = stdout_console().width if sys.stdout.isatty() else None  # a program reads lines as they are
     for line in result.lines():
         # Tabs are between columns, and every other one in a name has been escaped by who made the line.
-        print("\t".join(map(printable, line.split("\t"))))
+        safe = "\t".join(map(printable, line.split("\t")))
+        for piece in [safe] if width is None else wrapped(safe, width):
+            print(piece)
 
 
 def stdout_console() -> Console:

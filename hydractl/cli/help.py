@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hydractl.steps.options import Declared, flags_of
+from hydractl.text import continued
 
-EXAMPLE_WIDTH = 74  # of 80 columns, less two of indentation and a backslash
+EXAMPLE_WIDTH = 78  # of 80 columns, less two of indentation
 UNBROKEN = "\u2011"  # a hyphen at which no line ends
 
 #: What stands for a value of a type.
@@ -38,21 +39,12 @@ def help_text(step: Callable[..., Any], options: Sequence[Declared]) -> str:
     text = inspect.getdoc(inspect.unwrap(step)) or ""
     of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
     blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
-    whole = (_continued(block) if block.startswith("Example: ") else block for block in blocks)
+    # After this mark nothing is wrapped again.
+    whole = (
+        "\n".join(["\b", *continued(block, EXAMPLE_WIDTH)]) if block.startswith("Example: ") else block
+        for block in blocks
+    )
     return respelled("\n\n".join(whole), options)
-
-
-def _continued(example: str) -> str:
-    """An example as a shell takes it, wherever it is wrapped: a line that is too long goes on after a backslash."""
-    first, *parts = re.findall(r"-\S+ [^-\s]\S*|\S+", example)  # a flag stays with its value
-    lines = [first]
-    for part in parts:
-        if len(lines[-1]) + len(part) > EXAMPLE_WIDTH:
-            lines[-1] += " \\"
-            lines.append(f"    {part}")
-        else:
-            lines[-1] += f" {part}"
-    return "\n".join(["\b", *lines])  # after this mark nothing is wrapped again
 
 
 def metavar(option: Declared) -> str:

@@ -28,7 +28,7 @@ BUILD, BUILD_VERSION = "hydractl-build", 1
 RECIPE = ".toml"
 #: What a folder of ours is inspected by.
 NAMES = ("build.json", "report.json")
-WIDTH = 120
+WIDTH = 80  # of the tables in it, which any terminal has
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ def main_groups(entries: Sequence[Entry]) -> list[ColumnGroup]:
     grouped = [group for group in ("near", "far") if _of_group(sets, group)]
     named = [(_title(group, _of_group(sets, group)), _path(group, _of_group(sets, group))) for group in grouped]
     named += [] if grouped or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
-    if len(sets) > 1:
+    if len(sets) > 1 and not any(len(_of_group(sets, group)) == len(sets) for group in grouped):
         named.append(("mean", ("ood_means", "all")))
     groups = [
         ColumnGroup("ID", [column for column in _id_columns(False, False) if column.name in MAIN]),

@@ -22,7 +22,7 @@ class Key(NamedTuple):
 
     name: str
     color: str
-    linestyle: str = "-"
+    linestyle: Any = "-"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def whole(picture: Picture) -> Figure:
     figure = Figure(figsize=size, layout="constrained")
     for place, panel in enumerate(picture.panels):
         axes = figure.add_subplot(rows, columns, place + 1)
-        panel.draw(axes)
+        _draw(panel, axes)
         axes.set_title(drawn(panel.title))
     if picture.legend:
         lines = [
@@ -69,6 +69,16 @@ def arranged(count: int) -> tuple[int, int]:
     return rows, -(-count // rows)
 
 
+def _draw(panel: Panel, axes: Axes) -> None:
+    """A panel, with no more numbers below it than its width has room for."""
+    from matplotlib.ticker import AutoLocator
+
+    panel.draw(axes)
+    locator = axes.xaxis.get_major_locator()
+    if isinstance(locator, AutoLocator):
+        locator.set_params(nbins=5)
+
+
 @styled
 def inline(picture: Picture) -> str:
     """The picture for a page: panels that flow, names as text, ink and grid in the colours of the page."""
@@ -79,7 +89,7 @@ def inline(picture: Picture) -> str:
         figure = Figure(figsize=SMALL, layout="constrained")
         axes = figure.add_subplot()
         axes.set_facecolor("none")
-        panel.draw(axes)
+        _draw(panel, axes)
         text = _svg(figure, facecolor="none")
         drawing = text[text.index("<svg") :].replace(INK, "currentColor").replace(GRID, "var(--line)")
         parts.append(f'<div class="panel"><div class="name">{html(panel.title)}</div>{drawing}</div>')

@@ -46,6 +46,7 @@ TITLES = {
     "shift": "Accuracy and calibration under shift; severity 0 is the data as it is",
 }
 
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 #: Ticks of an axis of shares, as far as they are reached.
 SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
@@ -144,7 +145,7 @@ def _cost(models: Mapping[str, Entry]) -> Picture | None:
     costs = [entry["cost"]["multiply_adds"] for entry in models.values() if entry.get("cost")]
     if len(costs) < 2:
         return None
-    unit, letter = (1e9, "G") if max(costs) >= 1e9 else (1e6, "M")
+    unit, letter = next((one for one in UNITS if max(costs) >= one[0]), UNITS[-1])
     panels = []
     label = f"multiply-adds for one sample ({letter})"
     for column in filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower"))):
@@ -202,7 +203,7 @@ def _agreement(models: Mapping[str, Entry]) -> Picture | None:
             axes.bar([at + number * width for at in range(len(columns))], heights, width, color=_color(place))
         middle = [at + 0.4 - width / 2 for at in range(1 + len(sets))]
         axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
-        axes.set(ylabel="pairs that disagree (%)")
+        axes.set(ylabel="pairs that disagree (%)", ylim=(0, None))
 
     colors = [Key(name, _color(place)) for place, name in enumerate(models) if name in several]
     return Picture([Panel("", draw)], colors)

@@ -40,7 +40,7 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
             ("results", "Results", [_table(group, rows) for group in main_groups(rows)]),
             ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
         ],
-        verdicts=[verdict.sentence() for verdict in found.values()],
+        verdicts=[found[name].sentence() for name in _by_weight(models, found)],
         cards=list(_cards(models, found)),
         compared=bool(found),
         caption=[line for line in (legend(models), *caption(report)) if line],
@@ -56,12 +56,16 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     )
 
 
+def _by_weight(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> list[str]:
+    """The systems that are judged, the one with the most members first; of equals the first stays first."""
+    return sorted(found, key=lambda name: -(models[name].get("cost") or {}).get("members", 1))
+
+
 def _cards(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> Iterator[dict[str, str]]:
     """The numbers to remember: those of the system with the most members against the first, and what it costs."""
     if not found:
         return
-    # Of equals the first: it stands in the first sentence.
-    name = max(found, key=lambda name: (models[name].get("cost") or {}).get("members", 1))
+    name = _by_weight(models, found)[0]
     verdict, first = found[name], models[found[name].first]
     for judged in JUDGED:
         judgement = next((one for one in verdict.judgements if one.key == judged.key), None)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Acceptance
 
 CELLS = 10  # of a bar
-LONGEST = 60  # characters of an input in a table
+SHORTEST, LONGEST = 20, 60  # characters of an input in a table
+OTHERS = 56  # characters that its other columns take
 FLAG = "looks OOD"
 PARTS = " ▏▎▍▌▋▊▉"  # a cell in eighths
 
@@ -36,18 +37,21 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance 
     table.add_column("input", overflow="fold")
     table.add_column("label", overflow="fold")
     table.add_column("confidence", no_wrap=True)
-    table.add_column("members disagree (MI)", justify="right")
+    table.add_column("disagree (MI)", justify="right")
     listed = list(rows)
     predicted = any("confidence" in row for row in listed)
     if predicted:
         table.add_column("log-odds right (ViLU)", justify="right")
-    table.add_column("", no_wrap=True)
+    flagged = any(row["ood"] for row in listed)
+    if flagged:
+        table.add_column("", no_wrap=True)
+    longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
     for row in listed:
         flag = escape.terminal(FLAG, "bold yellow") if row["ood"] else ""
-        name = escape.terminal(abridged(" ".join(row["input"].split()), LONGEST))
+        name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
         confidence = _confidence(row["msp"], bool(row["ood"]), console.options.ascii_only)
         numbers = [f"{row['mutual_information']:.4f}", *([f"{row['confidence']:.4f}"] if predicted else [])]
-        table.add_row(name, escape.terminal(row["label"]), confidence, *numbers, flag)
+        table.add_row(name, escape.terminal(row["label"]), confidence, *numbers, *([flag] if flagged else []))
     console.print(table)
     console.print(escape.terminal(_legend(acceptance), "dim"))
 

@@ -95,9 +95,11 @@ def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> N
         axes = figure.add_subplot(rows, columns, place + 1)
         clouds = dict(zip(SETS.values(), (one.inside, one.outside), strict=True))
         for color, points in clouds.items():
-            axes.scatter(*points.T, s=9, color=color, alpha=0.5, linewidths=0)
+            axes.scatter(points[:, 0], points[:, 1], s=9, color=color, alpha=0.5, linewidths=0)
         for color, points in clouds.items():
-            axes.scatter(*points.mean(0), s=80, marker="X", color=color, edgecolors=INK, linewidths=0.8)
+            axes.scatter(
+                points[:, 0].mean(), points[:, 1].mean(), s=80, marker="X", color=color, edgecolors=INK, linewidths=0.8
+            )
         x, y = (f"PC {number} ({share:.0%})" for number, share in enumerate(one.shares, 1))
         axes.set(title=one.title, xlabel=x, ylabel=y)
         axes.title.set_fontsize(9)

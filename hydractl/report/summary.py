@@ -106,8 +106,8 @@ def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
         yield from _tower_lines(name, tower)
     if summary["provenance"]:
         yield ""
-        yield "provenance"
-        yield from _tree(summary["provenance"], "  ")
+        yield "made by, with --json in full"
+        yield from _history(summary["provenance"])
 
 
 def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
@@ -120,17 +120,16 @@ def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
         yield f"  layer {layer:>2}  {'  '.join(maps)}  {counts}"
 
 
-def _tree(value: Mapping[str, Any], indent: str) -> Iterator[str]:
-    for key, entry in value.items():
-        if isinstance(entry, Mapping):
-            yield f"{indent}{printable(key)}:"
-            yield from _tree(entry, indent + "  ")
-        elif isinstance(entry, list) and any(isinstance(item, Mapping) for item in entry):
-            for number, item in enumerate(entry):
-                yield f"{indent}{printable(key)} {number}:"
-                yield from _tree(item, indent + "  ")
+def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
+    """A line for a command, with those of its options that are a number or a word; under it what its inputs came of."""
+    options = made.get("options") or {}
+    said = ", ".join(f"{name} {value}" for name, value in options.items() if isinstance(value, int | float | str))
+    yield printable(shortened(f"{indent}{made.get('command', 'unknown')}{said and '  '}{said}", 200))
+    for one in made.get("inputs") or ():
+        if one.get("provenance"):
+            yield from _history(one["provenance"], indent + "  ")
         else:
-            yield f"{indent}{printable(key)}: {shortened(str(entry), 100)}"
+            yield printable(f"{indent}  {shortened(str(one.get('sha256', 'unknown')), 15)}")
 
 
 def _first(labels: list[str]) -> str:

@@ -55,7 +55,8 @@ class Manual(Result):
         from hydractl.steps.manual import WIDEST, set_out
 
         if console.is_terminal and self.site is None:
-            console.print(set_out(self.markdown), width=min(console.width, WIDEST))
+            width = min(console.width, WIDEST)
+            console.print(set_out(self.markdown, width), width=width)
         else:
             for line in self.lines():
                 console.out(line, highlight=False)

@@ -6,17 +6,20 @@ import re
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hydractl.optional import require
+from hydractl.text import continued
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.markdown import Markdown
 
 #: A line that becomes a table of rows; whoever reads the file itself does not see it.
 #: `<!-- table: hydractl.uncertainty.ood_scores.OOD_SCORES: score = name, what it is = help -->`
 TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
+COMMANDS = re.compile(r"^```bash\n.*?^```$", re.MULTILINE | re.DOTALL)
 WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
 
 
@@ -54,12 +57,37 @@ def _cell(value: object, attribute: str) -> str:
     return f"`{text}`" if attribute == "name" else text.replace("|", "\\|")
 
 
-def set_out(markdown: str) -> Markdown:
-    """A page as a terminal shows it: headings, tables and code set out, links as the command that shows their page."""
-    from rich.markdown import Markdown
+def set_out(markdown: str, width: int = WIDEST) -> Markdown:
+    """A page as a terminal shows it: headings, tables and code set out, links as the command that shows their page.
+
+    Args:
+        width: of the terminal; a command that is longer goes on after a backslash, so that it can be copied.
+    """
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table
+
+    class Whole(TableElement):
+        """A table in which a word that is wider than its column goes on in the next line, and is not cut."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for part in super().__rich_console__(console, options):
+                if isinstance(part, Table):
+                    for column in part.columns:
+                        column.overflow = "fold"
+                yield part
+
+    class Page(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": Whole}
 
     named = LINK.sub(lambda found: f"{found['text']} (`hydractl guide {found['topic']}`)", markdown)
-    return Markdown(named, hyperlinks=False)
+    copied = COMMANDS.sub(lambda found: _continued(found[0], width - 2), named)
+    return Page(copied, hyperlinks=False)
+
+
+def _continued(block: str, width: int) -> str:
+    """A block of commands in which no line is wider than that."""
+    lines = block.split("\n")
+    return "\n".join(each for line in lines for each in (continued(line, width) if len(line) > width else [line]))
 
 
 def write_site(topics: tuple[str, ...], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a command says of itself holds nothing that nobody else may know."""
+"""What a command says holds no secret, and fits the terminal where somebody reads it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from hydractl.cli.console import Terminal
+from hydractl.cli.console import Terminal, show
+from hydractl.steps.suites import list_suites
 
 
 @pytest.mark.parametrize("spelled", [["--token", "hf_SECRET"], ["--token=hf_SECRET"]])
@@ -18,3 +19,17 @@ def test_a_token_is_not_in_the_command_that_a_report_shows(spelled: list[str], m
 def test_a_token_that_looks_like_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["hydractl", "--token", "--token", "x"])
     assert Terminal(quiet=True).command == "hydractl x"
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_lines_fit_a_terminal_and_are_whole_in_a_pipe(
+    watched: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: watched)
+    result = list_suites()
+    show(result)
+    said = capsys.readouterr().out.splitlines()
+    assert (max(map(len, said)) <= 60) == watched
+    assert " ".join(" ".join(said).split()) == " ".join(" ".join(result.lines()).split())

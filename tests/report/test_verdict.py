@@ -14,11 +14,13 @@ from rich.console import Console
 
 import hydractl
 from hydractl.report.artifact import join_reports, report_json
+from hydractl.report.columns import main_groups
 from hydractl.report.notebook import html_table
 from hydractl.report.page import html_page
 from hydractl.report.table import print_results
 from hydractl.report.texts import latex, markdown
 from hydractl.report.verdict import JUDGED, outcome, verdicts
+from tests.report.test_table import result
 
 
 def entry(differences: dict[tuple[str, ...], tuple[float, float, float]], multiply_adds: int = 100) -> dict[str, Any]:
@@ -219,3 +221,20 @@ def test_the_verdict_agrees_with_a_computation_by_hand(tmp_path: Path) -> None:
             assert verdict[key]["interval"] == pytest.approx([low, high])
     assert {verdict[key]["outcome"] for key in ("accuracy", "nll")} == {"better"}
     assert found.models["one"].get("verdict") is None
+
+
+def test_a_page_begins_with_the_system_of_its_cards_and_tells_of_the_others_below_them() -> None:
+    models = {"single": result(0.5), "pruned": result(0.5), "hydra": result(0.5, members=3)}
+    for name in ("pruned", "hydra"):
+        models[name] |= {"difference": entry({ACCURACY: (0.0, -0.1, 0.1)})["difference"]}
+    page = html_page(report_json(models, {"ood": {}}, {}), {})
+    places = [page.index(part) for part in ('<h1 class="verdict">hydra against', 'class="cards"', ">pruned against")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize(("near", "columns"), [("far", ["far"]), ("near", ["near: dtd", "far: mnist", "mean"])])
+def test_a_mean_over_all_sets_is_shown_where_it_is_not_that_of_one_group(near: str, columns: list[str]) -> None:
+    one = result(0.5)
+    one["ood"]["dtd"]["group"] = near
+    (group,) = (group for group in main_groups([one]) if group.title == "AUROC %")
+    assert [column.name for column in group.columns] == columns

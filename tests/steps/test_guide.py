@@ -65,6 +65,19 @@ def test_a_terminal_shows_links_as_commands() -> None:
     assert max(map(len, lines)) <= 60
 
 
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_narrow_terminal_cuts_no_word_of_a_table_and_commands_can_be_copied(topic: str) -> None:
+    console = Console(force_terminal=True, color_system=None, width=80, file=StringIO())
+    library.guide(topic).draw(console)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if "…" in line]
+    shown = " ".join(" ".join(lines).replace(" \\ ", " ").split())
+    for block in re.findall(r"^```bash\n(.*?)^```$", library.guide(topic).markdown, re.DOTALL | re.MULTILINE):
+        for command in block.replace("\\\n", "").splitlines():
+            assert " ".join(command.split()) in shown
+
+
 def test_a_notebook_gets_html() -> None:
     html = library.guide("file-format")._repr_html_()
     assert html.startswith("<h1>The file format</h1>")

@@ -12,6 +12,7 @@ import hydractl as library
 from hydractl.errors import HydractlError
 from hydractl.report.artifact import report_json
 from hydractl.report.artifacts import KINDS
+from hydractl.report.summary import summary_lines
 from tests.damage import refuse_all
 from tests.hostile import controls
 from tests.report.test_table import result
@@ -74,6 +75,26 @@ def test_every_damage_is_told_or_refused(kind: str, tmp_path: Path) -> None:
     content = json.loads(written(tmp_path / "a", kind).read_text())
     every = {"hydractl-report": 17, "hydractl-build": 1}.get(kind, 2)  # of what has very many fields
     assert refuse_all(show, str(tmp_path / "a"), HydractlError, content, every) > 0.4
+
+
+def test_how_a_model_was_made_is_a_line_for_each_command() -> None:
+    dense = {"sha256": "ab" * 32}
+    pruned = {"command": "prune", "inputs": [dense], "options": {"budget": 4, "method": "random", "recipe": {"lr": 1}}}
+    made = {
+        "command": "fuse",
+        "inputs": [{"sha256": "cd" * 32, "provenance": pruned}, dense],
+        "versions": {"torch": "2"},
+    }
+    summary = {"model": "hydra", "sha256": "ef" * 32, "family": "vit", "task": "image-classification", "members": 2,
+               "parameters": 1, "multiply_adds": 1, "dense_multiply_adds": 1, "dtypes": ["float32"], "labels": None,
+               "towers": {}, "separate": [], "temperature": None, "acceptance": None, "provenance": made}  # fmt: skip
+    lines = list(summary_lines(summary))
+    assert lines[lines.index("made by, with --json in full") + 1 :] == [
+        "  fuse",
+        "    prune  budget 4, method random",
+        "      abababababab...",
+        "    abababababab...",
+    ]
 
 
 def test_by_hand_there_is_less_to_say(tmp_path: Path) -> None:

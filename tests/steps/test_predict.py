@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -165,13 +166,24 @@ def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, lab
     assert not controls("".join(header + row), allowed="")
 
 
+@pytest.mark.parametrize("acceptance", [None, Acceptance(0.9, 0.5)])
+def test_a_narrow_terminal_has_a_line_for_each_input(acceptance: Acceptance | None) -> None:
+    names = [f"data/digits/validation/class-with-a-name/{number:04}.png" for number in range(3)]
+    out = StringIO()
+    draw = replace(some_predictions(acceptance), inputs=names).draw
+    draw(Console(file=out, force_terminal=True, width=80, color_system=None))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0][-8:] for line in lines[2:5]] == ["0000.png", "0001.png", "0002.png"]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_terminal_shows_a_table(encoding: str) -> None:
     out = TextIOWrapper(BytesIO(), encoding=encoding)
     some_predictions(Acceptance(0.9, 0.5)).draw(Console(file=out, force_terminal=True, width=90, color_system=None))
     out.flush()
     lines = out.buffer.getvalue().decode(encoding).replace("|", " ").splitlines()
-    assert lines[0].split() == ["input", "label", "confidence", "members", "disagree", "(MI)"]
+    assert lines[0].split() == ["input", "label", "confidence", "disagree", "(MI)"]
     bars = ["##........", "#####.....", "##########"] if encoding == "ascii" else ["██▌       ", "█████     ", "█" * 10]
     for line, bar, name, flag in zip(
         lines[2:], bars, ["=a,b\\x1b[2J", "[red]c", 'd"e'], [True, False, False], strict=False
