@@ -56,7 +56,7 @@ def overlap_figure(dropped: Rankings, sizes: Sizes, pairs: Sequence[Overlap]) ->
             axes = part.add_subplot(rows, columns, place + 1)
             _draw(axes, grid, f"{drawn(name)}: {tower}", "dropped at step", cmap="viridis", vmin=1, vmax=longest)
         axes = part.add_subplot(rows, columns, len(grids) + 1)
-        _draw(axes, counts, f"all: {tower}", "dropped by how many", cmap="Reds", vmin=0, vmax=len(dropped))
+        _draw(axes, counts, f"dropped by how many: {tower}", "how many", cmap="Reds", vmin=0, vmax=len(dropped))
     _draw_pairs(bottom, list(dropped), len(next(iter(dropped.values()))), pairs)
     return figure
 

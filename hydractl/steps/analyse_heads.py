@@ -186,7 +186,7 @@ def _figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     for name in ("euclidean", "mahalanobis"):
         values = {head: getattr(separation, name) for head, separation in found.heads.items()}
         for tower, rows in as_towers(values, model.spec).items():
-            title = f"{tower}, {name.capitalize()}"
+            title = f"{tower} {name}"
             maps[title] = rows
             crossed[title] = [(head.layer, head.head) for head in found.dropped if head.tower == tower]
     first, last = (_projections(heads, found, model, data) for heads in shown(found.dropped))

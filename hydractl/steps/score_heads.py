@@ -241,7 +241,7 @@ def _artifact(found: Scored, checkpoint: Checkpoint, method: str, origin: Mappin
 def _maps(artifact: Mapping[str, Any]) -> dict[str, Rows]:
     """What there is to see: the scores, or in their place all figures there are of a head."""
     details = artifact.get("distances", {})
-    maps = {f"{tower}, {name}": rows for name, towers in details.items() for tower, rows in towers.items()}
+    maps = {f"{tower} {name}": rows for name, towers in details.items() for tower, rows in towers.items()}
     return maps or artifact["towers"]
 
 

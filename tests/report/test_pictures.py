@@ -85,7 +85,7 @@ def test_panels_axes_and_colours_are_named(figure: Figure) -> None:
 
 
 def test_what_is_counted_has_whole_numbers_and_layer_0_is_on_top(figure: Figure) -> None:
-    counted = ("head", "layer", "member", "severity", "heads dropped", "dropped at step", "dropped by how many")
+    counted = ("head", "layer", "member", "severity", "heads dropped", "dropped at step", "how many")
     seen = 0
     for axes in figure.axes:
         for name, ticks in ((axes.get_xlabel(), axes.get_xticks()), (axes.get_ylabel(), axes.get_yticks())):

@@ -27,7 +27,7 @@ def test_python_and_the_command_find_the_same(run: Command, here: Path, vit: Pat
     assert json.loads(done.out)["noisy"] == found.to_json()["noisy"]
     assert [(effect.kind, effect.severity) for effect in found.analysis.effects] == [("contrast", 1), ("contrast", 2)]
     assert run("analyse", "noise", vit, "m1", *arguments).out == f"{found!r}\n"
-    assert b"share of it that is positive" in (here / "noise.svg").read_bytes()
+    assert b"positive diag(H_n - H_t)" in (here / "noise.svg").read_bytes()
     assert "mean diag(H_n - H_t)" in found._repr_html_()
 
 
