@@ -26,7 +26,7 @@ def test_lines_fit_a_terminal_and_are_whole_in_a_pipe(
     watched: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: watched)
     result = list_suites()
     show(result)
