@@ -10,7 +10,10 @@ import io
 import os
 import re
 import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
@@ -23,12 +26,16 @@ READER_GONE = 1  # as typer has it when it notices first
 #: What ends a process from outside; a hang-up is unknown to Windows.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 INTERRUPTED = 128 + signal.SIGINT
+GRACE = 3.0  # seconds in which a process of torchrun ends by itself
 
 #: How libraries that raise whatever they like say that memory is short.
 _MEMORY = re.compile(
     r"(can't|cannot|unable to|failed to) (re|m)?alloc|bad alloc|out of memory|start new thread|failed to map segment",
     re.IGNORECASE,
 )
+#: How gloo and NCCL say that another process of the job is gone.
+_ALONE = re.compile(r"gloo/transport|connection (closed|reset) by peer|nccl (communicator|error)", re.IGNORECASE)
+TORCHRUN = "TORCHELASTIC_RUN_ID"  # what it sets in the processes that it starts
 
 
 def run() -> NoReturn:
@@ -41,6 +48,8 @@ def run() -> NoReturn:
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
             signal.signal(number, _end)
+    if TORCHRUN in os.environ:
+        _heed_signals()
     if os.environ.get("HYDRACTL_TRACEBACK"):
         sys.exit(_invoke())
     try:
@@ -95,6 +104,23 @@ def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
     os._exit(128 + number)
 
 
+def _heed_signals() -> None:
+    """Ends this process soon after a signal, also while it waits for another, until when Python hears of none."""
+    heard, tell = socket.socketpair()
+    tell.setblocking(False)
+    signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+    # Those that it starts have the socket too, and may be ended without it.
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    threading.Thread(target=_end_late, args=(heard, tell), daemon=True).start()
+
+
+def _end_late(heard: socket.socket, _tell: socket.socket) -> NoReturn:
+    while (number := heard.recv(1)[0]) not in ENDING:
+        pass
+    time.sleep(GRACE)
+    os._exit(128 + number)
+
+
 def _report(error: BaseException) -> int:
     message, code = _explain(error)
     # Steps' own options are spelled already; this is for what nobody declared.
@@ -116,6 +142,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return f"out of memory{said}: lower `batch_size` or choose another `device`", 1
     if isinstance(error, HydractlError):
         return str(error), error.exit_code
+    if TORCHRUN in os.environ and _ALONE.search(str(error)):
+        return "a process of this job ended before its time: see what it said", 1
     if isinstance(error, OSError) and error.errno is not None:
         return _explain_os_error(error), 1
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):  # from the library that opens files

@@ -127,13 +127,20 @@ class _Work:
         self.accelerator.gradient_accumulation_steps = batches.passes
         told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
         try:
-            return fine_tune(
+            outcome = fine_tune(
                 self._network(), self.checkpoint, batches, self._validation(), trial, self.accelerator, told
             )
+        except TrainingError:
+            self._draw(trial)
+            raise
         finally:
             self.accelerator.free_memory()
-            if self.accelerator.is_main_process:
-                plot_curve(read_log(trial.folder / LOG_NAME), trial.folder / "curve.png")
+        self._draw(trial)
+        return outcome
+
+    def _draw(self, trial: Trial) -> None:
+        if self.accelerator.is_main_process:
+            plot_curve(read_log(trial.folder / LOG_NAME), trial.folder / "curve.png")
 
     def provenance(self, best: Outcome) -> dict[str, Any]:
         """What the result was determined by."""

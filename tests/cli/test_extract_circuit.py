@@ -256,6 +256,26 @@ def test_two_processes_write_the_same_bytes(
     assert contents(here) == uninterrupted
 
 
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the processes where Linux lists them")
+def test_where_one_of_two_processes_is_told_to_end_both_do_and_one_alone_resumes(
+    slow_search: Sequence[str], uninterrupted: dict[str, bytes], here: Path
+) -> None:
+    state = here / "acc-avg.json.state"
+    job = subprocess.Popen([*TORCHRUN, *slow_search], cwd=here, stderr=subprocess.PIPE, text=True)
+    while job.poll() is None and not (state.exists() and '"steps": [[' in state.read_text()):
+        time.sleep(0.01)
+    ranks = [int(number) for number in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()]
+    os.kill(ranks[-1], signal.SIGTERM)
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 1 and "internal error" not in err
+    assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+    left = contents(here)
+    assert "acc.json" not in left and not [name for name in left if name.endswith(".part")]
+    resumed = subprocess.run([*HYDRACTL, *slow_search, "--resume"], cwd=here, capture_output=True, text=True)
+    assert resumed.returncode == 0, resumed.stderr
+    assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted
+
+
 @pytest.mark.parametrize("mode", ["screened", "shortlist", "headmap"])
 def test_two_processes_write_the_same_bytes_in_each_mode(
     hydractl: Command, here: Path, slow_search: Sequence[str], mode: str

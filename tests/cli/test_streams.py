@@ -32,6 +32,21 @@ run()
 """
 
 
+#: Waits where Python hears no signal, as for another process: for a lock that it holds itself.
+DEAF = """
+import ctypes, sys, types
+def app(**_):
+    lock, wait = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+    wait(lock)
+    print("waits", flush=True)
+    wait(lock)
+sys.modules["hydractl.cli.app"] = types.SimpleNamespace(app=app)
+from hydractl.cli import main
+main.GRACE = 0.1
+main.run()
+"""
+
+
 def in_shell(command: str, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
     """Runs `hydractl` by a line of a shell, in which `$hydractl` stands for it."""
     line = command.replace("$hydractl", f"{sys.executable} -m hydractl")
@@ -71,6 +86,26 @@ def test_the_second_signal_ends_it_at_once(name: str, code: int) -> None:
         process.send_signal(getattr(signal, name))
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (code, "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="waits for a lock as Linux has them")
+def test_a_process_of_torchrun_that_waits_for_another_ends_all_the_same() -> None:
+    command, environment = [sys.executable, "-c", DEAF], {**os.environ, "TORCHELASTIC_RUN_ID": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "waits\n"
+    process.terminate()
+    assert process.wait(30) == 143
+
+
+def test_what_is_said_of_a_process_that_is_gone(hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path) -> None:
+    def cut_off(_checkpoint: object) -> None:
+        raise RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer")
+
+    monkeypatch.setattr("hydractl.report.summary.summarize", cut_off)
+    assert "internal error" in hydractl("inspect", vit).err
+    monkeypatch.setattr("hydractl.cli.main._heed_signals", lambda: None)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    assert hydractl("inspect", vit).err == "error: a process of this job ended before its time: see what it said\n"
 
 
 @pytest.mark.parametrize("fragment", [each for each in FRAGMENTS if "\0" not in each])

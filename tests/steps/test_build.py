@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+from hydractl.checkpoint.folders import mark
 from hydractl.errors import OutputError
 from hydractl.steps.limits import FILE, latency_limit
 from hydractl.steps.watch import LOG
@@ -164,6 +165,17 @@ def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     )
     refused = hydractl(*ARGUMENTS, "--budget-params=fat")
     assert (refused.code, "--budget-params fat: expected a multiple" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("damage", ["{", "null", "[1]", None])
+def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: Path, damage: str | None) -> None:
+    (here / "built").mkdir()
+    mark(here / "built", "build", [])
+    record = here / "built" / "steps.json"
+    os.mkfifo(record) if damage is None else record.write_text(damage)
+    result = hydractl(*ARGUMENTS, "--quiet")
+    assert result.code == 1
+    assert result.err.startswith("error: built/steps.json: ") and result.err.endswith(": name another folder\n")
 
 
 def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path) -> None:
