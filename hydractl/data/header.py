@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
+
+import numpy as np
 
 from hydractl.bounds import COLUMNS
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.imagefolder import IMAGE_ENDINGS
 from hydractl.errors import DataError
 
-HEAD = 2**24  # bytes of a file without a schema in which its columns are looked for
+HEAD = 2**24  # bytes of a file without a schema that are looked at closely
 #: How files begin that the `datasets` library would unpack, whatever their name and however much is in them.
 PACKED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstandard",
           b"PK\x03\x04": "zip", b"\x04\x22\x4d\x18": "lz4", b"7z\xbc\xaf\x27\x1c": "7z", b"Rar!": "rar"}  # fmt: skip
 TAR = slice(257, 262)  # where an archive of tar says `ustar`
+
+BLOCK = LONGEST = 2**23  # bytes that are looked at together, and of a text
+DEEPEST = 64  # objects and lists inside one another
+#: A name in JSON. What stands between two texts is no name: no colon follows the quote that begins the second.
+_NAME = re.compile(rb'"([^"\\]*)"\s*:')
+#: A text in JSON, or, kept as a group, the beginning of one that does not end here.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"|("(?:[^"\\]|\\.)*+\\?\Z)', re.DOTALL)
+_OPENING, _CLOSING = (np.frombuffer(signs, dtype=np.uint8) for signs in (b"[{", b"]}"))
 
 #: Names that stand side by side, one list or one for each row, and the names within those columns.
 _Names: TypeAlias = Iterator[tuple[list[str], list[str]]]
@@ -39,7 +51,8 @@ def check_header(path: Path) -> None:
     named: _Names = iter(())
     if loader in ("csv", "json"):
         head = _head(path, HEAD).decode("utf-8-sig", "replace")
-        named = _of_json(head) if loader == "json" else _of_csv(head, "\t" if ending == ".tsv" else ",")
+        of_json = chain(_all_in_json(path), _of_json(head))
+        named = of_json if loader == "json" else _of_csv(head, "\t" if ending == ".tsv" else ",")
     elif loader in _READERS:
         named = _READERS[loader](path)
     elif loader != "webdataset" and ending not in IMAGE_ENDINGS:
@@ -89,6 +102,28 @@ def _of_json(text: str) -> _Names:
         yield names, inner
         inner.clear()
         place = text.find("{", place)
+
+
+def _all_in_json(path: Path) -> _Names:
+    """Names anywhere in a file, whichever column they are within.
+
+    Raises:
+        DataError: a text without end, or objects and lists too deep within each other, by which a reader in C would
+            end the process.
+    """
+    depth, kept = 0, b""
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK):
+            yield [], [name.decode("utf-8", "replace") for name in {*_NAME.findall(kept + block)}]
+            bare, quote, begun = _TEXT.sub(rb"\1", kept + block).partition(b'"')
+            kept = quote + begun  # which goes on in the next block
+            if len(kept) > LONGEST:
+                raise DataError(f"{path}: has a text of more than {LONGEST} bytes: leave it out")
+            signs = np.frombuffer(bare, dtype=np.uint8)
+            depths = depth + np.cumsum(np.isin(signs, _OPENING).astype(int) - np.isin(signs, _CLOSING))
+            if depths.max(initial=0) > DEEPEST:
+                raise DataError(f"{path}: is nested more than {DEEPEST} deep: write plain columns")
+            depth = int(depths[-1]) if len(depths) else depth
 
 
 def _of_parquet(path: Path) -> _Names:

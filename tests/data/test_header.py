@@ -72,6 +72,45 @@ def test_too_many_columns_are_refused_at_once(name: str, tmp_path: Path) -> None
         open_samples(str(tmp_path / name), "text")
 
 
+@pytest.mark.parametrize("rows", [jsonl, rows_of_other_columns])
+def test_nor_may_there_be_more_of_them_later(rows: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydractl.data.header.HEAD", 2**12)
+    monkeypatch.setattr("hydractl.data.header.BLOCK", 2**12)
+    rows(tmp_path / "rows", [f"c{number}" for number in range(COLUMNS + 2)])
+    known = '{"text": "a \\"b\\": c: [", "label": "d"}\n' * 2000
+    (tmp_path / "a.jsonl").write_text(known)
+    with within_limits():
+        assert len(open_samples(str(tmp_path / "a.jsonl"), "text")) == 2000
+    (tmp_path / "a.jsonl").write_text(known + (tmp_path / "rows").read_text())
+    with within_limits(), pytest.raises(DataError, match=f"a.jsonl: has more than {COLUMNS} columns"):
+        open_samples(str(tmp_path / "a.jsonl"), "text")
+
+
+DEEP = ['"x": ' + "[" * 10**5 + "]" * 10**5, '"x": ' + '{"a": ' * 10**5 + "1" + "}" * 10**5,
+        '"x": ' + '{"b": 1, "a": ' * 65 + "1" + "}" * 65, '"x": ' + "[" * 10**5]  # fmt: skip
+
+
+@pytest.mark.parametrize("deep", DEEP)
+@pytest.mark.parametrize("block", [64, 2**20])
+def test_endless_nesting_is_refused_before_it_is_read(
+    deep: str, block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hydractl.data.header.BLOCK", block)
+    known = '{"text": "a [[[[ \\"{{{{\\" \\\\", "label": "d"}\n' * 100
+    (tmp_path / "a.jsonl").write_text(known)
+    assert len(open_samples(str(tmp_path / "a.jsonl"), "text")) == 100
+    (tmp_path / "a.jsonl").write_text(known + '{"text": "a", ' + deep + "}\n")
+    with within_limits(), pytest.raises(DataError, match="a.jsonl: is nested more than 64 deep"):
+        open_samples(str(tmp_path / "a.jsonl"), "text")
+
+
+@pytest.mark.parametrize("endless", ['\\"' * 2**20, "a" * 2**24 + '"}', "\\" * (2**20 + 1)])
+def test_a_text_without_end_is_refused(endless: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"text": "' + endless)
+    with within_limits(), pytest.raises(DataError, match=r"a\.jsonl: (cannot be read|has a text of more than)"):
+        open_samples(str(tmp_path / "a.jsonl"), "text")
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_column_that_is_there_twice_is_named(name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / name, ["text", "label", "text"])
