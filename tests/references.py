@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
 from open_clip.model import CLIP as OpenClip
 from open_clip.model import CustomTextCLIP
@@ -67,7 +68,7 @@ class Reference:
 
     def save(self, folder: Path) -> Path:
         if isinstance(self.model, VisionTransformer):
-            save_for_hf(self.model, str(folder), safe_serialization=True)
+            save_timm(self.model, folder)
         elif isinstance(self.model, OpenClip | CustomTextCLIP):
             folder.mkdir(parents=True, exist_ok=True)
             save_file(self.model.state_dict(), folder / "open_clip_model.safetensors")
@@ -75,6 +76,18 @@ class Reference:
         else:
             self.model.save_pretrained(folder)
         return folder
+
+
+def make_timm(name: str, **arguments: Any) -> VisionTransformer:
+    """A model of timm that remembers what it was made of, as timm itself does from version 1.0.31 on."""
+    model = timm.create_model(name, **arguments)
+    model.built_from = arguments
+    return model
+
+
+def save_timm(model: Any, folder: Path, **changes: Any) -> None:
+    """As timm's own training script saves a model; `changes` are to the arguments it was made with."""
+    save_for_hf(model, str(folder), model_args={**model.built_from, **changes}, safe_serialization=True)
 
 
 def randomised(name: str, model: nn.Module, inputs: dict[str, Tensor], dtype: torch.dtype = torch.float64) -> Reference:

@@ -13,15 +13,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import timm
 import torch
-from timm.models._hub import save_for_hf
 from transformers import ViTModel
 
 from hydractl.checkpoint.contents import identity
 from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import Command, save_images
 from tests.conftest import build_reference
+from tests.references import make_timm, save_timm
 
 FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--steps", "3", "--device", "cpu")
 
@@ -172,8 +171,7 @@ def test_other_labels_need_a_new_classifier(hydractl: Command, vit: Path, here: 
 
 def save_base(library: str, folder: Path, vit: Path) -> Path:
     if library == "timm":
-        model = timm.create_model("vit_tiny_patch16_224", img_size=8, patch_size=4, depth=2, num_classes=0)
-        save_for_hf(model, str(folder), safe_serialization=True)
+        save_timm(make_timm("vit_tiny_patch16_224", img_size=8, patch_size=4, depth=2, num_classes=0), folder)
         return folder
     ViTModel.from_pretrained(vit).save_pretrained(folder)
     shutil.copy(vit / "preprocessor_config.json", folder)

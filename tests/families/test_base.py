@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import timm
 import torch
-from timm.models._hub import save_for_hf
 from torch import nn
 from torch.testing import assert_close
 from transformers import (
@@ -39,7 +37,7 @@ from hydractl.model.build import from_checkpoint
 from hydractl.training.classifier import with_new_classifier
 from tests.conftest import ARCHITECTURES, build_reference
 from tests.families.bert import masked_words
-from tests.references import CLASSES, SIZES, Reference, randomised
+from tests.references import CLASSES, SIZES, Reference, randomised, save_timm
 
 LABELS = tuple("abcde")
 
@@ -109,17 +107,13 @@ def test_timm_without_classes_or_with_an_identity_for_a_head(variant: str, tmp_p
     model.head = nn.Identity()
     if hasattr(model, "head_dist"):
         model.head_dist = nn.Identity()
-    save_for_hf(model, str(tmp_path / "identity"), safe_serialization=True)
+    save_timm(model, tmp_path / "identity")
     model.reset_classifier(0)
-    save_for_hf(model, str(tmp_path / "none"), model_args=model_args(tmp_path / "theirs"), safe_serialization=True)
+    save_timm(model, tmp_path / "none", num_classes=0)
     reference = replace(reference, model=timm.create_model(f"local-dir:{tmp_path / 'theirs'}", pretrained=True))
     reference.model.double().eval()
     for base in ("identity", "none"):
         check(tmp_path / base, tmp_path / "theirs", reference)
-
-
-def model_args(folder: Path) -> dict[str, Any]:
-    return {**json.loads((folder / "config.json").read_text())["model_args"], "num_classes": 0}
 
 
 def test_timm_by_the_wrapper_of_transformers(tmp_path: Path) -> None:

@@ -8,26 +8,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from timm.data import create_transform, resolve_data_config
-from timm.models._hub import save_for_hf
 
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import load
 from tests.conftest import build_reference
-from tests.references import CLASSES
+from tests.references import CLASSES, make_timm, save_timm
 
 TINY = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": CLASSES}
 VIT = "vit_base_patch16_224"
 
 
 def folder_of(tmp_path: Path, name: str, **changes: Any) -> Path:
-    save_for_hf(timm.create_model(name, **{**TINY, **changes}), str(tmp_path / name), safe_serialization=True)
+    save_timm(make_timm(name, **{**TINY, **changes}), tmp_path / name)
     return tmp_path / name
 
 
@@ -61,7 +59,7 @@ def test_a_network_without_classifier_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
-    save_for_hf(timm.create_model("resnet10t", num_classes=2), str(tmp_path / "resnet"), safe_serialization=True)
+    save_timm(make_timm("resnet10t", num_classes=2), tmp_path / "resnet")
     with pytest.raises(CheckpointError, match="resnet10t is not a plain VisionTransformer"):
         read_checkpoint(tmp_path / "resnet")
     folder = folder_of(tmp_path, VIT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import timm
 import torch
 
 from tests import references
@@ -15,7 +14,7 @@ def timm_model(name: str = "vit_tiny_patch16_224", **changes: Any) -> Built:
     width, depth, heads, hidden = SIZES.values()
     sizes = {"embed_dim": width, "depth": depth, "num_heads": heads, "mlp_ratio": hidden / width}
     sizes |= {"img_size": 12, "patch_size": 4, "num_classes": references.CLASSES}
-    model = timm.create_model(name, **{**sizes, **changes})
+    model = references.make_timm(name, **{**sizes, **changes})
     return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
 
 
