@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import warnings
@@ -83,15 +84,20 @@ def write_text(path: Path, text: str, force: bool) -> None:
 
 
 SECRETS = ("--token",)
+#: An absolute path in an argument: all of it, or behind NAME=, near/ or far/, or one of several joined by + or a comma.
+ABSOLUTE = re.compile(r"(?:(?<![^=+,])|(?<=[^:]/))/[^+,]*")
 
 
 def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments of a command as a report may show them: without what nobody else may know."""
+    """The arguments of a command as a report may show them: without what nobody else may know.
+
+    Where the files lie on this machine is of no use to anybody else: they are named from the current folder.
+    """
     secret = False
     for argument in arguments:
         flag, equals, _ = argument.partition("=")
         if not secret and not (equals and flag in SECRETS) and argument not in SECRETS:
-            yield without_secrets(argument)
+            yield ABSOLUTE.sub(lambda path: os.path.relpath(path[0]), without_secrets(argument))
         secret = not secret and argument in SECRETS
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -105,7 +104,7 @@ def write_outputs(
     Raises:
         OutputError: a file exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.checkpoint.atomic import write_bytes
+    from hydractl.artifacts import write_json
     from hydractl.report.folder import write_report
 
     if folder is not None:
@@ -113,8 +112,7 @@ def write_outputs(
         page = write_report(Path(folder), {**found.report, **command}, force, found.full)
         watch.note(f"report: {page}")
     if json is not None:
-        text = dumps(found.to_json(), indent=2, ensure_ascii=False)
-        write_bytes(Path(json), f"{text}\n".encode(), force)
+        write_json(Path(json), found.to_json(), force)
 
 
 @step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,17 @@ def test_a_token_is_not_in_the_command_that_a_report_shows(spelled: list[str], m
 def test_a_token_that_looks_like_a_flag(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["hydractl", "--token", "--token", "x"])
     assert Terminal(quiet=True).command == "hydractl x"
+
+
+def test_a_command_that_a_report_shows_names_files_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [f"{tmp_path}/vit", f"both={tmp_path}/a+{tmp_path}/b", f"--task=x={tmp_path}/id,{tmp_path}/ood"]
+    given += [f"far/{tmp_path}/photos:test%1/5", "near/x=b/c+d", "https://hub/x", f"--json={tmp_path}/r.json"]
+    monkeypatch.setattr(sys, "argv", ["hydractl", *given])
+    named = "vit both=a+b --task=x=id,ood far/photos:test%1/5 near/x=b/c+d https://hub/x --json=r.json"
+    assert Terminal(quiet=True).command == f"hydractl {named}"
 
 
 @pytest.mark.parametrize("watched", [True, False])

@@ -95,6 +95,7 @@ def test_one_table_of_models_of_any_kind(
     for title in ("ID", "mean of all", "near/noise", "far/again", "cost"):
         assert title in table
     assert max(map(len, result.out.splitlines())) <= 120
+    assert str(tmp_path) not in Path("report.json").read_text()
     saved = json.loads(Path("report.json").read_text())
     assert (saved["format"], saved["version"]) == ("hydractl-report", 1)
     assert saved["models"]["m0"]["id"]["mutual_information"] == 0
