@@ -163,7 +163,7 @@ def _training(asked: Asked, selected: str) -> list[Task]:
         "members": "each" if several else None,
         "data": Given("TRAIN_DATA", asked.train_data or ""),
         "outlier_data": asked.outliers,
-        "recipe": asked.recipe,
+        "recipe": Given("RECIPE", asked.recipe) if (asked.recipe or "").endswith(".toml") else asked.recipe,
         "settings": list(asked.settings),
         "seed": asked.seed,
         "device": asked.device,

@@ -16,9 +16,11 @@ import pytest
 import torch
 from PIL import Image
 
+import hydractl as library
 from hydractl.checkpoint.folders import mark
 from hydractl.errors import OutputError
 from hydractl.steps.limits import FILE, latency_limit
+from hydractl.steps.pipeline import makefile
 from hydractl.steps.watch import LOG
 from tests.cli.conftest import LABELS, Command, save_vit
 from tests.damage import damages, refused
@@ -71,6 +73,19 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
         capture_output=True,
     )  # fmt: skip
     assert (other / "hydra.safetensors").read_bytes() == (built / "hydra.safetensors").read_bytes()
+
+
+def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path) -> None:
+    (here / "mine.toml").write_text("steps = 2\noutlier_weight = 0\n")
+    made = {}
+    for recipe in ("mine.toml", "sst2"):
+        planned = library.build(
+            "vit", id_data="pets", train_data="pets", recipe=recipe, settings=["steps=2"], members=2, output="built",
+            dry_run=True,
+        )  # fmt: skip
+        made[recipe] = makefile(planned.tasks, here / "built", "report.json")
+    assert "\nRECIPE ?= $(HERE)../mine.toml\n" in made["mine.toml"] and '--recipe "$(RECIPE)"' in made["mine.toml"]
+    assert " --recipe sst2 " in made["sst2"]
 
 
 def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
