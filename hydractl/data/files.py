@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from hydractl.errors import DataError
 
@@ -20,6 +21,7 @@ FILE_FORMATS = {
     ".arrow": "arrow",
     ".tar": "webdataset",
 }
+LARGEST = 2**28  # bytes that are read at once: of an image, of a file of texts
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -53,15 +55,30 @@ def read_bytes(path: Path) -> bytes:
     """What stands in a file.
 
     Raises:
-        DataError: it is no regular file, or cannot be read.
+        DataError: it is no regular file, cannot be read, or is too large to read at once.
     """
     require_regular(path)
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return read_bounded(file, str(path))
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror}") from error
     except ValueError as error:
         raise DataError(f"{path}: cannot read: no file can have this name") from error
+
+
+def read_bounded(file: BinaryIO, where: str) -> bytes:
+    """What comes from an open file or from stdin, which may have no end.
+
+    Raises:
+        DataError: it is too large to read at once.
+    """
+    data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise DataError(
+            f"{where}: more than {LARGEST >> 20} MiB, too much to read at once: give texts as a data set"
+        )
+    return data
 
 
 def read_text(path: Path, expected: str) -> str:
