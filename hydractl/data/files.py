@@ -75,9 +75,7 @@ def read_bounded(file: BinaryIO, where: str) -> bytes:
     """
     data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
-        raise DataError(
-            f"{where}: more than {LARGEST >> 20} MiB, too much to read at once: give texts as a data set"
-        )
+        raise DataError(f"{where}: more than {LARGEST >> 20} MiB, too much to read at once: give texts as a data set")
     return data
 
 

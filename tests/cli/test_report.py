@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -37,7 +38,7 @@ def test_a_report_is_a_page_and_every_part_of_it_as_a_file(
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert page.count("<svg") >= 7  # six pictures and a head map
-    assert f"hydractl evaluate &#39;&lt;b&gt;={vit}&#39;" in page
+    assert f"hydractl evaluate &#39;&lt;b&gt;={os.path.relpath(vit)}&#39;" in page
     assert "$\\pm$" not in (folder / "table.tex").read_text()
     assert r"acc \%" in (folder / "table.tex").read_text()
     assert "AUPR-out" not in (folder / "table.md").read_text()
