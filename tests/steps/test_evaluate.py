@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import hydractl as library
+from hydractl.artifacts import seen_from
 from hydractl.errors import OptionError
 from hydractl.evaluation import run
 from hydractl.steps.report import report
@@ -55,7 +56,7 @@ def test_python_and_the_command_say_the_same(
     shifted = ("--shift-data", f"fog/3={held}", "--corrupt", "contrast:5")
     options = ("--temperature=fit", "--conformal=lac", "--bootstrap=5", "--batch-size=5", "--allow-leak")
     result = hydractl("evaluate", *systems, *data, *shifted, *options, "--json", tmp_path / "r.json")
-    assert json.loads((tmp_path / "r.json").read_text()) == found.to_json()
+    assert json.loads((tmp_path / "r.json").read_text()) == seen_from(tmp_path, found.to_json())
     assert result.out.splitlines() == list(found.lines())
 
 
@@ -65,8 +66,9 @@ def test_nothing_is_written_unless_asked_for(vit: Path, images: Path, nowhere: P
     assert list(nowhere.iterdir()) == []
     again = library.evaluate(vit, id_data=images, json="r.json", report="page", save_logits="logits")
     assert {path.name for path in nowhere.iterdir()} == {"r.json", "page", "logits"}
-    assert json.loads(Path("r.json").read_text()) == found.to_json() == again.to_json()
-    assert report(["r.json"]).models == found.models
+    named = seen_from(nowhere, found.to_json())
+    assert json.loads(Path("r.json").read_text()) == named == seen_from(nowhere, again.to_json())
+    assert report(["r.json"]).models == named["models"]
 
 
 def test_models_and_data_as_values(vit: Path, other: Path, images: Path, noise: Path) -> None:
