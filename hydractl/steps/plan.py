@@ -155,7 +155,7 @@ def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
 
 def _training(asked: Asked, selected: str) -> list[Task]:
     """Members apart, each on seeds of its own, and fused again."""
-    several = asked.members > 1
+    several, recipe = asked.members > 1, asked.recipe
     stem = selected.removesuffix(".safetensors")
     tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["tuned.safetensors"]
     values = {
@@ -163,7 +163,7 @@ def _training(asked: Asked, selected: str) -> list[Task]:
         "members": "each" if several else None,
         "data": Given("TRAIN_DATA", asked.train_data or ""),
         "outlier_data": asked.outliers,
-        "recipe": Given("RECIPE", asked.recipe) if (asked.recipe or "").endswith(".toml") else asked.recipe,
+        "recipe": Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe,
         "settings": list(asked.settings),
         "seed": asked.seed,
         "device": asked.device,
