@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from io import BufferedReader, RawIOBase
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import datasets
 import pytest
 from PIL import Image
 from transformers import ViTImageProcessor
 
-from hydractl.data import files
 from hydractl.data.classes import read_classes
 from hydractl.data.hashes import image_hash
 from hydractl.data.open import open_samples
@@ -27,7 +22,6 @@ from hydractl.data.preprocessing import ImagePreprocessor
 from hydractl.data.spec import DataSpec
 from hydractl.data.tables import HUB, open_table
 from hydractl.errors import DataError
-from hydractl.steps import predict
 from tests.data.conftest import image_folder, image_table, picture
 from tests.data.test_tables import Hub
 from tests.hostile import within_limits
@@ -293,24 +287,3 @@ def test_folders_of_files_that_no_classifier_reads(folder: Path) -> None:
     (folder / "a.xml").write_text("<a/>")
     with pytest.raises(DataError, match="holds xml files, which are not read: give images or .parquet"):
         open_samples(str(folder), "text")
-
-
-class Endless(RawIOBase):
-    """Zeros, as many as are asked for."""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        return len(buffer)
-
-
-def test_what_is_read_at_once_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "LARGEST", 2**20)
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=BufferedReader(Endless())))
-    large = tmp_path / "large.txt"
-    large.write_bytes(b"")
-    os.truncate(large, 2**40)
-    for source, read in ((large, lambda: files.read_bytes(large)), ("stdin", lambda: predict._content("-"))):
-        with pytest.raises(DataError, match=f"^{source}: more than 1 MiB, too much to read at once"):
-            read()
