@@ -97,8 +97,15 @@ def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
     for argument in arguments:
         flag, equals, _ = argument.partition("=")
         if not secret and not (equals and flag in SECRETS) and argument not in SECRETS:
-            yield ABSOLUTE.sub(lambda path: os.path.relpath(path[0]), without_secrets(argument))
+            yield ABSOLUTE.sub(lambda path: _from_here(path[0]), without_secrets(argument))
         secret = not secret and argument in SECRETS
+
+
+def _from_here(path: str) -> str:
+    try:
+        return os.path.relpath(path)
+    except FileNotFoundError:  # somebody has removed the current folder
+        return os.path.basename(path)
 
 
 def is_closed(stream: TextIO) -> bool:

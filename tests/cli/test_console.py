@@ -33,6 +33,14 @@ def test_a_command_that_a_report_shows_names_files_from_the_current_folder(
     assert Terminal(quiet=True).command == f"hydractl {named}"
 
 
+def test_a_command_in_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    monkeypatch.setattr(sys, "argv", ["hydractl", "inspect", f"{tmp_path}/vit"])
+    assert Terminal(quiet=True).command == "hydractl inspect vit"
+
+
 @pytest.mark.parametrize("watched", [True, False])
 def test_lines_fit_a_terminal_and_are_whole_in_a_pipe(
     watched: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
