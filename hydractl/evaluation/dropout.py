@@ -14,6 +14,7 @@ from hydractl.bounds import PASSES, real, whole
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import split_options
 from hydractl.fast.optimize import use_fast_products
+from hydractl.model.attention import attend_by_products
 from hydractl.model.hydra import Hydra
 
 if TYPE_CHECKING:
@@ -81,21 +82,11 @@ class SeededDropout(TorchFunctionMode):
         if function is F.dropout:
             return self._drop(*args, **kwargs)
         if function is F.scaled_dot_product_attention and kwargs.get("dropout_p"):
-            return self._attend(*args, **kwargs)
+            with self:  # torch's own function takes no generator
+                return attend_by_products(*args, **kwargs)
         return function(*args, **kwargs)
 
     def _drop(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return x
         return x * torch.empty_like(x).bernoulli_(1 - p, generator=self.generator).div_(1 - p)
-
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool, dropout_p: float
-    ) -> Tensor:
-        """Attention as torch defines it, written out: its own function takes no generator."""
-        scores = q @ k.mT * q.shape[-1] ** -0.5
-        if is_causal:
-            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-        if attn_mask is not None:
-            scores = scores.masked_fill(~attn_mask, float("-inf"))
-        return self._drop(scores.softmax(-1), dropout_p) @ v

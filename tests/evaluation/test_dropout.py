@@ -66,14 +66,6 @@ def test_the_mean_over_masks_is_the_input(rate: float) -> None:
     assert abs(dropped.mean().item() - 3) < 5 * deviation
 
 
-def test_attention_without_dropout_is_torchs_own() -> None:
-    q, k, v = torch.randn(3, 2, 4, 5, 8, dtype=torch.float64)
-    mode = seeded(0)
-    for causal in (False, True):
-        expected = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-        torch.testing.assert_close(mode._attend(q, k, v, None, causal, 0.0), expected, rtol=0, atol=1e-10)
-
-
 def test_another_generator_is_left_alone() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
