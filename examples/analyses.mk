@@ -22,6 +22,8 @@ NOISE ?= gaussian_noise,shot_noise,impulse_noise,contrast:3
 SHIFT ?= all:1-5
 DRAWS ?= 16
 ANALYSED_LIMIT ?= 1000
+SEARCH_LIMIT ?= $(ANALYSED_LIMIT)
+TUNE_PRECISION ?= no
 
 analyses: export OMP_NUM_THREADS ?= 1
 
@@ -29,7 +31,8 @@ $(ANALYSES)/summary.txt: analyses.py $(if $(filter $(VIT),$(ANALYSED)),$(VIT)) |
 	python analyses.py $(ANALYSED) $(ANALYSES) --search-id '$(SEARCH_ID)' --search-ood $(SEARCH_OOD:%='%') \
 	  --test-id '$(TEST_ID)' --test-ood $(TEST_OOD:%='%') --tune-on '$(TUNE_ON)' --recipe $(TUNE_RECIPE) \
 	  --steps $(TUNE_STEPS) --budget $(ANALYSED_BUDGET) --pool $(ANALYSED_POOL) --rank $(ANALYSED_RANK) --sweep $(SWEEP) \
-	  --noise '$(NOISE)' --shift '$(SHIFT)' --draws $(DRAWS) --limit $(ANALYSED_LIMIT) $(if $(QUICK),--quick)
+	  --noise '$(NOISE)' --shift '$(SHIFT)' --draws $(DRAWS) --limit $(ANALYSED_LIMIT) \
+	  --search-limit $(SEARCH_LIMIT) --precision $(TUNE_PRECISION) $(if $(QUICK),--quick)
 
 analyses: $(ANALYSES)/summary.txt
 	cat $<

@@ -20,7 +20,15 @@ import hydractl
 OBJECTIVES = ("acc", "ood", "avg")
 SEEDS = 3  # of each thing that is varied; two more members are drawn for B.6
 #: What --quick leaves of it.
-QUICK = {"limit": 40, "steps": 2, "draws": 2, "sweep": "2,4", "noise": "contrast:5", "shift": "contrast,pixelate:1-2"}
+QUICK = {
+    "limit": 40,
+    "search_limit": 40,
+    "steps": 2,
+    "draws": 2,
+    "sweep": "2,4",
+    "noise": "contrast:5",
+    "shift": "contrast,pixelate:1-2",
+}
 
 
 class Analyses:
@@ -30,6 +38,7 @@ class Analyses:
         self.asked, self.folder = asked, Path(asked.folder)
         self.members = SEEDS if asked.quick else SEEDS + 2
         self.reading = {"limit": asked.limit, "match_labels": asked.match_labels}
+        self.searching = {**self.reading, "limit": asked.search_limit or asked.limit}
         self.found: dict[str, Any] = {}
 
     def circuits(self) -> None:
@@ -38,11 +47,11 @@ class Analyses:
         if not all(self.circuit(objective).exists() for objective in OBJECTIVES):
             hydractl.extract_circuit(
                 self.asked.model, id_data=inside, ood_data=outside, objective=",".join(OBJECTIVES), resume=True,
-                budget=self.asked.rank, output=self.folder / "circuit-{objective}.json", force=True, **self.reading,
+                budget=self.asked.rank, output=self.folder / "circuit-{objective}.json", force=True, **self.searching,
             )  # fmt: skip
         if not self.scores.exists():
             hydractl.score_heads(
-                self.asked.model, method="taylor", id_data=inside, output=self.scores, force=True, **self.reading
+                self.asked.model, method="taylor", id_data=inside, output=self.scores, force=True, **self.searching
             )
 
     def circuit(self, objective: str = "avg") -> Path:
@@ -86,8 +95,9 @@ class Analyses:
         if not all(file.exists() for file in files):
             hydractl.finetune(
                 [self.drawn(seed if name == "pruning" else 0) for seed in seeds], data=self.asked.tune_on,
-                recipe=self.asked.recipe, steps=self.asked.steps, match_labels=self.asked.match_labels, force=True,
-                output=self.folder / f"{name}{{member}}.safetensors", **fixed,
+                recipe=self.asked.recipe, steps=self.asked.steps, precision=self.asked.precision,
+                match_labels=self.asked.match_labels, force=True, output=self.folder / f"{name}{{member}}.safetensors",
+                **fixed,
             )  # fmt: skip
         return files
 
@@ -169,6 +179,8 @@ if __name__ == "__main__":
     for name in ("steps", "budget", "pool", "draws", "limit"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--rank", default="all")
+    parser.add_argument("--search-limit", type=int, default=0)
+    parser.add_argument("--precision", default="no")
     for name in ("sweep", "noise", "shift"):
         parser.add_argument(f"--{name}", default="")
     parser.add_argument("--match-labels", default="name")
