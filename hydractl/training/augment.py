@@ -35,11 +35,11 @@ def build_augmentation(recipe: Recipe, spec: ModelSpec) -> ImageAugmentation | N
 
     A random resized crop comes out in the size the model takes, so that its preprocessing only normalises.
     """
-    from torchvision.transforms import InterpolationMode, v2
-
     embeddings = next((t.embeddings for t in spec.towers if isinstance(t.embeddings, ImageEmbeddings)), None)
     if embeddings is None:
         return None
+    from torchvision.transforms import InterpolationMode, v2
+
     steps: list[Any] = []
     if recipe.crop_scale:
         size, (smallest, largest) = list(embeddings.image_size), recipe.crop_scale
