@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hydractl.cli import console
 from hydractl.cli.commands import COMMANDS
-from hydractl.cli.derive import command_class, runner
-from hydractl.cli.parsing import StepGroup
+from hydractl.cli.groups import Listed, StepGroup
 
 WIDEST = 120  # longer lines are hard to read
 
@@ -24,7 +23,7 @@ def _width() -> int | None:
     return None
 
 
-app = typer.Typer(
+frame = typer.Typer(
     name="hydractl",
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -38,16 +37,6 @@ GROUPS = {
     "recipes": "Show the published fine-tuning recipes.",
     "suites": "Show the built-in suites of tasks to evaluate on.",
 }
-groups = {
-    name: typer.Typer(help=text, cls=StepGroup, rich_markup_mode=None, no_args_is_help=True)
-    for name, text in GROUPS.items()
-}
-for each in COMMANDS:
-    group, _, name = each.name.rpartition(" ")
-    place = groups[group] if group else app
-    place.command(name, cls=command_class(each), no_args_is_help=False)(runner(each))
-for name, commands in groups.items():
-    app.add_typer(commands, name=name)
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,7 +47,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@frame.callback()
 def hydractl(
     context: typer.Context,
     version: Annotated[
@@ -74,3 +63,21 @@ def hydractl(
     console.silence_libraries()
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+def _whole() -> Any:
+    """The command line with its subcommands and groups, in the order of the table."""
+    whole: Any = typer.main.get_command(frame)
+    groups = {
+        name: StepGroup(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)
+        for name, text in GROUPS.items()
+    }
+    for command in COMMANDS:
+        group = command.name.rpartition(" ")[0]
+        (groups[group] if group else whole).add_command(Listed(command))
+    for each in groups.values():
+        whole.add_command(each)
+    return whole
+
+
+app = _whole()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -17,10 +18,12 @@ import typer
 
 from hydractl.cli import console
 from hydractl.cli.help import help_text, metavar, respelled
-from hydractl.cli.parsing import STDOUT, StepCommand
+from hydractl.cli.parsing import STDOUT
 from hydractl.errors import HydractlError, OptionError
 from hydractl.steps.options import Declared, Option, declared, flags_of
 from hydractl.steps.result import Result
+
+STEPS = Path(__file__).parents[1] / "steps"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Command:
 
     Attributes:
         name: in full, with a space before the second word of `circuit overlap`.
+        place: the step's module in `hydractl.steps` and its name there, with a colon between.
         output: where the result goes without `--output`.
         writes: whether it must be told where to write.
         artifact: what `-o -` prints on standard output instead of writing a file; None where it cannot.
@@ -37,12 +41,25 @@ class Command:
     """
 
     name: str
-    step: Callable[..., Result]
+    place: str
     output: str | None = None
     writes: bool = False
     artifact: Callable[[Any], dict[str, Any]] | None = None
     csv: Callable[[Any], str] | None = None
     may_stream: Callable[[dict[str, Any]], None] = lambda values: None
+
+    @property
+    def step(self) -> Callable[..., Result]:
+        """Imported when it is asked for: a command line needs one step of them all."""
+        found: Callable[..., Result] = resolve_name(f"hydractl.steps.{self.place}")
+        return found
+
+    @property
+    def first_line(self) -> str:
+        """What the step's docstring begins with, read from its file: to import all steps takes many times as long."""
+        module, _, function = self.place.partition(":")
+        text = (STEPS / f"{module}.py").read_text(encoding="utf-8")
+        return text.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0]
 
 
 # What every command takes besides its step's options.
@@ -228,8 +245,3 @@ def _as_declared(option: Declared, value: Any) -> Any:
     if value is None or (isinstance(value, list) and not value):
         return None if option.required else option.default if option.name != "output" else value
     return value
-
-
-def command_class(command: Command) -> type[StepCommand]:
-    """The class of typer's command for a step: it knows the step's options."""
-    return type("StepCommand", (StepCommand,), {"options": options_of(command)})

@@ -73,10 +73,3 @@ class StepCommand(typer.core.TyperCommand):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
-
-
-class StepGroup(typer.core.TyperGroup):
-    """A group of commands whose help looks as theirs does."""
-
-    def get_help(self, ctx: Any) -> str:
-        return set_out(super().get_help(ctx))

@@ -67,7 +67,7 @@ def most_multiply_adds(points: Sequence[Point], limit: float) -> float:
         limit: of the latency, as a multiple of the network's.
 
     Raises:
-        OptionError: latency did not grow with multiply-adds, so that nothing can be told.
+        OptionError: latency did not grow with multiply-adds, so that nothing can be told, or none are few enough.
 
     >>> most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 1.75)
     2.5
@@ -79,7 +79,10 @@ def most_multiply_adds(points: Sequence[Point], limit: float) -> float:
             "`budget_latency`: times do not grow with multiply-adds here, so that nothing follows from a limit: give "
             "`budget_macs`, or run it on a quieter machine"
         )
-    return round(float((limit - start) / slope), 3)
+    allowed = round(float((limit - start) / slope), 3)
+    if allowed <= 0:
+        raise OptionError(f"`budget_latency` {limit:g}x: no network is that fast here: allow more")
+    return allowed
 
 
 def published(network: Checkpoint) -> int:

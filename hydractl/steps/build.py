@@ -15,7 +15,7 @@ from hydractl.steps.compute import choose_device, dtype_name
 from hydractl.steps.estimate import Estimate, estimates
 from hydractl.steps.extract_circuit import ModeName
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, BatchSize, Device, Dtype, Limit, Precision, Seed
-from hydractl.steps.limits import LatencyLimit, Limits, latency_limit
+from hydractl.steps.limits import Limits
 from hydractl.steps.options import Option, step
 from hydractl.steps.pipeline import Given, Task
 from hydractl.steps.plan import HYDRA, NETWORK, Asked, plan
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.steps.latency import LatencyLimit
 
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
 STEPS = "steps.json"
@@ -205,6 +206,8 @@ def build(
         OptionError: options that do not go together, or a recipe that does not say how long to train.
         OutputError: the folder is not of a build, or of one with other options; or the disk refuses it.
     """
+    from hydractl.steps.latency import latency_limit
+
     if trunks is not None and not ood_data:
         raise OptionError("`trunks` follow circuits, and these need `ood_data`: give it, or leave `trunks` out")
     for name, value in {"search": None if search == "exact" else search, "search_samples": search_samples}.items():

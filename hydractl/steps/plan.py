@@ -9,14 +9,8 @@ from typing import Any
 
 from hydractl.errors import OptionError
 from hydractl.selection.objectives import Objective
-from hydractl.steps.calibrate import calibrate
-from hydractl.steps.evaluate import evaluate
-from hydractl.steps.extract_circuit import extract_circuit
-from hydractl.steps.finetune import finetune
-from hydractl.steps.fuse import fuse
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Given, Made, Task
-from hydractl.steps.select import select
 
 HYDRA, NETWORK = "hydra.safetensors", "network.safetensors"
 CIRCUITS = ("acc", "ood", "avg")
@@ -93,6 +87,10 @@ def _ood(variable: str, text: str, suffix: str = "") -> Given:
 
 def plan(asked: Asked) -> list[Task]:
     """The commands of a build, in order."""
+    # Here and below: only a build that is run needs the other steps, not its `--help`.
+    from hydractl.steps.calibrate import calibrate
+    from hydractl.steps.select import select
+
     own = {"device": asked.device, "dtype": asked.dtype, "batch_size": asked.batch_size, "limit": asked.limit}
     tasks = _search(asked, own) if asked.ood_data else []
     circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if asked.ood_data else []
@@ -138,6 +136,8 @@ def plan(asked: Asked) -> list[Task]:
 
 
 def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
+    from hydractl.steps.extract_circuit import extract_circuit
+
     values = {
         "model": asked.model,
         "id_data": asked.inside(1),
@@ -155,6 +155,9 @@ def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
 
 def _training(asked: Asked, selected: str) -> list[Task]:
     """Members apart, each on seeds of its own, and fused again."""
+    from hydractl.steps.finetune import finetune
+    from hydractl.steps.fuse import fuse
+
     several, recipe = asked.members > 1, asked.recipe
     stem = selected.removesuffix(".safetensors")
     tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["tuned.safetensors"]
@@ -179,6 +182,8 @@ def _training(asked: Asked, selected: str) -> list[Task]:
 
 
 def _evaluation(asked: Asked, own: Mapping[str, Any]) -> Task:
+    from hydractl.steps.evaluate import evaluate
+
     values = {
         "systems": {"network": Made(NETWORK), "hydra": Made(HYDRA)},
         "id_data": asked.inside(4),

@@ -26,6 +26,11 @@ def test_help_lists_every_option_under_its_heading(hydractl: Run, command: Comma
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_a_list_of_commands_has_the_first_line_of_each_help(command: Command) -> None:
+    assert command.first_line == help_text(command.step, options_of(command)).splitlines()[0] != ""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_help_speaks_of_flags_and_not_of_python(command: Command) -> None:
     text = help_text(command.step, options_of(command))
     assert f"Example: hydractl {command.name}" in text

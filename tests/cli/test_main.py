@@ -20,22 +20,48 @@ from tests.steps.test_disk import refusing
 HYDRACTL = [sys.executable, "-m", "hydractl"]
 COMMANDS = ("score-heads", "extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "calibrate", "report")
 GROUPS = ("circuit", "recipes")
-HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy")
+HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy", "pydantic", "rich")
+
+#: Runs a command and prints what it has imported.
+IMPORTS = """
+import atexit, sys
+atexit.register(lambda: print("IMPORTED", *sys.modules))
+from hydractl.cli.main import run
+run()
+"""
+
+
+def imported(*arguments: str, **settings: str) -> tuple[str, set[str]]:
+    """What a command says, and the modules that were imported in its process."""
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, *arguments], capture_output=True, text=True, env={**os.environ, **settings}
+    )
+    assert done.stderr == ""
+    said, _, names = done.stdout.rpartition("IMPORTED ")
+    return said, set(names.split())
 
 
 def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
-    code = (
-        "import atexit, sys\n"
-        f"atexit.register(lambda: print('HEAVY', [m for m in {HEAVY} if m in sys.modules]))\n"
-        "sys.argv = ['hydractl', '--help']\n"
-        "from hydractl.cli.main import run\n"
-        "run()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith("HEAVY []\n")
-    assert done.stderr == ""
+    said, modules = imported("--help")
+    assert not modules & {*HEAVY, *(f"hydractl.steps.{each.place.partition(':')[0]}" for each in ALL)}
     for command in COMMANDS + GROUPS:
-        assert f"  {command} " in done.stdout
+        assert f"  {command} " in said
+
+
+@pytest.mark.parametrize("command", ["build", "prune", "analyse noise"])
+def test_help_of_a_command_loads_its_own_step(command: str) -> None:
+    _, modules = imported(*command.split(), "--help")
+    steps = {each.name: f"hydractl.steps.{each.place.partition(':')[0]}" for each in ALL}
+    needed = {"build": {"extract-circuit"}}.get(command, set())  # whose searches it names
+    assert not modules & set(HEAVY)
+    assert modules & set(steps.values()) == {steps[command], *map(steps.__getitem__, needed)}
+
+
+def test_completion_knows_commands_and_options_and_loads_nothing_heavy() -> None:
+    for words, at, expected in (("hydractl pru", 1, "prune"), ("hydractl analyse noise --dr", 3, "--draws")):
+        said, modules = imported(_HYDRACTL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(at))
+        assert expected in said.split()
+        assert not modules & set(HEAVY) - {"rich", "pydantic"}  # which typer itself needs for it
 
 
 @pytest.mark.parametrize("command", COMMANDS)

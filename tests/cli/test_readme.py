@@ -9,17 +9,19 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-import typer
 from safetensors import safe_open
 
 from hydractl.checkpoint.slots import slots
 from hydractl.cli.app import app
+from hydractl.cli.commands import COMMANDS
+from hydractl.cli.derive import options_of
 from hydractl.families.open import read_checkpoint
 from hydractl.steps.guide import TOPICS
 from hydractl.steps.manual import page
+from hydractl.steps.options import flags_of
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.conftest import FAMILY_VARIANTS, build_reference
 
@@ -112,27 +114,20 @@ def test_what_a_page_says_to_type_works(name: str, hydractl: Command, build: Pat
     follow(name, hydractl)
 
 
-def known(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command of the command line by its name in full, and the command line itself by an empty one."""
-    yield before, group
-    for name, command in getattr(group, "commands", {}).items():
-        yield from known(command, f"{before} {name}".strip())
-
-
-KNOWN = dict(known(typer.main.get_command(app)))
-COMMANDS = [name for name, command in KNOWN.items() if not hasattr(command, "commands")]
+NAMES = [command.name for command in COMMANDS]
 
 
 def test_every_command_is_shown_somewhere() -> None:
     shown = [f"{line} " for name in TEXTS for line in commands(name)]
-    assert [name for name in COMMANDS if not any(line.startswith(f"hydractl {name} ") for line in shown)] == []
+    assert [name for name in NAMES if not any(line.startswith(f"hydractl {name} ") for line in shown)] == []
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_commands_and_options_that_a_page_names_exist(name: str) -> None:
     for found in re.findall(r"`hydractl ([a-z][a-z -]*[a-z])", TEXTS[name]):
-        assert any(f"{found} ".startswith(f"{command} ") for command in COMMANDS), found
-    flags = {flag for command in KNOWN.values() for option in command.params for flag in option.opts}
+        assert any(f"{found} ".startswith(f"{command} ") for command in NAMES), found
+    flags = {flag for command in COMMANDS for option in options_of(command) for flag in flags_of(option)}
+    flags |= {flag for option in app.params for flag in option.opts}
     elsewhere = {"--help", "--nproc-per-node"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", TEXTS[name])) - flags - elsewhere == set()
 

@@ -18,8 +18,9 @@ from PIL import Image
 
 import hydractl as library
 from hydractl.checkpoint.folders import mark
-from hydractl.errors import OutputError
-from hydractl.steps.limits import FILE, latency_limit
+from hydractl.errors import OptionError, OutputError
+from hydractl.evaluation.latency import most_multiply_adds
+from hydractl.steps.latency import FILE, latency_limit
 from hydractl.steps.pipeline import makefile
 from hydractl.steps.watch import LOG
 from tests.cli.conftest import LABELS, Command, save_vit
@@ -180,6 +181,11 @@ def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     )
     refused = hydractl(*ARGUMENTS, "--budget-params=fat")
     assert (refused.code, "--budget-params fat: expected a multiple" in refused.err) == (2, True)
+
+
+def test_a_latency_that_no_network_has_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"`budget_latency` 0.25x: no network is that fast here"):
+        most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 0.25)
 
 
 @pytest.mark.parametrize("damage", ["{", "null", "[1]", None])
