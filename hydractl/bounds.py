@@ -9,6 +9,8 @@ import re
 from math import isfinite
 
 SAMPLES = 10**9
+FILES = 2 * 10**6  # below a folder of data: ImageNet has 1.3 million
+COMPARED = 3 * 10**5  # names with the patterns of a data card
 COLUMNS = 1000  # of a table, those within others included
 CHARACTERS = 10**6  # of a text, of which a model reads the first thousands
 BATCH = 2**20  # samples of a forward pass
@@ -19,6 +21,7 @@ DRAWS = 10**5  # of a bootstrap
 LAYERS = 1000  # of a tower
 HEADS = 10**6  # of a model
 MEMBERS = 1000
+NETWORKS = 100  # that are added up to one ensemble
 WIDTH = 10**6  # of a layer
 SEED = 2**63 - 1
 RATE = 1e3  # of learning

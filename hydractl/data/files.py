@@ -22,12 +22,13 @@ FILE_FORMATS = {
     ".tar": "webdataset",
 }
 LARGEST = 2**28  # bytes that are read at once: of an image, of a file of texts
+A_FOLDER = "a folder"
 KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
+    stat.S_IFDIR: A_FOLDER,
 }
 
 
@@ -47,7 +48,7 @@ def require_regular(path: Path, folder: bool = False) -> None:
         DataError: it leads to a pipe, a socket or a device.
     """
     kind = special_kind(path)
-    if kind and not (folder and kind == KINDS[stat.S_IFDIR]):
+    if kind and not (folder and kind == A_FOLDER):
         raise DataError(f"{path}: is {kind}: name a file{' or a folder' if folder else ''}")
 
 
@@ -101,24 +102,6 @@ def decode_text(data: bytes, where: str, expected: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: cannot read as text ({error}): write {expected}, in UTF-8") from error
-
-
-def require_regular_below(folder: Path) -> set[str]:
-    """The endings of all files below a folder, if they are regular ones; links that lead nowhere do not count.
-
-    Raises:
-        DataError: names the first pipe, socket or device.
-    """
-    endings = set()
-    with os.scandir(folder) as entries:  # which knows what things are without asking the disk for each
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                endings |= require_regular_below(Path(entry.path))
-                continue
-            if not entry.is_file(follow_symlinks=False):
-                require_regular(Path(entry.path), folder=True)
-            endings.add(os.path.splitext(entry.name)[1].lower())
-    return endings
 
 
 def inside(path: str, folders: Sequence[Path] | None) -> Path:

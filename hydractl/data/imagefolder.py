@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import datasets
@@ -13,15 +14,17 @@ IMAGE_ENDINGS = frozenset(ImageFolder.EXTENSIONS)
 CARDS = ("README.md", "metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
-def image_files(folder: Path) -> list[Path]:
-    """Paths, relative to the folder and sorted, of every image file below it; hidden ones are left out.
+def image_files(folder: Path, files: Iterable[str]) -> list[Path]:
+    """Those of a folder's files that are images, in the order of their paths.
 
     A folder with a data card or a metadata table is left to the `datasets` library: none.
+
+    Args:
+        files: names relative to the folder.
     """
     if any((folder / card).is_file() for card in CARDS):
         return []
-    found = (path.relative_to(folder) for path in folder.rglob("*") if path.suffix.lower() in IMAGE_ENDINGS)
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.parts))
+    return sorted(path for path in map(Path, files) if path.suffix.lower() in IMAGE_ENDINGS)
 
 
 def image_splits(files: list[Path]) -> dict[str, list[Path]]:

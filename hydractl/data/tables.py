@@ -17,17 +17,17 @@ from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data import splits
-from hydractl.data.files import FILE_FORMATS, read_text, require_regular, require_regular_below
+from hydractl.data.card import names_in, read_card, require_below
+from hydractl.data.files import FILE_FORMATS, require_regular
+from hydractl.data.folder import LOADERS, belongs, data_files, loader_of, look
 from hydractl.data.header import check_header
-from hydractl.data.imagefolder import IMAGE_ENDINGS, image_files, image_splits, read_image_folder
+from hydractl.data.imagefolder import image_files, image_splits, read_image_folder
 from hydractl.data.spec import DataSpec, DataValues
 from hydractl.errors import DataError
 from hydractl.schema import Origin, read_json
 
 # An empty cell is a missing value, the words NA and null are text.
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-# The loaders that are used; `datasets` has more, for files that no classifier reads.
-LOADERS = frozenset({*FILE_FORMATS.values(), "imagefolder", "text"})
 READ = ", ".join((*FILE_FORMATS, ".txt"))
 HUB = "hf://"
 
@@ -156,51 +156,35 @@ def _literal(file: str) -> str:
 def _from_folder(spec: DataSpec, folder: Path) -> _Found:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         return _from_saved(spec, folder)
-    if files := image_files(folder):
-        return _from_images(spec, folder, files)
-    endings = require_regular_below(folder)
-    if not endings & {*FILE_FORMATS, *IMAGE_ENDINGS, ".txt"}:
-        # Of files that nobody reads, `datasets` looks at each some thirty times before it says so.
-        kinds = ", ".join(sorted(ending[1:] for ending in endings if ending)[:5])
+    contents = look(folder)
+    if images := image_files(folder, contents.files):
+        return _from_images(spec, folder, images)
+    contents.require_regular()
+    if not data_files(contents):
+        kinds = ", ".join(sorted(ending[1:] for ending in contents.others if ending))
         found = f"holds {kinds} files, which are not read" if kinds else "holds nothing that can be read as data"
         raise DataError(f"{folder}: {found}: give images or {READ}")
-    _check_card(folder)
-    builder = datasets.load_dataset_builder(str(folder.absolute()), name=spec.config)
-    return _from_builder(spec, builder)
-
-
-def _check_card(folder: Path) -> None:
-    """Raises DataError where a folder's card names files elsewhere: `datasets` would open them, or fetch them."""
-    card, settings = folder / datasets.config.REPOCARD_FILENAME, folder / datasets.config.REPOYAML_FILENAME
-    texts = [read_text(card, "a data card")] if card.exists() else []
-    texts += [f"---\n{read_text(settings, 'YAML')}\n---\n"] if settings.exists() else []
-    for text in texts:
-        for config in huggingface_hub.DatasetCard(text, ignore_metadata_errors=True).data.get("configs") or []:
-            _require_below(folder, (config.get("data_files"), config.get("data_dir")), "its card")
-
-
-def _require_below(folder: Path, named: object, where: str) -> None:
-    for name in _names(named):
-        if "://" in name or "::" in name or Path(name).is_absolute() or ".." in Path(name).parts:
-            raise DataError(f"{folder}: {where} names {name}: data comes from the folder only: mend it")
-
-
-def _names(value: object) -> Iterator[str]:
-    """Every text in nested lists and dicts."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _names(inner)
+    card = read_card(folder)
+    name = card.name(spec.config, folder)
+    parts = card.splits(name, folder, contents)
+    loader = loader_of(parts, folder)
+    files = {
+        split: [str(folder.absolute() / file) for file in some if belongs(file, loader)]
+        for split, some in parts.items()
+    }
+    return _from_files(spec, loader, files, card.infos.get(name, datasets.DatasetInfo()))
 
 
 def _from_saved(spec: DataSpec, folder: Path) -> _Found:
-    require_regular_below(folder)
-    for file in folder.rglob("*.arrow"):
-        check_header(file)
-    for file in (folder / "dataset_dict.json", *folder.rglob("state.json")):
-        said = read_json(file, Origin(str(file), DataError, "save the data set again")).fields if file.exists() else {}
-        _require_below(file.parent, (said.get("splits"), said.get("_data_files")), file.name)
+    contents = look(folder, hidden=True)
+    contents.require_regular()
+    for file in map(folder.joinpath, contents.files):
+        if file.suffix == ".arrow":
+            check_header(file)
+        if file.name not in ("dataset_dict.json", "state.json"):
+            continue
+        said = read_json(file, Origin(str(file), DataError, "save the data set again")).fields
+        require_below(file.parent, (said.get("splits"), said.get("_data_files")), file.name)
     saved = datasets.load_from_disk(str(folder))
     parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
     request = splits.complete_request(spec.split, list(parts), spec.source)
@@ -215,18 +199,16 @@ def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> _Found:
     return _Found(request, lambda streamed: {name: read_image_folder(folder, parts[name], below) for name in names})
 
 
-def _from_builder(spec: DataSpec, builder: Any) -> _Found:
-    files = {str(name): [str(file) for file in files] for name, files in (builder.config.data_files or {}).items()}
-    if not files:
-        raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
-    if builder.name not in LOADERS:
-        raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
-    ending = Path(next(iter(files.values()))[0]).suffix
-    options = _options(builder.name, ending)
-    if builder.info.features is not None:
-        options = {**options, "features": builder.info.features}
-    sizes = {str(name): split.num_examples for name, split in (builder.info.splits or {}).items() if split.num_examples}
-    return _load(spec, builder.name, files, options, sizes)
+def _from_files(spec: DataSpec, loader: str, files: Mapping[str, list[str]], info: datasets.DatasetInfo) -> _Found:
+    """The files of each split, with what a card says of their columns and numbers."""
+    endings = {Path(file).suffix.lower() for some in files.values() for file in some}
+    if loader == "csv" and len(endings) > 1:
+        raise DataError(f"{spec.source}: holds {' and '.join(sorted(endings))} files: name one of them")
+    options = _options(loader, min(endings))
+    if info.features is not None:
+        options = {**options, "features": info.features}
+    sizes = {str(name): split.num_examples for name, split in (info.splits or {}).items() if split.num_examples}
+    return _load(spec, loader, files, options, sizes)
 
 
 def _from_hub(spec: DataSpec) -> _Found:
@@ -237,10 +219,15 @@ def _from_hub(spec: DataSpec) -> _Found:
         if spec.split in configs and len(configs) > 1:
             spec = replace(spec, config=spec.split, split=None)
     builder = datasets.load_dataset_builder(spec.source, name=spec.config)
-    elsewhere = [file for file in _names(builder.config.data_files) if not file.startswith(HUB)]
+    elsewhere = [file for file in names_in(builder.config.data_files) if not file.startswith(HUB)]
     if elsewhere:
         raise DataError(f"{spec.source}: its card names {elsewhere[0]}: data comes from its own repository only")
-    return _from_builder(spec, builder)
+    files = {str(name): [str(file) for file in files] for name, files in (builder.config.data_files or {}).items()}
+    if not files:
+        raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
+    if builder.name not in LOADERS.values():
+        raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
+    return _from_files(spec, builder.name, files, builder.info)
 
 
 def _check_reachable(source: str) -> None:

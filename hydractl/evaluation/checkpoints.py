@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl import inference
+from hydractl.bounds import NETWORKS
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.manifest import fingerprint
 from hydractl.checkpoint.writer import tensor_bytes
@@ -60,12 +61,24 @@ class NetworkSpec:
 
 def parse_deep_ensemble(text: str) -> NetworkSpec | None:
     """What `MODEL+MODEL` asks for; None for other texts, a path with a plus sign among them."""
-    networks = () if exists(text) else tuple(text.split("+"))
+    networks = networks_in(text)
     if len(networks) < 2:
         return None
     if not all(networks):
         raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
     return NetworkSpec(networks)
+
+
+def networks_in(text: str) -> tuple[str, ...]:
+    """The models that a text adds up; itself alone where a file has that name.
+
+    Raises:
+        OptionError: they are more than NETWORKS.
+    """
+    networks = (text,) if exists(text) else tuple(text.split("+"))
+    if len(networks) > NETWORKS:
+        raise OptionError(f"{text[:40]}...: adds up {len(networks)} models, expected {NETWORKS} at most")
+    return networks
 
 
 def parse_members(text: str) -> NetworkSpec | None:

@@ -167,10 +167,12 @@ def _named(model: ModelLike) -> tuple[str, Sequence[ModelLike]]:
     """A model and its name; what a text says as `NAME=A+B` unless a file of that name exists."""
     if not isinstance(model, str):
         return model_name(model), [model]
+    from hydractl.evaluation.checkpoints import networks_in
+
     name, equals, reference = model.partition("=")
     if not equals or exists(model):
         name, reference = model_name(model if exists(model) else model.split("+")[0]), model
-    return name, [reference] if exists(reference) else reference.split("+")
+    return name, networks_in(reference)
 
 
 def _listed(value: Any) -> Sequence[Any]:

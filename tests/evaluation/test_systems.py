@@ -56,6 +56,7 @@ def test_a_path_that_exists_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("text", "message"),
     [
         ("a++b", "a model that is empty"),
+        ("+".join(["vit"] * 101), "adds up 101 models, expected 100 at most"),
         ("x=predictions:", "names no folder"),
         ("vit,passes=3", "'passes' is no option"),
         ("vit,mc-dropout=3,passes=3", "'passes' is no option"),
