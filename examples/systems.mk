@@ -9,7 +9,7 @@ STEPS := 2
 MEMBER_STEPS := 2
 SCRATCH_EPOCHS := 1
 else
-SCRATCH_EPOCHS ?= 60
+SCRATCH_EPOCHS ?= 250
 endif
 
 # Copies of the network, which a run trains on seeds of their own: the first by itself, all of them as a Deep Ensemble.
@@ -50,7 +50,8 @@ $(SYSTEMS_IN)/calibrated.safetensors: $(VIT)
 
 $(SCRATCH:%=$(SYSTEMS_IN)/%/predictions.json): $(SYSTEMS_IN)/%/predictions.json: baselines/from_scratch.py $(DATA)
 	python baselines/from_scratch.py $* $(SYSTEMS_IN) --train $(BUILD)/data/digits:train --id $(BUILD)/data/digits:test \
-	  --ood near/digits6and7=$(BUILD)/data/near_test far/photo2=$(BUILD)/data/far_test --epochs $(SCRATCH_EPOCHS)
+	  --ood near/digits6and7=$(BUILD)/data/near_test far/photo2=$(BUILD)/data/far_test --epochs $(SCRATCH_EPOCHS) \
+	  --pad 1 --no-flip
 
 $(SYSTEMS_IN)/report.json: $(SYSTEMS_IN)/calibrated.safetensors $(SYSTEMS_IN)/hydra.safetensors $(SHARING:%=$(SYSTEMS_IN)/%.safetensors) \
   $(SCRATCH:%=$(SYSTEMS_IN)/%/predictions.json)

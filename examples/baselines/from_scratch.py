@@ -93,16 +93,17 @@ def pixels(samples: Samples) -> Tensor:
     return torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2) / 127.5 - 1
 
 
-def train(model: Packed | Mimo, images: Tensor, labels: Tensor, epochs: int, seed: int) -> None:
-    """SGD with momentum and a cosine schedule, random flips and crops."""
-    torch.manual_seed(seed)
+def train(model: Packed | Mimo, images: Tensor, labels: Tensor, asked: argparse.Namespace) -> None:
+    """SGD with momentum and a cosine schedule, random crops and flips."""
+    epochs = asked.epochs
+    torch.manual_seed(asked.seed)
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.9, weight_decay=5e-4)
     steps = epochs * -(-len(images) // BATCH)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     model.train()
     for epoch in range(epochs):
         for places in torch.randperm(len(images)).split(BATCH):
-            inputs, targets = model.batch(augmented(images[places]), labels[places])
+            inputs, targets = model.batch(augmented(images[places], asked.pad, asked.flip), labels[places])
             loss = F.cross_entropy(model(inputs), targets)
             optimizer.zero_grad()
             loss.backward()
@@ -111,11 +112,11 @@ def train(model: Packed | Mimo, images: Tensor, labels: Tensor, epochs: int, see
         print(f"epoch {epoch + 1} of {epochs}: loss {loss.item():.4f}", flush=True)
 
 
-def augmented(images: Tensor) -> Tensor:
-    """The images flipped at random and moved by up to four pixels, all of a batch alike."""
-    top, left = torch.randint(0, 9, (2,)).tolist()
-    moved = F.pad(images, (4, 4, 4, 4))[..., top : top + SIDE, left : left + SIDE]
-    return torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, moved.flip(-1), moved)
+def augmented(images: Tensor, pad: int, flip: bool) -> Tensor:
+    """The images moved by up to `pad` pixels, all of a batch alike, and if asked flipped at random."""
+    top, left = torch.randint(0, 2 * pad + 1, (2,)).tolist()
+    moved = F.pad(images, (pad,) * 4)[..., top : top + SIDE, left : left + SIDE]
+    return torch.where(torch.rand(len(images), 1, 1, 1) < 0.5, moved.flip(-1), moved) if flip else moved
 
 
 @torch.no_grad()
@@ -153,6 +154,8 @@ def main() -> None:
     parser.add_argument("--id", required=True)
     parser.add_argument("--ood", nargs="*", default=[])
     parser.add_argument("--epochs", type=int, default=75)
+    parser.add_argument("--pad", type=int, default=4, help="pixels that an image may move")
+    parser.add_argument("--no-flip", dest="flip", action="store_false", help="digits are no digits then")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
@@ -160,7 +163,7 @@ def main() -> None:
     assert data.labels is not None and data.label_names is not None, f"{data.name}: holds no named labels"
     torch.manual_seed(asked.seed)
     model = METHODS[asked.method](len(data.label_names))
-    train(model, pixels(data), torch.from_numpy(data.labels), asked.epochs, asked.seed)
+    train(model, pixels(data), torch.from_numpy(data.labels), asked)
 
     folder = asked.folder / asked.method
     inside = match_labels(open_samples(asked.id, "image", limit=asked.limit), data.label_names, "name")
