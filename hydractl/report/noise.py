@@ -22,21 +22,19 @@ def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
     """A line for clean data, one for each kind and severity, and the means over these."""
     effects = analysis.effects
     width = max(len(_name(effect)) for effect in effects)
-    yield f"{'':{width}}     loss   pruned      gap  <grad, dtheta>       mean diag(H_n - H_t)    positive"
-    clean = analysis.clean
-    yield f"{'clean':{width}} {clean.dense:8.4f} {clean.pruned:8.4f} {clean.gap:+8.4f} {analysis.slope:+15.4g}"
+    yield f"{'':{width}}{'loss':>8}{'gap':>9}{'slope':>11}{'curvature':>10}{'positive':>15}"
+    yield f"{'clean':{width}} {analysis.clean.dense:7.4f} {analysis.clean.gap:+8.4f} {analysis.slope:+10.3g}"
     for effect in effects:
         losses, curvature, positive = effect.losses, effect.curvature, effect.positive
         yield (
-            f"{_name(effect):{width}} {losses.dense:8.4f} {losses.pruned:8.4f} {losses.gap:+8.4f} {effect.slope:+15.4g}"
-            f" {curvature.value:+14.3g} +- {curvature.error:8.2g} {positive.value:6.1%} +- {positive.error:.1%}"
+            f"{_name(effect):{width}} {losses.dense:7.4f} {losses.gap:+8.4f} {effect.slope:+10.3g}"
+            f" {curvature.value:+9.2g} ± {curvature.error:<6.1g} {positive.value:5.1%} ± {positive.error:.1%}"
         )
     gap, slope, mean = (float(np.mean(values)) for values in _measured(effects))
-    yield f"{'mean':{width}} {'':8} {'':8} {gap:+8.4f} {slope:+15.4g} {mean:+14.3g}"
-    yield (
-        f"{analysis.dropped} heads of {analysis.weights} weights; +- is one standard error of {analysis.draws} draws; "
-        "losses in nats"
-    )
+    yield f"{'mean':{width}} {'':7} {gap:+8.4f} {slope:+10.3g} {mean:+9.2g}"
+    yield "in nats; gap: to the loss of what pruning made; slope: <grad L, dtheta>;"
+    yield "curvature: mean of diag(H_n - H_t); positive: how much of that is;"
+    yield f"± one standard error of {analysis.draws} draws; {analysis.dropped} heads of {analysis.weights} weights"
 
 
 def noise_facts(analysis: NoiseAnalysis) -> dict[str, object]:

@@ -106,12 +106,14 @@ def write_site(topics: tuple[str, ...], folder: Path) -> None:
         source.mkdir()
         for topic in topics:
             (source / f"{topic}.md").write_text(page(topic), encoding="utf-8")
+        (source / STYLE).write_text("td code { white-space: nowrap; }\n", encoding="utf-8")  # tables scroll instead
         listed = "\n".join(topics)
         (source / "index.md").write_text(f"# hydractl\n\n```{{toctree}}\n{listed}\n```\n", encoding="utf-8")
         site = Sphinx(source, None, folder, Path(work) / "doctrees", "html", SITE, status=None, warning=None)
         site.build()
 
 
+STYLE = "hydractl.css"
 #: Sphinx's settings.
 SITE = {
     "project": "hydractl",
@@ -119,6 +121,8 @@ SITE = {
     "extensions": ["myst_parser"],
     "myst_heading_anchors": 3,
     "html_theme": "furo",
+    "html_static_path": [STYLE],
+    "html_css_files": [STYLE],
     "html_copy_source": False,
     "html_use_index": False,
     "html_show_sphinx": False,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import hydractl
 from hydractl.errors import HydractlError
+from hydractl.report.noise import noise_lines
 from tests.cli.conftest import Command, save_vit
 
 
@@ -27,6 +29,8 @@ def test_python_and_the_command_find_the_same(run: Command, here: Path, vit: Pat
     assert json.loads(done.out)["noisy"] == found.to_json()["noisy"]
     assert [(effect.kind, effect.severity) for effect in found.analysis.effects] == [("contrast", 1), ("contrast", 2)]
     assert run("analyse", "noise", vit, "m1", *arguments).out == f"{found!r}\n"
+    longest = [replace(effect, kind="elastic_transform") for effect in found.analysis.effects]
+    assert max(map(len, noise_lines(replace(found.analysis, effects=tuple(longest))))) <= 80
     assert b"positive diag(H_n - H_t)" in (here / "noise.svg").read_bytes()
     assert "mean diag(H_n - H_t)" in found._repr_html_()
 

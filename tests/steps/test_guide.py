@@ -19,6 +19,8 @@ from hydractl.steps.guide import TOPICS, Manual
 from hydractl.steps.manual import filled, page, title
 from tests.cli.conftest import Command
 
+BLOCK = re.DOTALL | re.MULTILINE
+
 
 class Row(NamedTuple):
     name: str
@@ -73,9 +75,11 @@ def test_a_narrow_terminal_cuts_no_word_of_a_table_and_commands_can_be_copied(to
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
     shown = " ".join(" ".join(lines).replace(" \\ ", " ").split())
-    for block in re.findall(r"^```bash\n(.*?)^```$", library.guide(topic).markdown, re.DOTALL | re.MULTILINE):
-        for command in block.replace("\\\n", "").splitlines():
+    for language, block in re.findall(r"^```(\w+).*?\n(.*?)^```$", library.guide(topic).markdown, BLOCK):
+        for command in block.replace("\\\n", "").splitlines() if language == "bash" else ():
             assert " ".join(command.split()) in shown
+        for line in block.splitlines() if language == "python" else ():
+            assert f" {line}" in (each.rstrip() for each in lines) or not line
 
 
 def test_a_notebook_gets_html() -> None:
@@ -106,6 +110,8 @@ def test_the_site_needs_no_network(tmp_path: Path) -> None:
             assert (site / address.partition("?")[0].partition("#")[0]).exists(), address
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"\']?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+    assert "white-space: nowrap" in (site / "_static" / "hydractl.css").read_text()
+    assert "hydractl.css" in pages["start"]
     assert "safetensor" in (site / "searchindex.js").read_text(encoding="utf-8")
     assert 'href="models.html' in pages["start"]
     with pytest.raises(OutputError, match="exists already"):
