@@ -173,9 +173,15 @@ def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_Adapte
         raise CheckpointError(f"{adapters[0].name}: {name} is trained as a whole, of attention only factors are read")
     each = [adapter.tensors.get(name) or base.tensors[name] for adapter in adapters]
     weight = base.tensors[name if name in base.tensors else f"{name.rpartition('.')[0]}.weight"]
+    rank = adapters[0].config.r
+    factors = {"lora_a": (rank, weight.shape[-1]), "lora_b": (weight.shape[0], rank)}
+    shape = factors.get(name.rpartition(".")[2], weight.shape)
     for adapter, tensor in zip(adapters, each, strict=True):
-        if tensor.shape != each[0].shape or not tensor.dtype.is_floating_point:
-            raise CheckpointError(f"{adapter.name}: {name} is {list(tensor.shape)} of {tensor.dtype}")
+        if tuple(tensor.shape) != tuple(shape) or not tensor.dtype.is_floating_point:
+            raise CheckpointError(
+                f"{adapter.name}: {name} is {list(tensor.shape)} of {tensor.dtype}, expected floating-point numbers "
+                f"{list(shape)}: is it an adapter of this network?"
+            )
     return LazyTensor(
         (len(each), *each[0].shape), weight.dtype, lambda: torch.stack([t.load().to(weight.dtype) for t in each])
     )

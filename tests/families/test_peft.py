@@ -137,6 +137,21 @@ def test_what_is_no_such_adapter_is_refused(
         with_adapters(read_checkpoint(base), [places[0], damaged])
 
 
+@pytest.mark.parametrize("ending", ["lora_A.weight", "lora_B.weight"])
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_adapter_of_another_shape_is_the_one_that_is_named(
+    at: int, ending: str, saved: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    from shutil import copytree
+
+    base, places = saved
+    damaged = Path(copytree(places[1], tmp_path / "damaged"))
+    tensors(lambda found: found | {first_of(found, ending): found[first_of(found, ending)].T.contiguous()})(damaged)
+    ordered = [places[0], damaged][:: 1 if at else -1]
+    with pytest.raises(CheckpointError, match=r"damaged: .* expected .*: is it an adapter of this network\?"):
+        with_adapters(read_checkpoint(base), ordered)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     folder = tmp_path_factory.mktemp("peft")
