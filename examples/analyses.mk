@@ -23,6 +23,7 @@ SHIFT ?= all:1-5
 DRAWS ?= 16
 ANALYSED_LIMIT ?= 1000
 SEARCH_LIMIT ?= $(ANALYSED_LIMIT)
+SEARCH ?= exact
 TUNE_PRECISION ?= no
 
 analyses: export OMP_NUM_THREADS ?= 1
@@ -32,7 +33,7 @@ $(ANALYSES)/summary.txt: analyses.py $(if $(filter $(VIT),$(ANALYSED)),$(VIT)) |
 	  --test-id '$(TEST_ID)' --test-ood $(TEST_OOD:%='%') --tune-on '$(TUNE_ON)' --recipe $(TUNE_RECIPE) \
 	  --steps $(TUNE_STEPS) --budget $(ANALYSED_BUDGET) --pool $(ANALYSED_POOL) --rank $(ANALYSED_RANK) --sweep $(SWEEP) \
 	  --noise '$(NOISE)' --shift '$(SHIFT)' --draws $(DRAWS) --limit $(ANALYSED_LIMIT) \
-	  --search-limit $(SEARCH_LIMIT) --precision $(TUNE_PRECISION) $(if $(QUICK),--quick)
+	  --search '$(SEARCH)' --search-limit $(SEARCH_LIMIT) --precision $(TUNE_PRECISION) $(if $(QUICK),--quick)
 
 analyses: $(ANALYSES)/summary.txt
 	cat $<

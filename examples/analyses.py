@@ -47,7 +47,8 @@ class Analyses:
         if not all(self.circuit(objective).exists() for objective in OBJECTIVES):
             hydractl.extract_circuit(
                 self.asked.model, id_data=inside, ood_data=outside, objective=",".join(OBJECTIVES), resume=True,
-                budget=self.asked.rank, output=self.folder / "circuit-{objective}.json", force=True, **self.searching,
+                budget=self.asked.rank, search=self.asked.search,
+                output=self.folder / "circuit-{objective}.json", force=True, **self.searching,
             )  # fmt: skip
         if not self.scores.exists():
             hydractl.score_heads(
@@ -179,6 +180,7 @@ if __name__ == "__main__":
     for name in ("steps", "budget", "pool", "draws", "limit"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--rank", default="all")
+    parser.add_argument("--search", default="exact")
     parser.add_argument("--search-limit", type=int, default=0)
     parser.add_argument("--precision", default="no")
     for name in ("sweep", "noise", "shift"):
