@@ -20,6 +20,11 @@ from hydractl.errors import DataError
 from hydractl.schema import Origin, read_json
 
 DEFAULT = "default"
+CARD_FILES = (
+    datasets.config.REPOCARD_FILENAME,
+    datasets.config.REPOYAML_FILENAME,
+    datasets.config.DATASETDICT_INFOS_FILENAME,
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,17 @@ def read_card(folder: Path) -> Card:
     Raises:
         DataError: one of them cannot be read, or names files elsewhere.
     """
+    try:
+        return _parsed(folder)
+    except DataError:
+        raise
+    except Exception as error:  # what reads YAML and cards raises whatever it likes on what is damaged
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        there = " and ".join(name for name in CARD_FILES if (folder / name).is_file())
+        raise DataError(f"{folder}: its card is not as it should be ({reason}): mend or remove {there}") from error
+
+
+def _parsed(folder: Path) -> Card:
     legacy = folder / datasets.config.DATASETDICT_INFOS_FILENAME
     origin = Origin(str(legacy), DataError, "remove it")
     said = read_json(legacy, origin).fields if legacy.is_file() else {}

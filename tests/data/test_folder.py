@@ -192,3 +192,20 @@ def test_a_card_names_the_classes(place: str, tmp_path: Path) -> None:
 
 def test_a_folder_without_a_card_says_nothing(tmp_path: Path) -> None:
     assert card.read_card(tmp_path) == card.Card({}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("README.md", "---\nconfigs: [5]\n---\n"),
+        ("README.md", "---\ndataset_info: {features: [5]}\n---\n"),
+        ("README.md", "---\na: [\n---\n"),
+        (".huggingface.yaml", "configs: 5"),
+        ("dataset_infos.json", '{"default": {"splits": {"train": 5}}}'),
+    ],
+)
+def test_a_card_that_is_damaged_is_named_with_its_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "a.csv").write_text("text,label\nx,0\n")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=rf"{tmp_path}: its card is not as it should be .*remove {name}$"):
+        open_samples(str(tmp_path), "text")
