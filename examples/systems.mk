@@ -1,6 +1,6 @@
 # Every system on one table, on the digits example's network and data: `make -C examples systems`. Each has as many samples to
 # train on as a member of the Hydra. QUICK=1 takes two steps instead, and says nothing but that everything runs.
-# Packed-Ensembles and MIMO are trained from scratch and need torch-uncertainty; SCRATCH= leaves them out.
+# Packed-Ensembles and MIMO are trained from scratch, for longer, and need torch-uncertainty; SCRATCH= leaves them out.
 SYSTEMS_IN := $(BUILD)/systems
 SCRATCH ?= packed mimo
 KEEP ?= 87.8%
