@@ -79,8 +79,11 @@ class Reference:
 
 
 def make_timm(name: str, **arguments: Any) -> VisionTransformer:
-    """A model of timm that remembers what it was made of, as timm itself does from version 1.0.31 on."""
-    model = timm.create_model(name, **arguments)
+    """A model of timm that remembers its size and what it was made of, as timm itself does from version 1.0.31 on."""
+    size = arguments.get("img_size")
+    sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    overlay = {"input_size": (3, *sides)} if size else None
+    model = timm.create_model(name, pretrained_cfg_overlay=overlay, **arguments)
     model.built_from = arguments
     return model
 

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from hydractl.checkpoint.atomic import write_bytes
 
-ENTRIES = {
-    "hydractl.formats.configuration": "configuration_hydra",
-    "hydractl.formats.modeling": "modeling_hydra",
-}
+MODELING = "hydractl.formats.modeling"
+ENTRIES = {"hydractl.formats.configuration": "configuration_hydra", MODELING: "modeling_hydra"}
 NOTE = "# Written by hydractl: {module} of its release that wrote the weights beside it. Apache-2.0.\n"
 
 
@@ -43,7 +41,7 @@ def flat_modules() -> dict[str, str]:
         for other in needed:
             source = re.sub(rf"^from {re.escape(other)} import", f"from .{file_name(other)} import", source, flags=re.M)
         found[module] = NOTE.format(module=module) + source
-    return found
+    return {**found, MODELING: found[MODELING] + _named(sorted(found))}
 
 
 def file_name(module: str) -> str:
@@ -55,6 +53,11 @@ def _source(module: str) -> str:
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def _named(modules: list[str]) -> str:
+    """Lines that name the modules and import none: transformers 5.9 copies only what an entry itself names."""
+    return "\n\nif False:\n" + "".join(f"    from .{file_name(module)} import *\n" for module in modules)
 
 
 def _imports(source: str) -> list[str]:

@@ -68,13 +68,14 @@ class HydraPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
+        # By the functions of `nn.init`: transformers keeps them, and only them, from what it has already loaded.
         for name, parameter in module.named_parameters(recurse=False):
             if name.endswith("bias"):
-                parameter.zero_()
+                nn.init.zeros_(parameter)
             elif (name == "weight" and parameter.ndim == 1) or name.endswith("scale"):
-                parameter.fill_(1.0)
+                nn.init.ones_(parameter)
             else:
-                parameter.normal_(std=0.02)
+                nn.init.normal_(parameter, std=0.02)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """As in transformers, with the code beside the weights so that the folder loads where this project is not."""
