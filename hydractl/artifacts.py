@@ -175,4 +175,7 @@ def _seen_from(folder: Path, reference: str) -> str:
 def _found(source: str, reference: str) -> str:
     """What lies there as seen from the artifact's folder; else the reference as it is, from the current folder."""
     beside = Path(source).parent / reference
-    return str(beside) if source != STDIN and os.path.exists(beside) else reference
+    if source == STDIN or not os.path.exists(beside):
+        return reference
+    plain = os.path.normpath(beside)  # leads elsewhere where a folder that `..` leaves is a link
+    return plain if os.path.exists(plain) and os.path.samefile(plain, beside) else str(beside)

@@ -195,7 +195,14 @@ def test_every_model_of_a_report_is_named_so(places: Path) -> None:
     text = json_text(report, places / "results")
     assert str(places) not in text and text.count("../models/vit") == 6
     resolved = json.dumps(found_references(json.loads(text), source))
-    assert resolved.count(str(places / "results" / ".." / "models" / "vit")) == 6
+    assert resolved.count(vit) == 6 and ".." not in resolved
+
+
+def test_a_folder_that_is_a_link_is_left_where_it_leads(places: Path) -> None:
+    (places / "models" / "deep").mkdir()
+    (places / "short").symlink_to(places / "models" / "deep")
+    found = found_references({"model": {"reference": "../vit"}}, str(places / "short" / "r.json"))
+    assert found["model"]["reference"] == str(places / "short" / ".." / "vit")  # beside `short` lies no such model
 
 
 def test_a_link_keeps_its_name(places: Path) -> None:

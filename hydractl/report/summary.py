@@ -84,7 +84,7 @@ def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
     if summary["separate"]:
         facts["per member"] = ", ".join(summary["separate"])
     if summary["temperature"] is not None:
-        facts["temperature"] = summary["temperature"]
+        facts["temperature"] = f"{summary['temperature']:.4g}"
     if (accepts := summary["acceptance"]) is not None:
         facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
     if summary.get("sparse"):

@@ -105,15 +105,31 @@ def write_site(topics: tuple[str, ...], folder: Path) -> None:
         source = Path(work) / "source"
         source.mkdir()
         for topic in topics:
-            (source / f"{topic}.md").write_text(page(topic), encoding="utf-8")
-        (source / STYLE).write_text("td code { white-space: nowrap; }\n", encoding="utf-8")  # tables scroll instead
-        listed = "\n".join(topics)
+            (source / f"{_file(topic)}.md").write_text(TARGET.sub(_target, page(topic)), encoding="utf-8")
+        (source / STYLE).write_text(RULES, encoding="utf-8")
+        listed = "\n".join(map(_file, topics))
         (source / "index.md").write_text(f"# hydractl\n\n```{{toctree}}\n{listed}\n```\n", encoding="utf-8")
         site = Sphinx(source, None, folder, Path(work) / "doctrees", "html", SITE, status=None, warning=None)
         site.build()
 
 
+def _file(topic: str) -> str:
+    """What a page is called in the site: Sphinx keeps the name `search` for its own, and would write it over ours."""
+    return "head-search" if topic == "search" else topic
+
+
+def _target(found: re.Match[str]) -> str:
+    return f"]({_file(found['topic'])}.md"
+
+
+TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")
 STYLE = "hydractl.css"
+#: Wide tables: flags stay whole, numbers are small, and a wide screen shows them without scrolling.
+RULES = """\
+td code { white-space: nowrap; }
+table.docutils { font-size: 0.85em; }
+@media (min-width: 100em) { .content { width: 64em; } }
+"""
 #: Sphinx's settings.
 SITE = {
     "project": "hydractl",
