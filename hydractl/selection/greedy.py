@@ -129,7 +129,10 @@ def select(
     low, high = members
     count = len(answers.inside)
     if not 1 <= low <= high <= count:
-        raise OptionError(f"`members` {low}-{high}: there are {count} candidates to choose from")
+        wanted = str(low) if low == high else f"{low}-{high}"
+        raise OptionError(
+            f"`members` {wanted}: candidates to choose from are {count}: give more `budgets`, `draws` or `random` ones"
+        )
     if objective in ("ood", "avg") and not answers.outside:
         raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")
     curve: list[Chosen] = []
