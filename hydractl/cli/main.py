@@ -35,6 +35,8 @@ _MEMORY = re.compile(
 )
 #: How gloo and NCCL say that another process of the job is gone.
 _ALONE = re.compile(r"gloo/transport|connection (closed|reset) by peer|nccl (communicator|error)", re.IGNORECASE)
+#: How torch says that one of the processes that read data for it is gone.
+_READER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
 TORCHRUN = "TORCHELASTIC_RUN_ID"  # what it sets in the processes that it starts
 
 
@@ -144,6 +146,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if TORCHRUN in os.environ and _ALONE.search(str(error)):
         return "a process of this job ended before its time: see what it said", 1
+    if _READER.search(str(error)):
+        return "a process that reads data was killed, as when memory is short: lower `workers`", 1
     if isinstance(error, OSError) and error.errno is not None:
         return _explain_os_error(error), 1
     if isinstance(error, ValueError) and str(error).startswith("embedded null"):  # from the library that opens files

@@ -20,12 +20,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+MOST = 8  # systems with a colour each: of more nobody tells them apart
+
+
+def told_apart(models: Mapping[str, Entry]) -> tuple[Mapping[str, Entry], str]:
+    """The systems that pictures tell apart, the first and the best, in their order; and the number that chose them.
+
+    Returns:
+        at most `MOST` systems, and the name of a column, empty where these are all.
+    """
+    if len(models) <= MOST:
+        return models, ""
+    column = _mean_auroc(models) or Column("NLL", ("id", "nll"), "plain", "lower")
+    sign = -1 if column.better == "higher" else 1
+    found = ((name, column.value(entry)) for name, entry in models.items())
+    ranked = sorted((sign * value, place, name) for place, (name, value) in enumerate(found) if value is not None)
+    chosen = dict.fromkeys([next(iter(models)), *(name for *_, name in ranked), *models])
+    shown = set(list(chosen)[:MOST])
+    return {name: entry for name, entry in models.items() if name in shown}, column.name
+
+
 def pictures(report: Mapping[str, Any]) -> dict[str, Picture]:
     """The pictures by file name, each with a title in words under `TITLES`; only those there are numbers for."""
-    models: Mapping[str, Entry] = report["models"]
+    every: Mapping[str, Entry] = report["models"]
+    models, _ = told_apart(every)
     curves = {name: entry["curves"] for name, entry in models.items() if entry.get("curves")}
     found: dict[str, Picture | None] = {
-        "cost": _cost(models),
+        "cost": _cost(every, list(models)),
         "roc": _roc(curves),
         "scores": _scores(curves),
         "reliability": _reliability(curves),
@@ -141,7 +162,8 @@ class _Point:
     color: str
 
 
-def _cost(models: Mapping[str, Entry]) -> Picture | None:
+def _cost(models: Mapping[str, Entry], shown: Sequence[str]) -> Picture | None:
+    """All systems, those that no other picture shows in grey."""
     costs = [entry["cost"]["multiply_adds"] for entry in models.values() if entry.get("cost")]
     if len(costs) < 2:
         return None
@@ -149,10 +171,10 @@ def _cost(models: Mapping[str, Entry]) -> Picture | None:
     panels = []
     label = f"multiply-adds for one sample ({letter})"
     for column in filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower"))):
-        if len(points := _points(models, column, unit)) > 1:
+        if len(points := _points(models, shown, column, unit)) > 1:
             draw = partial(_draw_cost, points=points, higher=column.better == "higher", label=label)
             panels.append(Panel(column.name, draw))
-    return Picture(panels, _legend(list(models))) if panels else None
+    return Picture(panels, _legend(shown)) if panels else None
 
 
 def _mean_auroc(models: Mapping[str, Entry]) -> Column | None:
@@ -163,14 +185,15 @@ def _mean_auroc(models: Mapping[str, Entry]) -> Column | None:
     return Column("AUROC (%)", ("ood", next(iter(sets)), "auroc"), "percent", "higher") if sets else None
 
 
-def _points(models: Mapping[str, Entry], column: Column, unit: float) -> list[_Point]:
+def _points(models: Mapping[str, Entry], shown: Sequence[str], column: Column, unit: float) -> list[_Point]:
     found, scale = [], 100 if column.kind == "percent" else 1
-    for place, entry in enumerate(models.values()):
+    for name, entry in models.items():
         value, ends = column.value(entry), column.ends(entry)
         if value is not None and entry.get("cost"):
             interval = None if ends is None else (scale * ends[0], scale * ends[1])
-            found.append(_Point(entry["cost"]["multiply_adds"] / unit, scale * value, interval, _color(place)))
-    return found
+            color = _color(shown.index(name)) if name in shown else GREY
+            found.append(_Point(entry["cost"]["multiply_adds"] / unit, scale * value, interval, color))
+    return sorted(found, key=lambda point: point.color != GREY)  # grey ones hide no other
 
 
 def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool, label: str) -> None:

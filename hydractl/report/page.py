@@ -8,10 +8,11 @@ from typing import Any
 
 from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups, main_groups
 from hydractl.report.definitions import DEFINITIONS, caption, marked
-from hydractl.report.figures import TITLES
+from hydractl.report.figures import TITLES, told_apart
 from hydractl.report.verdict import JUDGED, MARKS, Verdict, legend, mark, outcome, verdicts
 from hydractl.text import printable
 
+TOLD = 5  # verdicts before the table: more of them fold away
 CARDS = ("accuracy", "nll", "mean_auroc")
 
 
@@ -32,6 +33,8 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models: Mapping[str, Entry] = report["models"]
     rows, found = list(models.values()), verdicts(models)
+    sentences = [found[name].sentence() for name in _by_weight(models, found)]
+    drawn, drawn_by = told_apart(models)
     return template.render(
         report=report,
         models=models,
@@ -40,7 +43,8 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
             ("results", "Results", [_table(group, rows) for group in main_groups(rows)]),
             ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
         ],
-        verdicts=[found[name].sentence() for name in _by_weight(models, found)],
+        verdicts=sentences,
+        told=TOLD,
         cards=list(_cards(models, found)),
         compared=bool(found),
         caption=[line for line in (legend(models), *caption(report)) if line],
@@ -49,6 +53,8 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
             for name in TITLES
             if name in pictures
         ],
+        drawn=len(drawn),
+        drawn_by=drawn_by,
         maps=list(_head_maps(models)),
         samples=list(_samples(models)),
         definitions=DEFINITIONS,

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 from hydractl.cli.commands import COMMANDS as ALL
 from tests.cli.conftest import Command
@@ -145,6 +146,22 @@ def test_out_of_memory_says_what_to_do(hydractl: Command, monkeypatch: pytest.Mo
         1,
         "error: out of memory (no 3 TiB): lower --batch-size or choose another --device\n",
     )
+
+
+def test_a_killed_reader_of_data_says_what_to_do(hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path) -> None:
+    def killed(_checkpoint: object) -> None:
+        next(iter(DataLoader(range(2), num_workers=1, collate_fn=kill_this_process)))
+
+    monkeypatch.setattr("hydractl.report.summary.summarize", killed)
+    result = hydractl("inspect", vit)
+    assert (result.code, result.err) == (
+        1,
+        "error: a process that reads data was killed, as when memory is short: lower --workers\n",
+    )
+
+
+def kill_this_process(_samples: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

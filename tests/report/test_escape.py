@@ -22,7 +22,7 @@ from rich.console import Console
 from hydractl.report.columns import column_groups, main_groups
 from hydractl.report.drawing import inline, png, svg
 from hydractl.report.escape import markdown_code
-from hydractl.report.figures import figures, pictures
+from hydractl.report.figures import MOST, figures, pictures
 from hydractl.report.notebook import html_table
 from hydractl.report.overlap import overlap_figure
 from hydractl.report.page import html_page
@@ -242,8 +242,8 @@ def read(figure: Figure) -> str:
 
 @pytest.mark.filterwarnings("ignore:Glyph")  # of which the font has none
 def test_each_fragment_in_a_picture() -> None:
-    for start in range(0, len(FRAGMENTS), 30):
-        names = [f"({fragment}){start + place};" for place, fragment in enumerate(FRAGMENTS[start : start + 30])]
+    for start in range(0, len(FRAGMENTS), MOST):
+        names = [f"({fragment}){start + place};" for place, fragment in enumerate(FRAGMENTS[start : start + MOST])]
         shown = read(figures(report_of(names, ["set"]))["cost"])
         for name in names:
             assert (printable(name) if len(name) < 40 else name[-10:]) in shown

@@ -16,6 +16,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
 from hydractl.report.budgets import budget_picture
 from hydractl.report.drawing import Key, Panel, Picture, arranged, whole
+from hydractl.report.figures import MOST, pictures, told_apart
 from hydractl.report.heads import heads_figure
 from hydractl.report.heatmap import heat_map_figure
 from hydractl.report.members import similarity_figure
@@ -23,7 +24,7 @@ from hydractl.report.noise import noise_picture
 from hydractl.report.overlap import overlap_figure
 from hydractl.report.picture import write_picture
 from hydractl.report.separation import project, separation_figure
-from hydractl.style import COLORS, GRID, INK, STYLE, draw_matrix, line, whole_numbers
+from hydractl.style import COLORS, GREY, GRID, INK, STYLE, draw_matrix, line, whole_numbers
 from hydractl.training.log import plot_curve
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
@@ -173,3 +174,25 @@ def test_the_grid_of_matrices_is_fine() -> None:
     draw_matrix(axes, np.zeros((2, 3)))
     assert axes.xaxis.get_minorticklocs().tolist() == [-0.5, 0.5, 1.5, 2.5]
     assert axes.xaxis.get_minor_ticks()[0].gridline.get_color() == GRID
+
+
+def system(cost: int, nll: float) -> dict[str, object]:
+    curve = {"coverage": [0, 1], "risk": [0, 0.1]}
+    reliability = {"edges": [0, 1], "counts": [1], "confidence": [0.5], "accuracy": [0.5]}
+    scores = {"edges": [0, 1], "id": [1], "ood": {}}
+    curves = {"risk_coverage": curve, "reliability": reliability, "roc": {}, "scores": scores}
+    return {"cost": {"multiply_adds": cost}, "id": {"nll": nll}, "ood": {}, "curves": curves}
+
+
+def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() -> None:
+    models = {f"s{place}": system(100 + place, 1 - place / 100) for place in range(20)}
+    found = pictures({"models": models})
+    best = [f"s{place}" for place in range(20 - MOST + 1, 20)]
+    assert [panel.title for panel in found["reliability"].panels] == ["s0", *best]
+    assert [key.name for key in found["cost"].legend] == [key.name for key in found["risk-coverage"].legend]
+    assert len({key.color for key in found["cost"].legend}) == MOST
+    figure = whole(found["cost"])
+    points = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
+    assert len(points) == 20 and sum(point.get_color() == GREY for point in points) == 20 - MOST
+    few = dict(list(models.items())[:MOST])
+    assert told_apart(few) == (few, "")
