@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
 import huggingface_hub
 from datasets.data_files import contains_wildcards, resolve_pattern, sanitize_patterns
 from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from hydractl.bounds import COMPARED
 from hydractl.data.files import read_text
 from hydractl.data.folder import LOADERS, Contents, data_files, splits_by_name
 from hydractl.errors import DataError
-from hydractl.schema import Origin, read_json
+from hydractl.schema import Origin, Schema, document, read_json
 
 DEFAULT = "default"
 CARD_FILES = (
@@ -25,6 +26,32 @@ CARD_FILES = (
     datasets.config.REPOYAML_FILENAME,
     datasets.config.DATASETDICT_INFOS_FILENAME,
 )
+
+
+class _Part(Schema):
+    """The files of one split, as a list of these names them."""
+
+    split: str
+    path: str | list[str]
+
+
+NAMED = TypeAdapter(str | list[str | _Part] | None)
+
+
+def _names_files(value: Any) -> Any:
+    try:
+        NAMED.validate_python(value)
+    except ValidationError as error:  # whose words are of one of these forms, not of what was meant
+        raise ValueError("should be a text, or a list of texts or of split and path") from error
+    return value
+
+
+class _Config(Schema, extra="ignore"):
+    """What is believed of a configuration in a card; `datasets` reads the rest."""
+
+    config_name: str = DEFAULT
+    data_dir: str | None = None
+    data_files: Annotated[Any, AfterValidator(_names_files)] = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +121,7 @@ def _parsed(folder: Path) -> Card:
     infos = {name: datasets.DatasetInfo.from_dict(info) for name, info in said.items()}
     fields = _fields(folder)
     for config in fields.get("configs") or []:
+        document(config, Origin(f"{folder}: its card, a configuration", DataError, "mend it")).read(_Config)
         require_below(folder, (config.get("data_files"), config.get("data_dir")), "its card")
     return Card(
         MetadataConfigs.from_dataset_card_data(fields), {**infos, **DatasetInfosDict.from_dataset_card_data(fields)}

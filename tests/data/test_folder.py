@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -156,12 +156,19 @@ ONE = [{"config_name": "only", "data_files": [{"split": "mine", "path": ["1/*.cs
             "its card names gone.csv, which is not there",
         ),
         ([{"config_name": "default", "data_files": "gone*"}], "train", "its card names no file that is there"),
-        ([{"config_name": "default", "data_files": 1}], "train", "Expected data_files in YAML"),
+        ([{"config_name": "default", "data_files": 1}], "train", "data_files: should be a text, or a list"),
+        (
+            [{"config_name": "a", "data_files": [{"split": 5, "path": "1"}]}],
+            "train",
+            "data_files: should be a text, or",
+        ),
+        ([5], "train", "its card, a configuration: is 5, should be an object: mend it"),
+        ([{"config_name": "a", "data_dir": 5}], "train", "its card, a configuration: data_dir is 5, should be"),
         ([{"config_name": "default", "data_dir": "gone"}], "train", "its card names no file that is there"),
     ],
 )
 def test_configurations_of_a_card(
-    configs: Sequence[Mapping[str, object]], asked: str, found: list[str] | str, tmp_path: Path
+    configs: Sequence[object], asked: str, found: list[str] | str, tmp_path: Path
 ) -> None:
     for name in ("1/x.csv", "2/test.csv"):
         (tmp_path / name).parent.mkdir()
@@ -197,7 +204,6 @@ def test_a_folder_without_a_card_says_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("README.md", "---\nconfigs: [5]\n---\n"),
         ("README.md", "---\ndataset_info: {features: [5]}\n---\n"),
         ("README.md", "---\na: [\n---\n"),
         (".huggingface.yaml", "configs: 5"),
