@@ -122,6 +122,8 @@ class Terminal:
             respell: what messages call options, from Python's names to the command line's.
         """
         self.quiet, self._respell = quiet, respell
+        # Asked once: the first bar puts a stream in the place of stderr that may be no terminal (rich before 15).
+        self._is_watched = not quiet and sys.stderr.isatty()
         self._bars: Bars | None = None  # while the command works
         self.command = shlex.join(["hydractl", *_without_secrets(sys.argv[1:])])
 
@@ -143,7 +145,7 @@ class Terminal:
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """While the command works, a person sees that it does, after a while also where it draws no bar itself."""
-        if not self._is_watched():
+        if not self._is_watched:
             yield
             return
         self._bars = Bars(what)
@@ -156,7 +158,7 @@ class Terminal:
     @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
         """A bar on stderr if a person watches."""
-        if not self._is_watched():
+        if not self._is_watched:
             yield lambda done, said=None: None
             return
         bars = self._bars or Bars(what)
@@ -166,9 +168,6 @@ class Terminal:
         finally:
             if bars is not self._bars:
                 bars.close()
-
-    def _is_watched(self) -> bool:
-        return not self.quiet and sys.stderr.isatty()
 
 
 def _say(message: str) -> None:
