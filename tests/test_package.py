@@ -44,8 +44,9 @@ def test_both_hold_every_file(built: Path) -> None:
 
 def test_the_command_runs_from_what_is_installed(built: Path, tmp_path: Path) -> None:
     [wheel] = built.glob("*.whl")
-    install = ["install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path / "site"), str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
+    # By uv, which `dev` names: not every environment has pip.
+    install = ["--quiet", "--no-deps", "--no-index", "--python", sys.executable, "--target", str(tmp_path / "site")]
+    subprocess.run([sys.executable, "-m", "uv", "pip", "install", *install, str(wheel)], check=True)
 
     def said(*command: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
