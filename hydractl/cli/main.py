@@ -160,8 +160,10 @@ def _explain_usage(error: BaseException) -> tuple[str, int] | None:
     if typer is not None and isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context else ""
-        # What was typed may be of any length, and what is wrong with it comes after it.
-        message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), error.format_message())
+        # What was typed may be of any length, and what is wrong with it comes after it. Half a secret is known by no
+        # pattern: they go first.
+        said = without_secrets(error.format_message())
+        message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), said)
         return first_sentence(message) + hint, error.exit_code
     return ("aborted", 1) if typer is not None and isinstance(error, typer.Abort) else None
 

@@ -119,6 +119,13 @@ def test_wrong_usage_is_one_line_and_exit_code_2(hydractl: Command, arguments: l
     assert (result.code, result.out, result.err) == (2, "", message)
 
 
+def test_a_secret_in_a_long_argument_is_not_told(hydractl: Command) -> None:
+    address = f"https://someone:{'pass' * 20}word@example.org/{'x' * 40}"
+    result = hydractl("prune", "vit", "--method", "random", "--budget", "1", "--seed", address)
+    assert result.code == 2 and "--seed" in result.err
+    assert "pass" not in result.err and "word@" not in result.err
+
+
 def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
     hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path
 ) -> None:
