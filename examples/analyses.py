@@ -190,4 +190,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if given.quick:
         vars(given).update({name: value for name, value in QUICK.items() if vars(given)[name]})
+    if given.rank != "all" and given.pool > int(given.rank):
+        parser.error(f"--pool {given.pool}: circuits rank {given.rank} heads only: lower it, or raise --rank")
     main(given)

@@ -121,9 +121,9 @@ def test_wrong_usage_is_one_line_and_exit_code_2(hydractl: Command, arguments: l
 
 def test_a_secret_in_a_long_argument_is_not_told(hydractl: Command) -> None:
     address = f"https://someone:{'pass' * 20}word@example.org/{'x' * 40}"
-    result = hydractl("prune", "vit", "--method", "random", "--budget", "1", "--seed", address)
-    assert result.code == 2 and "--seed" in result.err
-    assert "pass" not in result.err and "word@" not in result.err
+    result = hydractl(address)
+    assert result.code == 2 and "https://***" in result.err
+    assert "pass" not in result.err
 
 
 def test_a_bug_of_ours_is_one_line_unless_a_traceback_is_asked_for(
