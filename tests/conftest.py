@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -47,6 +48,14 @@ def build_reference(name: str, seed: int = 0, dtype: torch.dtype = torch.float64
     """A reference model whose every tensor is random: no bias at zero, no norm at one, no two layers alike."""
     torch.manual_seed(seed)
     return randomised(name, *VARIANTS[name](), dtype)
+
+
+@pytest.fixture(params=[False, True], ids=["alone", "beside_ranks"])
+def beside_ranks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether workers are started as where ranks talk to each other, which is from a process without threads."""
+    talking = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: request.param)
+    monkeypatch.setattr("hydractl.data.workers.dist", talking)
+    return bool(request.param)
 
 
 _cases_of_workers: list[int] = []

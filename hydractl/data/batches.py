@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import cast, overload
+from typing import overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
+from hydractl.data.workers import made_by_workers
 from hydractl.errors import DataError, OptionError
 
 
@@ -50,14 +51,12 @@ class Batches(Dataset[Batch | DataError]):
         Raises:
             DataError: an image that cannot be read.
         """
-        for made in self._loaded() if self.workers else map(self.__getitem__, range(len(self))):
+        workers = min(self.workers, len(self))
+        coming = made_by_workers(self, workers) if workers else map(self.__getitem__, range(len(self)))
+        for made in coming:
             if isinstance(made, DataError):
                 raise made
             yield made
-
-    def _loaded(self) -> Iterator[Batch | DataError]:
-        loader = DataLoader(self, batch_size=None, num_workers=min(self.workers, len(self)))
-        return cast("Iterator[Batch | DataError]", iter(loader))
 
     def __getitem__(self, index: int) -> Batch | DataError:
         """One batch; a DataError is returned, since raised in a worker it would come back as a traceback."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import datasets
@@ -139,7 +140,7 @@ def stream_rows(
         known = rows.features or _peeked(rows, where)
         if nested := nested_columns(known, columns):
             known = datasets.Features({**known, **nested})
-            rows = rows.map(lambda row: {name: value_at(row, name) for name in nested}, features=known)
+            rows = rows.map(partial(_values_at, names=tuple(nested)), features=known)
         empty = datasets.Dataset.from_dict({name: [] for name in known}, features=known)
     chosen = choose_columns(empty, modality, columns, where)
     wanted = [*chosen.inputs, *([chosen.label] if chosen.label else [])]
@@ -154,6 +155,10 @@ def stream_rows(
         rows, length = rows.take(limit), None if length is None else min(limit, length)
         notes = (f"{where}: takes the first {limit} samples: of data sorted by class that is no fair sample",)
     return SampleStream(asked, modality, rows, features, chosen, length, skip_bad, notes)
+
+
+def _values_at(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value_at(row, name) for name in names}
 
 
 def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:

@@ -19,11 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
+from hydractl.data.workers import made_by_workers
 from hydractl.errors import DataError
 
 BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
@@ -189,7 +190,7 @@ class ShuffledSamples(Dataset[Batch | DataError]):
         wanted = range(step * self.division.passes, end * self.division.passes)
         made: Any = map(self.__getitem__, wanted)
         if self.workers:
-            made = DataLoader(self, batch_size=None, sampler=wanted, num_workers=self.workers)
+            made = made_by_workers(self, self.workers, wanted)
         return readable(made)
 
     def __getitem__(self, number: int) -> Batch | DataError:
@@ -236,7 +237,7 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
         """See `TrainingBatches`."""
         wanted = range(step * self.division.passes, end * self.division.passes)
         mine = ShuffledStream(self.source, self.preparation, self.division, self.rank, 0, wanted)
-        return readable(DataLoader(mine, batch_size=None, num_workers=self.workers) if self.workers else mine)
+        return readable(made_by_workers(mine, self.workers) if self.workers else mine)
 
     def __iter__(self) -> Iterator[Batch | DataError]:
         """The wanted batches in order, in a worker process every n-th of them; ends with the first that fails."""

@@ -70,6 +70,7 @@ def test_ranks_share_out_the_same_batches(world_size: int, images: Samples, prep
     assert sum(map(len, ranks)) == len(single)
 
 
+@pytest.mark.usefixtures("beside_ranks")
 @pytest.mark.parametrize(("workers", "batch_size"), [(1, 2), (2, 2), (2, 7)])
 def test_workers_make_the_same_batches(
     workers: int, batch_size: int, images: Samples, preprocessor: Preprocessor
@@ -80,6 +81,7 @@ def test_workers_make_the_same_batches(
     assert all(same(*pair) for pair in zip(expected, made, strict=True))
 
 
+@pytest.mark.usefixtures("beside_ranks")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_unreadable_image_is_one_line_from_a_worker_too(
     workers: int, images: Samples, preprocessor: Preprocessor, tmp_path: Path
@@ -104,6 +106,7 @@ def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> N
     assert [batch.positions.tolist() for batch in as_they_come] == [[0, 1], [2, 3], [4]]
 
 
+@pytest.mark.usefixtures("beside_ranks")
 def test_more_ranks_than_batches(images: Samples, preprocessor: Preprocessor) -> None:
     batches = make_batches(images, preprocessor, 100, rank=1, world_size=2, workers=2)
     assert len(batches) == 0

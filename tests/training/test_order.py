@@ -72,6 +72,7 @@ def test_fewer_samples_than_a_step_are_each_there_once() -> None:
     assert sorted(epoch_order(0, 0, 3, grouping)) == [0, 1, 2]
 
 
+@pytest.mark.usefixtures("beside_ranks")
 def test_an_image_is_augmented_alike_in_every_process_and_worker(vit: Checkpoint) -> None:
     whole = [batch.inputs["pixel_values"] for batch in stream(vit, Division(4, 1, 1)).from_step(0, 5)]
     halves = [list(stream(vit, Division(4, 2, 1), rank).from_step(0, 5)) for rank in (0, 1)]

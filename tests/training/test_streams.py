@@ -93,6 +93,7 @@ def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> 
     assert labels == [known[one] for one in seen]
 
 
+@pytest.mark.usefixtures("beside_ranks")
 def test_a_step_is_the_same_samples_whoever_loads_them(batches: Callable[..., ShuffledStream]) -> None:
     whole = rows(list(batches().from_step(0, 6)))
     halves = [rows(list(batches(2, 1, rank).from_step(0, 6))) for rank in (0, 1)]
