@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -107,8 +108,11 @@ def find_recipe(recipe: str | Path | Recipe) -> Recipe:
         return recipe
     if str(recipe) in RECIPES:
         return RECIPES[str(recipe)]
+    advice = f"choose {', '.join(RECIPES)}, or name a .toml file"
     if not str(recipe).endswith(".toml"):
-        raise OptionError(f"`recipe` {recipe}: unknown: choose {', '.join(RECIPES)}, or name a .toml file")
+        raise OptionError(f"`recipe` {recipe}: unknown: {advice}")
+    if not os.path.lexists(recipe):
+        raise OptionError(f"`recipe` {recipe}: there is no such file: {advice}")
     return read_recipe(Path(recipe))
 
 

@@ -49,6 +49,17 @@ def test_cifar10(tmp_path: Path) -> None:
     assert {"id", "ood"} <= provenance["search_data"].keys()
 
 
+@pytest.mark.slow
+def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) -> None:
+    (save_images(tmp_path / "pets") / "owl").rename(tmp_path / "pets" / "truck")
+    done = make(tmp_path, "cifar10-vit", CIFAR10=tmp_path / "pets", CIFAR10_LEARNT="train[:8]",
+                CIFAR10_WATCHED="train[8:]", FROM_NOTHING_STEPS=2, TO_ZERO_STEPS=2,
+                FINETUNE="--device cpu --set batch=4")  # fmt: skip
+    networks = [tmp_path / "build" / "cifar10-vit" / f"net{seed}" for seed in range(3)]
+    assert done.stdout.splitlines()[-1] == " ".join(map(str, networks))
+    assert len({(network / "model.safetensors").read_bytes() for network in networks}) == 3
+
+
 @pytest.mark.parametrize(("target", "search"), [("cifar10", "OOD_SEARCH"), ("sst2", "OOD_TEXT_SEARCH")])
 def test_members_follow_circuits_where_there_is_ood_data_to_search_on(tmp_path: Path, target: str, search: str) -> None:
     assert "prune" in (plain := make(tmp_path, target, "--dry-run").stdout)
