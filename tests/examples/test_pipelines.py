@@ -55,9 +55,9 @@ def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) 
     done = make(tmp_path, "cifar10-vit", CIFAR10=tmp_path / "pets", CIFAR10_LEARNT="train[:8]",
                 CIFAR10_WATCHED="train[8:]", FROM_NOTHING_STEPS=2, TO_ZERO_STEPS=2,
                 FINETUNE="--device cpu --set batch=4")  # fmt: skip
-    networks = [tmp_path / "build" / "cifar10-vit" / f"net{seed}" for seed in range(3)]
+    networks = [tmp_path / "build" / "cifar10-vit" / f"net{seed}.safetensors" for seed in range(3)]
     assert " ".join(map(str, networks)) in done.stdout.splitlines()
-    assert len({(network / "model.safetensors").read_bytes() for network in networks}) == 3
+    assert len({network.read_bytes() for network in networks}) == 3
 
 
 @pytest.mark.parametrize(("target", "search"), [("cifar10", "OOD_SEARCH"), ("sst2", "OOD_TEXT_SEARCH")])
