@@ -60,6 +60,13 @@ def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) 
     assert len({network.read_bytes() for network in networks}) == 3
 
 
+def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "examples" / "cifar10_model.py", tmp_path / "untrained"], check=True)
+    untrained = read_checkpoint(str(tmp_path / "untrained"))
+    trained = read_checkpoint(str(ROOT / "examples" / "checkpoints" / "cifar10-vit"))
+    assert (trained.spec, trained.labels) == (untrained.spec, untrained.labels)
+
+
 @pytest.mark.parametrize(("target", "search"), [("cifar10", "OOD_SEARCH"), ("sst2", "OOD_TEXT_SEARCH")])
 def test_members_follow_circuits_where_there_is_ood_data_to_search_on(tmp_path: Path, target: str, search: str) -> None:
     assert "prune" in (plain := make(tmp_path, target, "--dry-run").stdout)
