@@ -1,12 +1,12 @@
 # A ViT for CIFAR-10 from nothing, in an hour on two cores: at a constant learning rate first, then three times, with
-# seeds of their own, while it falls to 0. The first of the three is the network, all of them a Deep Ensemble. The last
+# seeds of their own, while it falls to 0. The first of the three is the network, all of them a Deep Ensemble. A
 # thousand training images are held out to watch. `make -C examples table` puts every system on one table beside it:
 #   make -C examples cifar10-vit table TABLED=build/cifar10-vit/net0.safetensors ENSEMBLE='build/cifar10-vit/net0.safetensors ...' ...
 .PHONY: cifar10-vit
 FROM_NOTHING_STEPS ?= 2300
 TO_ZERO_STEPS ?= 500
-CIFAR10_LEARNT ?= train[:49000]
-CIFAR10_WATCHED ?= train[49000:]
+CIFAR10_LEARNT ?= train%1-49/50
+CIFAR10_WATCHED ?= train%50/50
 V := $(BUILD)/cifar10-vit
 NETS := $(THREE:%=$(V)/net%.safetensors)
 FROM_NOTHING := --recipe cifar10-vit.toml --data '$(CIFAR10):$(CIFAR10_LEARNT)' \
