@@ -11,6 +11,7 @@ Several data sets in one value, as OOD data often are, come apart by `hydractl.d
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import datasets
@@ -20,7 +21,7 @@ from hydractl.data.classes import only_classes
 from hydractl.data.columns import Columns
 from hydractl.data.like import DataLike, Modality
 from hydractl.data.rows import read_table
-from hydractl.data.samples import Samples, spread
+from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.spec import DataSpec, DataValues, parse_data
 from hydractl.data.streams import SampleStream, stream_rows
 from hydractl.data.tables import open_rows, open_table
@@ -55,7 +56,28 @@ def open_samples(
             empty texts without `skip_bad`.
     """
     asked = _parsed(data, name)
-    columns = _columns(asked, columns)
+    samples = _opened(asked, modality, _columns(asked, columns), limit, skip_bad)
+    if samples.notes or (isinstance(asked, DataSpec) and asked.only is not None):
+        return samples
+    remedy = ": where data lie in order of class, take a part (%1/10) and no slice" if _is_slice(asked) else ""
+    return replace(samples, notes=tuple(note + remedy for note in few_for_chance(samples, str(asked))))
+
+
+def notes_of(samples: Samples | SampleStream) -> Iterator[str]:
+    """What a user should know of how samples were read: what was left out or looks odd."""
+    yield from samples.notes
+    if isinstance(samples, Samples) and samples.skipped:
+        first, *others = samples.skipped
+        yield "\n      ".join([f"{samples.name}: {len(samples.skipped)} samples left out: {first}", *others])
+
+
+def _is_slice(asked: DataSpec | DataValues) -> bool:
+    return isinstance(asked, DataSpec) and "[" in (asked.split or "")
+
+
+def _opened(
+    asked: DataSpec | DataValues, modality: Modality, columns: Columns, limit: int | None, skip_bad: bool
+) -> Samples:
     if isinstance(asked, DataSpec) and (asked.part is not None or asked.only is not None):
         return _subset(read_table(open_table(asked), asked, modality, columns, None, skip_bad), asked, limit)
     if isinstance(asked, DataSpec):

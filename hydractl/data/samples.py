@@ -138,6 +138,23 @@ def fewer_classes(taken: Labels, all_labels: Labels, where: str) -> tuple[str, .
     return () if have == of else (f"{where}: the {len(taken)} samples taken hold {have} of {of} classes",)
 
 
+def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
+    """A note where the samples are of fewer of their classes than so many drawn at random would be.
+
+    That is what a slice of data gives which lie in order of class. Fewer means four standard deviations below what is
+    expected of classes that are alike in size.
+    """
+    if samples.labels is None or not samples.label_names:
+        return ()
+    labels = samples.labels[samples.labels >= 0]
+    size, of, have = len(labels), len(samples.label_names), np.unique(labels).size
+    missed = (1 - 1 / of) ** size
+    variance = of * missed * (1 - missed) + of * (of - 1) * ((1 - 2 / of) ** size - missed**2)
+    if have >= of * (1 - missed) - 4 * max(variance, 0) ** 0.5:
+        return ()
+    return (f"{where}: the {size} samples taken hold {have} of {of} classes",)
+
+
 #: What is wrong with a text beyond what is read of one.
 LONG = f"a text of more than {bounds.CHARACTERS} characters"
 

@@ -12,7 +12,7 @@ from hydractl.data.columns import Columns
 from hydractl.data.corrupt import corrupted
 from hydractl.data.corruptions.kinds import Corruption
 from hydractl.data.like import DataLike, DataSetsLike, Indexed, Modality
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import notes_of, open_samples, open_stream
 from hydractl.data.samples import Samples
 from hydractl.data.spec import DataSpec, DataValues, parse_data, parse_data_sets
 from hydractl.data.streams import SampleStream
@@ -88,14 +88,6 @@ def open_sets(asked: AskedSets, modality: Modality, on_note: Callable[[str], Non
         sets[key] = opened(spec)
     data = EvaluationData(sets, asked.match)
     return replace(data, sets={**sets, **_corrupted(data.id, asked)})
-
-
-def notes_of(samples: Opened) -> Iterator[str]:
-    """What a user should know of how samples were read: what was left out or looks odd."""
-    yield from samples.notes
-    if isinstance(samples, Samples) and samples.skipped:
-        first, *others = samples.skipped
-        yield "\n      ".join([f"{samples.name}: {len(samples.skipped)} samples left out: {first}", *others])
 
 
 def _shifted(

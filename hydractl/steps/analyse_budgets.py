@@ -181,7 +181,7 @@ def analyse_budgets(
     scored = named_scores(scores, checkpoint)
     cuts = _cuts(checkpoint, circuits, scored, budgets)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)
+    material = open_material(checkpoint, id_data, ood_data, reading, device, dtype, watch)
     leaks = _leaks(material, [checkpoint, *members], [*circuits.values(), *scored.values()])
     if not allow_leak:
         refuse_leaks(leaks, or_else="pass `allow_leak`, which marks the result")

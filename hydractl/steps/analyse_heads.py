@@ -149,7 +149,7 @@ def analyse_heads(
     checkpoint, followed = as_member(model), as_circuit(circuit)
     ranking = _ranking(checkpoint, followed, budget)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)
+    material = open_material(checkpoint, id_data, ood_data, reading, device, dtype, watch)
     drawn = 2 * (plot is not None)  # once more for each of the two groups of heads that are shown
     with watch.progress("analyse", (1 + drawn) * material.samples) as advance:
         data = material.scoring_data(batch_size, Ranks(), advance=advance)

@@ -148,7 +148,7 @@ def analyse_noise(
         raise OptionError(f"{checkpoint.name} reads texts: `corrupt` is noise for images")
     dropped = heads_taken(checkpoint, other)
     reading = Reading(limit, classes, template, image_column, None, label_column, match_labels)
-    material = open_material(checkpoint, id_data, None, reading, device, dtype)
+    material = open_material(checkpoint, id_data, None, reading, device, dtype, watch)
     noisy = _noisy(material, asked, seed, batch_size)
     with watch.progress("analyse", 2 * len(material.id) * (1 + len(asked))) as advance:
         clean = material.scoring_data(batch_size, Ranks())

@@ -224,7 +224,7 @@ def build(
     )  # fmt: skip
     tasks = plan(asked)
     if dry_run:
-        return Built(tasks, folder, estimates=estimates(tasks, asked))
+        return Built(tasks, folder, estimates=estimates(tasks, asked, watch))
     require("matplotlib", *(["accelerate"] if train_data else []))  # which the last steps take, hours from now
     if not ood_data:
         watch.note(

@@ -190,10 +190,9 @@ def calibrate(
     """
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.data.columns import Columns
-    from hydractl.data.open import open_samples
+    from hydractl.data.open import notes_of, open_samples
     from hydractl.data.ranks import Ranks, batch_workers
     from hydractl.evaluation.calibrate import calibrated, fit_network
-    from hydractl.evaluation.opening import notes_of
     from hydractl.evaluation.systems import Running
     from hydractl.families.open import write_checkpoint
     from hydractl.model.hydra import Hydra

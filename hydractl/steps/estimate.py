@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hydractl.steps.pipeline import Task
 from hydractl.steps.plan import CIRCUITS, Asked
+from hydractl.steps.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -33,14 +34,14 @@ class Estimate:
         return f"about {time}, {megabytes:.0f} MB" if megabytes >= 0.5 else f"about {time}"
 
 
-def estimates(tasks: Sequence[Task], asked: Asked) -> list[Estimate]:
+def estimates(tasks: Sequence[Task], asked: Asked, watch: Watcher) -> list[Estimate]:
     """What each command of a build takes.
 
     Raises:
         CheckpointError, DataError: the network or the data cannot be read.
         OptionError: a network of several members.
     """
-    foreseen = Foreseen.of(asked)
+    foreseen = Foreseen.of(asked, watch)
     return [Estimate(foreseen.seconds(task), foreseen.disk(task)) for task in tasks]
 
 
@@ -67,7 +68,7 @@ class Foreseen:
     train: int
 
     @classmethod
-    def of(cls, asked: Asked) -> Foreseen:
+    def of(cls, asked: Asked, watch: Watcher) -> Foreseen:
         """Opens the network and the data, and times a few batches."""
         from hydractl.data.ranks import Ranks
         from hydractl.scoring.pace import reading_seconds, replay_seconds
@@ -76,7 +77,7 @@ class Foreseen:
 
         (inside,), outside = _sets(asked, 1)
         how = Reading(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
-        material = open_material(asked.model.text, inside, outside or None, how, asked.device, asked.dtype)
+        material = open_material(asked.model.text, inside, outside or None, how, asked.device, asked.dtype, watch)
         network, data = material.checkpoint, material.scoring_data(asked.batch_size, Ranks())
         reading = reading_seconds(data, material.device) / (data.id_samples + data.ood_samples)
         forward = replay_seconds(material.model, data, data.id, ())

@@ -145,7 +145,7 @@ def extract_circuit(
     require_ood_sets(asked, objectives)
     outputs = _outputs(output, objectives, resume, force)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    tasks = open_tasks(model, asked, reading, device, dtype)
+    tasks = open_tasks(model, asked, reading, device, dtype, watch)
     candidates = Restriction(towers, layers).of_member(tasks.model.heads)
     mode = next(mode for mode in MODES if mode.name == search)
     mode.check(tasks.model)

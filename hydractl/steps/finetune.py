@@ -269,6 +269,8 @@ def finetune(
     columns = Columns(image_column, text_column, label_column)
     samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming,
                                  outlier_data or None)  # fmt: skip
+    for text in samples.notes:
+        watch.note(f"note: {text}")
     total = step_count(chosen, samples.size) * len(chosen.lr)
     networks = []
     with (

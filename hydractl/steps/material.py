@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
 from hydractl.steps.options import Option
+from hydractl.steps.watch import Watcher
 
 if TYPE_CHECKING:
     import torch
@@ -168,15 +170,19 @@ def open_material(
     reading: Reading,
     device: DeviceLike,
     dtype: DtypeLike | None,
+    watch: Watcher,
 ) -> Material:
     """The model and its data, labels matched.
+
+    Args:
+        watch: told what looks odd of the data.
 
     Raises:
         OptionError: a model of several members, a zero-shot one without classes, or two OOD sets of one name.
         CheckpointError: the model cannot be read.
         DataError: the data cannot, or their labels are not the model's.
     """
-    return open_materials(model, {"": (id_data, ood_data)}, reading, device, dtype)[""]
+    return open_materials(model, {"": (id_data, ood_data)}, reading, device, dtype, watch)[""]
 
 
 def open_materials(
@@ -185,9 +191,10 @@ def open_materials(
     reading: Reading,
     device: DeviceLike,
     dtype: DtypeLike | None,
+    watch: Watcher,
 ) -> dict[str, Material]:
     """The model, loaded once, and the ID and OOD data of each of several tasks by name; see `open_material`."""
-    from hydractl.data.open import open_samples
+    from hydractl.data.open import notes_of, open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_checkpoint
     from hydractl.steps.compute import choose_device, choose_dtype
@@ -203,6 +210,9 @@ def open_materials(
         )
         for name, (inside, outside) in tasks.items()
     }
+    for inside, outside in opened.values():
+        for note in chain.from_iterable(map(notes_of, (inside, *outside.values()))):
+            watch.note(f"note: {note}")
     network = load_checkpoint(checkpoint, local_device(choose_device(device)), choose_dtype(dtype))
     return {name: _material(checkpoint, network, *samples, reading) for name, samples in opened.items()}
 
@@ -244,6 +254,7 @@ def drawn_data(
     reading: Reading,
     device: DeviceLike,
     batch_size: int,
+    watch: Watcher,
 ) -> tuple[Hydra, ScoringData, dict[str, Any]]:
     """The network and some labelled samples that gradients are taken on, and the options of a history that this adds.
 
@@ -253,7 +264,7 @@ def drawn_data(
     from hydractl.data.ranks import Ranks
     from hydractl.data.seen import sketch
 
-    material = open_material(model, data, None, reading, device, None)
+    material = open_material(model, data, None, reading, device, None, watch)
     if samples is not None:
         material = replace(material, id=material.id.draw(samples, seed))
     seen = {"calibration": sketch(material.id.content_hashes())}

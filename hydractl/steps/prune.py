@@ -231,7 +231,7 @@ def prune(
         if budget is not None:
             raise OptionError(f"`budget` counts heads, `method` {method} takes weights: give `keep` in its place")
         return prune_weights(
-            WeightPruning(method, model, keep, order, towers, data, samples, seed, reading, device, batch_size),
+            WeightPruning(method, model, keep, order, towers, data, samples, seed, reading, device, batch_size, watch),
             output, dtype, force,
         )  # fmt: skip
     if method is None or budget is None:
@@ -261,7 +261,7 @@ def prune(
     names = require_towers(towers, checkpoint.heads) if towers else ()
     asked = Pruning(checkpoint, leaving, scope, towers=names, seed=seed, circuit=followed, pool=pool, scores=scored)
     if data is not None:
-        network, scoring, used = drawn_data(checkpoint, data, samples, seed, reading, device, batch_size)
+        network, scoring, used = drawn_data(checkpoint, data, samples, seed, reading, device, batch_size, watch)
         asked = replace(asked, model=network, data=scoring)
         options |= used
     asked = resolved(chosen, asked)

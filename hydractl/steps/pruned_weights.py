@@ -10,6 +10,7 @@ from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, ModelLike
 from hydractl.steps.material import Reading, drawn_data
 from hydractl.steps.pruned import Pruned, PrunedMember, output_file
+from hydractl.steps.watch import Watcher
 from hydractl.surgery.weight_methods import WEIGHT_METHODS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class WeightPruning(NamedTuple):
     reading: Reading
     device: DeviceLike
     batch_size: int
+    watch: Watcher
 
 
 def prune_weights(asked: WeightPruning, output: str | Path | None, dtype: DtypeLike | None, force: bool) -> Pruned:
@@ -67,7 +69,7 @@ def prune_weights(asked: WeightPruning, output: str | Path | None, dtype: DtypeL
     }
     path = output_file(output, checkpoint, options, force)
     network, data, used = drawn_data(
-        checkpoint, asked.data, asked.samples, asked.seed, asked.reading, asked.device, asked.batch_size
+        checkpoint, asked.data, asked.samples, asked.seed, asked.reading, asked.device, asked.batch_size, asked.watch
     )
     pruned = zero_weights(checkpoint, method.saliencies(network, data, names, asked.order), count)
     pruned = with_provenance(with_dtype(pruned, choose_dtype(dtype)), "prune", [checkpoint], options | used)

@@ -178,7 +178,7 @@ def score_heads(
     require_heads(checkpoint.heads, checkpoint.name)
     if id_data is not None:
         reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-        material = open_material(checkpoint, id_data, ood_data, reading, device, dtype)
+        material = open_material(checkpoint, id_data, ood_data, reading, device, dtype, watch)
         options = {
             "objective": objective if "objective" in chosen.options else None,
             "normalize": normalize or None,

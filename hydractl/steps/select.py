@@ -134,7 +134,7 @@ def select(
     _check_outputs(selection, output, force)
     asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost, max_parameters)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(model, id_data, ood_data, reading, device, dtype)
+    material = open_material(model, id_data, ood_data, reading, device, dtype, watch)
     network = material.checkpoint
     circuits = named_circuits(circuit, network)
     heads = member_heads(network.heads, 0)

@@ -15,6 +15,7 @@ from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
 from hydractl.steps.material import Material, Reading, open_materials
 from hydractl.steps.options import Option
+from hydractl.steps.watch import Watcher
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +147,12 @@ def _is_given(source: object) -> bool:
 
 
 def open_tasks(
-    model: ModelLike, tasks: Mapping[str, Sources], reading: Reading, device: DeviceLike, dtype: DtypeLike | None
+    model: ModelLike,
+    tasks: Mapping[str, Sources],
+    reading: Reading,
+    device: DeviceLike,
+    dtype: DtypeLike | None,
+    watch: Watcher,
 ) -> Tasks:
     """The model and the data of each task, labels matched.
 
@@ -157,4 +163,4 @@ def open_tasks(
     """
     if reading.classes is not None and len(tasks) > 1:
         raise OptionError("`classes` are those of one task: leave them out; each `task` has those of its own data")
-    return Tasks(open_materials(model, tasks, reading, device, dtype))
+    return Tasks(open_materials(model, tasks, reading, device, dtype, watch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from hydractl.data.hashes import Hashes
 from hydractl.data.joined import join
 from hydractl.data.labels import match_labels
 from hydractl.data.like import DataLike, DataSetsLike
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import notes_of, open_samples, open_stream
 from hydractl.data.samples import Samples
 from hydractl.data.spec import parse_data_sets
 from hydractl.data.streams import SampleStream
@@ -45,6 +46,13 @@ class TrainingData:
     train: Samples | Streamed
     validation: Samples | None = None
     outliers: Samples | None = None
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What a user should know of how the samples were read."""
+        for samples in (self.train, self.validation):
+            if isinstance(samples, Samples | SampleStream):
+                yield from notes_of(samples)
 
     @property
     def size(self) -> int | None:

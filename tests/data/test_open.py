@@ -55,6 +55,32 @@ def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:
     assert opened(tmp_path / "a.csv", limit=9).notes == ()
 
 
+def declared(labels: list[int], classes: int) -> datasets.Dataset:
+    """Texts in order, labelled in so many classes, whether there are samples of each or not."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(classes)})
+    rows = {"text": [f"text {place}" for place in range(len(labels))], "label": labels}
+    return datasets.Dataset.from_dict(rows, features=features)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "noted"),
+    [
+        ([0] * 30, 10, True),
+        ([at // 10 for at in range(90)], 10, True),  # of 90 drawn at random 10 classes are all but sure
+        ([at % 10 for at in range(90)], 10, False),
+        ([0, 1, 2], 10, False),  # three samples can be of three classes at most
+        ([0, 0], 2, False),
+        ([-1] * 30, 10, False),  # whose labels are kept back
+        ([0] * 30, 1, False),
+        ([at * 997 % 1000 for at in range(500)], 1000, False),
+    ],
+)
+def test_fewer_classes_than_chance_would_give(labels: list[int], classes: int, noted: bool) -> None:
+    notes = open_samples({"texts": declared(labels, classes)}, "text").notes
+    have = len(set(labels))
+    assert notes == ((f"texts: the {len(labels)} samples taken hold {have} of {classes} classes",) if noted else ())
+
+
 def test_no_samples(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a.csv: .*no data"):
         opened(texts(tmp_path / "a.csv"))
