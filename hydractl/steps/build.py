@@ -176,7 +176,7 @@ def build(
     precision: Precision = "no",
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     output: Annotated[
-        Path,
+        str | Path,
         Option("Where everything goes; a build begun there goes on.", "Output", "FOLDER", flags=("--output", "-o")),
     ],
     dry_run: Annotated[

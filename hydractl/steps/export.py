@@ -53,7 +53,7 @@ def export(
         FormatName | None, Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder.")
     ] = None,
     output: Annotated[
-        Path, Option("What to write: a file, or for hf a folder.", heading="Output", flags=("--output", "-o"))
+        str | Path, Option("What to write: a file, or for hf a folder.", heading="Output", flags=("--output", "-o"))
     ],
     check: Annotated[bool, Option("Run what was written on random inputs and compare its answers.")] = False,
     report: Annotated[ReportLike | None, Option("A report of evaluate, for the model card.", metavar="JSON")] = None,

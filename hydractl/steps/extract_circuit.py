@@ -100,7 +100,7 @@ def extract_circuit(
     dtype: Dtype = None,
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     output: Annotated[
-        Path | None,
+        str | Path | None,
         Option(
             "File to write; {objective} in it stands for each objective.",
             heading="Output",
@@ -181,7 +181,9 @@ def extract_circuit(
     return extracted
 
 
-def _outputs(output: Path | None, objectives: Sequence[Objective], resume: bool, force: bool) -> dict[Objective, Path]:
+def _outputs(
+    output: str | Path | None, objectives: Sequence[Objective], resume: bool, force: bool
+) -> dict[Objective, Path]:
     """Where the circuit of each objective goes; nowhere without an output."""
     from hydractl.checkpoint.atomic import refuse_existing
     from hydractl.circuit.state import circuit_files

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import Dtype, Force, ModelLike, Output
+from hydractl.steps.inputs import Dtype, Force, ModelLike, Output, as_path
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.selected import SelectionLike, follow
@@ -130,7 +130,7 @@ def fuse(
         write_checkpoint(fused, output, force)
     for note in (*notes, *headless(fused)):
         watch.note(f"note: {note}")
-    return Fused(fused, output)
+    return Fused(fused, as_path(output))
 
 
 def _members(

@@ -83,7 +83,7 @@ def guide(
     ] = None,
     *,
     html: Annotated[
-        Path | None,
+        str | Path | None,
         Option("Write all pages as a small site with search that works offline.", heading="Output", metavar="FOLDER"),
     ] = None,
     force: Force = False,
@@ -109,8 +109,9 @@ def guide(
         return Manual(topic, page(topic) if topic else f"# The manual of hydractl\n\n{pages}")
     if topic is not None:
         raise OptionError(f"`topic` {topic}: `html` writes all pages: leave one of the two out")
-    _write_site(Path(html), force)
-    return Manual(None, "", html)
+    folder = Path(html)
+    _write_site(folder, force)
+    return Manual(None, "", folder)
 
 
 def _write_site(folder: Path, force: bool) -> None:

@@ -82,10 +82,10 @@ Workers = Annotated[
     Option("Processes that decode images; the result is the same for any.", heading="Compute", minimum=0, maximum=1024),
 ]
 Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=bounds.SEED)]
-Output = Annotated[Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"))]
+Output = Annotated[str | Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"))]
 Force = Annotated[bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"))]
 Plot = Annotated[
-    Path | None,
+    str | Path | None,
     Option("Draw the result as well; .svg and .pdf will do.", heading="Output", metavar="FILE.png"),
 ]
 Limit = Annotated[
@@ -124,6 +124,12 @@ Classes = Annotated[
     ),
 ]
 Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", heading="Data")]
+
+
+def as_path(given: str | Path | None) -> Path | None:
+    """Where a step writes, as a path; None where it writes nothing."""
+    return None if given is None else Path(given)
+
 
 DEFAULT_BATCH_SIZE = 64
 DEFAULT_TEMPLATE = "A photo of a {label}."

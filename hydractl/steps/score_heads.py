@@ -27,6 +27,7 @@ from hydractl.steps.inputs import (
     Plot,
     Template,
     TextColumn,
+    as_path,
 )
 from hydractl.steps.material import SOURCE, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
@@ -173,6 +174,7 @@ def score_heads(
 
     chosen = next(row for row in SCORE_METHODS if row.name == method)
     _require_data(chosen, objective, id_data, ood_data)
+    output, plot = as_path(output), as_path(plot)
     _check_outputs(output, plot, force)
     checkpoint, material, options = as_member(model), None, {}
     require_heads(checkpoint.heads, checkpoint.name)
@@ -225,9 +227,9 @@ def _check_outputs(output: Path | None, plot: Path | None, force: bool) -> None:
     from hydractl.report.picture import check_picture
 
     if output is not None:
-        refuse_existing(Path(output), force)
+        refuse_existing(output, force)
     if plot is not None:
-        check_picture(Path(plot), force)
+        check_picture(plot, force)
 
 
 def _artifact(found: Scored, checkpoint: Checkpoint, method: str, origin: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,4 +272,4 @@ def _write(result: HeadScores, projections: Sequence[Projection], plot: Path | N
         write_json(Path(result.output), result.artifact, force)
     if plot is not None:
         figure = separation_figure(result.maps, projections) if projections else heat_map_figure(result.maps)
-        write_picture(figure, Path(plot), force)
+        write_picture(figure, plot, force)

@@ -31,6 +31,7 @@ from hydractl.steps.inputs import (
     Seed,
     Template,
     TextColumn,
+    as_path,
 )
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
@@ -99,7 +100,7 @@ def select(
     dtype: Dtype = None,
     batch_size: BatchSize = DEFAULT_BATCH_SIZE,
     selection: Annotated[
-        Path | None, Option("File for the selection, which prune and fuse read.", "Output", "FILE")
+        str | Path | None, Option("File for the selection, which prune and fuse read.", "Output", "FILE")
     ] = None,
     output: Output = None,
     resume: Annotated[bool, Option("Go on where an interrupted selection was, if one was.", "Output")] = False,
@@ -131,6 +132,7 @@ def select(
     from hydractl.data.ranks import join_ranks
     from hydractl.selection.run import Asked, choose, pool
 
+    selection, output = as_path(selection), as_path(output)
     _check_outputs(selection, output, force)
     asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost, max_parameters)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
@@ -185,7 +187,7 @@ def _claimed(selection: Path | None) -> AbstractContextManager[None]:
     """The selection's file, and with it its state, as this process's alone."""
     from hydractl.checkpoint.locks import claim
 
-    return nullcontext() if selection is None else claim(Path(selection))
+    return nullcontext() if selection is None else claim(selection)
 
 
 def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> None:
@@ -193,7 +195,7 @@ def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> 
 
     for path in (selection, output):
         if path is not None:
-            refuse_existing(Path(path), force)
+            refuse_existing(path, force)
 
 
 def _how(material: Material, batch_size: int, limit: int | None, dtype: Any) -> dict[str, Any]:
