@@ -170,6 +170,15 @@ def finetune(
             repeated=True,
         ),
     ] = (),
+    teacher: Annotated[
+        Models,
+        Option(
+            "Classifier whose probabilities members learn in place of labels, which the data then need not have; "
+            "repeat it for the mean of several.",
+            metavar="MODEL",
+            repeated=True,
+        ),
+    ] = (),
     streaming: Annotated[bool, Option("Read training data as it comes and keep none of it.", heading="Data")] = False,
     limit: Limit = None,
     image_column: ImageColumn = None,
@@ -244,6 +253,7 @@ def finetune(
     from hydractl.training.process import training_process
     from hydractl.training.published import choose_recipe
     from hydractl.training.run import fine_tune_checkpoint
+    from hydractl.training.teachers import Teachers
 
     if resume and output is None:
         raise OptionError("`resume` goes on with what lies beside an output: name the `output`")
@@ -251,17 +261,17 @@ def finetune(
                "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
     if method == "vilu":
         unread = {**options, "epochs": None, "recipe": recipe, "settings": settings, "members": members, "joint": joint,
-                  "val_data": val_data, "val_split": val_split, "outlier_data": outlier_data, "streaming": streaming,
-                  "workers": workers, "save_every": save_every, "precision": precision != "no",
+                  "val_data": val_data, "val_split": val_split, "outlier_data": outlier_data, "teacher": teacher,
+                  "streaming": streaming, "workers": workers, "save_every": save_every, "precision": precision != "no",
                   "order_seed": order_seed is not None, "noise_seed": noise_seed is not None}  # fmt: skip
         asked = Failure(data, Columns(image_column, text_column, label_column), limit, match_labels, template, epochs,
                         seed, batch_size, device, output, resume, keep, force, watch)  # fmt: skip
         return with_error_predictor(models, asked, unread)
     chosen = choose_recipe(recipe, settings, options)
     ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
-    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
-    opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in named]
+    opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in _several(models)]
     jobs = choose_jobs(opened, ensemble, members is not None, joint)
+    taught = [as_checkpoint(model) for model in _several(teacher)]
     paths = [None] * len(jobs) if output is None else output_paths(output, [job.name for job in jobs])
     if str(output).endswith("/"):
         make_folder(Path(str(output)))
@@ -278,6 +288,7 @@ def finetune(
         TemporaryDirectory() as scratch,
         ExitStack() as claims,
     ):
+        teachers = Teachers.load(taught, accelerator.device) if taught else None
         accelerator.wait_for_everyone()  # what one process writes is no reason for another to stop
         teller = watch if accelerator.is_main_process else LOG
         for path in paths if accelerator.is_main_process else ():
@@ -285,7 +296,8 @@ def finetune(
         for number, (job, path) in enumerate(zip(jobs, paths, strict=True)):
             seeds = Seeds.of(seed + number, order_seed, noise_seed)
             if path is not None and done[number]:
-                wanted = training_conditions(job.checkpoint, samples, chosen, seeds, match_labels, ensemble, precision)
+                wanted = training_conditions(job.checkpoint, samples, chosen, seeds, match_labels, ensemble, precision,
+                                             taught)  # fmt: skip
                 networks.append(finished(job.name, path, wanted))
                 continue
             folder = Path(scratch) / str(number) if path is None else run_folder(path)
@@ -295,8 +307,13 @@ def finetune(
             machine = Machine(folder, batch_size, workers, save_every, keep, resume)
             with told(teller, job.name, total) as on_step:
                 outcome = fine_tune_checkpoint(job.checkpoint, samples, chosen, seeds, machine, accelerator,
-                                               match_labels, ensemble, on_step)  # fmt: skip
+                                               match_labels, ensemble, on_step, teachers)  # fmt: skip
             tuned = Tuned(job.name, *outcome)
             networks.append(tuned if path is None else written(tuned, path, folder, accelerator, force or resume))
             teller.note(f"{path or job.name}: {tuned}")
     return Finetuned(networks)
+
+
+def _several(models: Models) -> Sequence[ModelLike]:
+    """Models that were given one by one or together."""
+    return [models] if isinstance(models, str) or not isinstance(models, Sequence) else models

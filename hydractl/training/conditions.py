@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ SAID = (
     "precision",
     "method",
 )  # by a file's provenance in the same words
-INPUTS = ("model", "training data", "validation data", "outliers")
+INPUTS = ("model", "training data", "validation data", "outliers", "teacher")
 
 
 def training_conditions(
@@ -43,6 +43,7 @@ def training_conditions(
     match: Match,
     ensemble: Ensemble | None,
     precision: str,
+    teachers: Sequence[Checkpoint] = (),
 ) -> Conditions:
     """All that determines the result, in plain JSON; how a run is carried out (`Machine`) is no part of it.
 
@@ -62,6 +63,7 @@ def training_conditions(
         "training data": digest(data.train),
         "validation data": None if data.validation is None else digest(data.validation),
         "outliers": None if data.outliers is None else digest(data.outliers),
+        "teacher": [fingerprint(teacher) for teacher in teachers] or None,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -147,9 +147,12 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
 
 
 def fit_labels(
-    checkpoint: Checkpoint, data: TrainingData, recipe: Recipe, match: Match, seed: int
+    checkpoint: Checkpoint, data: TrainingData, recipe: Recipe, match: Match, seed: int, taught: bool = False
 ) -> tuple[Checkpoint, TrainingData]:
     """The checkpoint, with a new classifier where the recipe says so, and the data with labels in its numbering.
+
+    Args:
+        taught: whether teachers say what to learn; labels of the training data are not read where that is all.
 
     Raises:
         DataError: labels are missing or do not match; says how a new classifier is asked for.
@@ -163,7 +166,8 @@ def fit_labels(
         checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, seed)
     if checkpoint.labels is None:
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
-    train = _matched(data.train, checkpoint.labels, match)
+    unread = taught and recipe.teacher_weight == 1
+    train = _unlabelled(data.train, checkpoint.labels) if unread else _matched(data.train, checkpoint.labels, match)
     validation = None if data.validation is None else match_labels(data.validation, checkpoint.labels, match)
     return checkpoint, TrainingData(train, validation, data.outliers)
 
@@ -173,6 +177,18 @@ def _matched(data: Samples | Streamed, labels: tuple[str, ...], match: Match) ->
         return data
     step = partial(_match_or_advise, labels=labels, match=match)
     return data.through(step) if isinstance(data, SampleStream) else step(data)
+
+
+def _unlabelled(data: Samples | Streamed, labels: tuple[str, ...]) -> Samples | Streamed:
+    """The samples with some class or other, which nothing reads."""
+    if isinstance(data, PairStream):
+        return data
+    step = partial(_with_some_class, labels=labels)
+    return data.through(step) if isinstance(data, SampleStream) else step(data)
+
+
+def _with_some_class(samples: Samples, labels: tuple[str, ...]) -> Samples:
+    return replace(samples, labels=np.zeros(len(samples), dtype=np.int64), label_names=labels)
 
 
 def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:

@@ -24,6 +24,7 @@ from hydractl.training.order import TrainingBatches
 from hydractl.training.sparsity import keep_zeros
 from hydractl.training.state import load_state, save_state
 from hydractl.training.step import Learner, take_step
+from hydractl.training.teachers import Teachers
 from hydractl.training.trial import Outcome, Progress, Trial
 from hydractl.training.validate import Validation, validate, validate_pairs
 
@@ -53,6 +54,7 @@ def fine_tune(
     trial: Trial,
     accelerator: Accelerator,
     on_step: Callable[[Progress], None] | None = None,
+    teachers: Teachers | None = None,
 ) -> Outcome:
     """Trains a network in place.
 
@@ -62,13 +64,14 @@ def fine_tune(
         training: the training batches of this process.
         validation: labelled batches of this process, or None: then the last weights are the result.
         on_step: told of every step.
+        teachers: whose probabilities are learnt as well as labels, or in their place.
 
     Raises:
         TrainingError: the loss or a weight is not finite; the last good weights are then in the run's folder.
         DataError: a sample cannot be read.
         OptionError: a state to resume belongs to another run.
     """
-    run = _start(network, checkpoint, trial, accelerator)
+    run = _start(network, checkpoint, trial, accelerator, teachers)
     log = Log(trial.folder / LOG_NAME if accelerator.is_main_process else None, run.step)
     coming = training.from_step(run.step, 0 if run.stopped else trial.steps)
     started, first = time.monotonic(), run.step
@@ -99,7 +102,9 @@ def fine_tune(
     return Outcome(result, trial.lr, step, trial.steps, run.best, read_log(trial.folder / LOG_NAME))
 
 
-def _start(network: Hydra, checkpoint: Checkpoint, trial: Trial, accelerator: Accelerator) -> Run:
+def _start(
+    network: Hydra, checkpoint: Checkpoint, trial: Trial, accelerator: Accelerator, teachers: Teachers | None
+) -> Run:
     parameters = list(trained_parameters(network))
     optimizer = build_optimizer(trial.recipe, trial.lr, parameters)
     schedule = build_schedule(trial.recipe, optimizer, trial.steps)
@@ -107,7 +112,7 @@ def _start(network: Hydra, checkpoint: Checkpoint, trial: Trial, accelerator: Ac
     model, wrapped = accelerator.prepare(Embedder(network).train() if contrastive else network.train(), optimizer)
     if checkpoint.sparse:
         keep_zeros(network, optimizer)
-    run = Run(Learner(network, model, wrapped, schedule))
+    run = Run(Learner(network, model, wrapped, schedule, teachers))
     state = load_state(trial.folder, trial.identity()) if trial.resume else None
     if state is not None:
         _restore(network, state["model"])

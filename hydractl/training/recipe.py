@@ -165,6 +165,10 @@ class Recipe:
     outlier_share: Annotated[
         float, Field(gt=0, le=100, description="outliers of a step, in proportion to its labelled samples")
     ] = 0.5
+    teacher_weight: Annotated[
+        float,
+        Field(ge=0, le=1, description="of teachers' probabilities, where there are any; labels have the rest"),
+    ] = 1.0
     dropout: Annotated[
         float,
         Field(ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own"),

@@ -27,6 +27,7 @@ from hydractl.training.network import build_network
 from hydractl.training.optimizer import validation_interval
 from hydractl.training.order import Seeds
 from hydractl.training.recipe import Recipe
+from hydractl.training.teachers import Teachers
 from hydractl.training.trial import Outcome, Progress, Trial
 
 OnStep = Callable[[float, Progress], None]
@@ -42,6 +43,7 @@ def fine_tune_checkpoint(
     match: Match = "name",
     ensemble: Ensemble | None = None,
     on_step: OnStep | None = None,
+    teachers: Teachers | None = None,
 ) -> Outcome:
     """The checkpoint fine-tuned by the recipe, with its provenance; of several rates the one that validates best.
 
@@ -51,18 +53,22 @@ def fine_tune_checkpoint(
         seeds: one for everything, or each.
         ensemble: what to make of the one network, instead of training it as it is.
         on_step: told the rate on trial and every step.
+        teachers: whose probabilities it learns; where they have all the weight, labels are not read.
 
     Raises:
-        OptionError: several rates but no validation data; the recipe does not fit the model.
+        OptionError: several rates but no validation data; the recipe or a teacher does not fit the model.
         DataError: labels do not match, a sample cannot be read.
         TrainingError: the loss or a weight is not finite, with every rate.
     """
     precision = accelerator.mixed_precision
     seeds = Seeds.of(seeds) if isinstance(seeds, int) else seeds
-    conditions = training_conditions(checkpoint, data, recipe, seeds, match, ensemble, precision)
+    taught = () if teachers is None else teachers.checkpoints
+    conditions = training_conditions(checkpoint, data, recipe, seeds, match, ensemble, precision, taught)
     if machine.resume:
         refuse_other_run(machine.folder, conditions)
-    fitted, data = fit_labels(checkpoint, data, recipe, match, seeds.run)
+    fitted, data = fit_labels(checkpoint, data, recipe, match, seeds.run, teachers is not None)
+    if teachers is not None:
+        teachers.require_fit(fitted)
     if ensemble is not None:
         fitted = spread(fitted, ensemble, recipe, seeds.run)
     if len(recipe.lr) > 1 and data.validation is None:
@@ -70,7 +76,7 @@ def fine_tune_checkpoint(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
             "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
         )
-    work = _Work(fitted, data, recipe, seeds, conditions, machine, accelerator, ensemble)
+    work = _Work(fitted, data, recipe, seeds, conditions, machine, accelerator, ensemble, teachers)
     best: Outcome | None = None
     failed: TrainingError | None = None
     for lr in recipe.lr:
@@ -85,7 +91,7 @@ def fine_tune_checkpoint(
         assert failed is not None
         raise failed
     result = fold(best.checkpoint) if ensemble is not None and ensemble.fold else best.checkpoint
-    told = with_provenance(result, "finetune", [checkpoint], work.provenance(best))
+    told = with_provenance(result, "finetune", [checkpoint, *taught], work.provenance(best))
     return best._replace(checkpoint=told)
 
 
@@ -101,6 +107,7 @@ class _Work:
     machine: Machine
     accelerator: Accelerator
     ensemble: Ensemble | None
+    teachers: Teachers | None
 
     def trial(self, lr: float) -> Trial:
         """The trial of one rate; where there are several, each has a folder of its own."""
@@ -128,7 +135,14 @@ class _Work:
         told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
         try:
             outcome = fine_tune(
-                self._network(), self.checkpoint, batches, self._validation(), trial, self.accelerator, told
+                self._network(),
+                self.checkpoint,
+                batches,
+                self._validation(),
+                trial,
+                self.accelerator,
+                told,
+                self.teachers,
             )
         except TrainingError:
             self._draw(trial)

@@ -17,6 +17,7 @@ from hydractl.training.contrastive import bound_scale, contrastive_backward
 from hydractl.training.order import DROPOUT, derived_seed
 from hydractl.training.outliers import outliers_of_a_step, unsureness_loss
 from hydractl.training.recipe import Recipe
+from hydractl.training.teachers import Teachers, taught_loss
 from hydractl.training.trial import Trial
 
 
@@ -28,6 +29,7 @@ class Learner:
     model: Any
     optimizer: Any
     schedule: Any
+    teachers: Teachers | None = None
 
 
 def take_step(learner: Learner, batches: Sequence[Batch], step: int, trial: Trial, accelerator: Accelerator) -> float:
@@ -70,14 +72,16 @@ def _backward(
     for forward, batch in enumerate(batches):
         with accelerator.accumulate(learner.model):
             seed(forward)
-            loss = batch_loss(learner.model, batch, accelerator.device, trial.recipe)
+            loss = batch_loss(learner.model, batch, accelerator.device, trial.recipe, learner.teachers)
             # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(loss * len(batches) * accelerator.num_processes)
         total += loss.detach()
     return accelerator.reduce(total, "sum")
 
 
-def batch_loss(model: Any, batch: Batch, device: torch.device, recipe: Recipe) -> Tensor:
+def batch_loss(
+    model: Any, batch: Batch, device: torch.device, recipe: Recipe, teachers: Teachers | None = None
+) -> Tensor:
     """What a batch adds to its step's loss, which is the members' mean; samples without labels are outliers."""
     inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
     logits = model(**inputs).member_logits  # [M,B,C]
@@ -88,4 +92,8 @@ def batch_loss(model: Any, batch: Batch, device: torch.device, recipe: Recipe) -
     losses: Tensor = F.cross_entropy(
         logits.flatten(0, 1), labels.flatten(), reduction="none", label_smoothing=recipe.label_smoothing
     )
-    return losses.sum() / len(logits) / recipe.batch
+    loss = losses.sum()
+    if teachers is not None:
+        taught = taught_loss(logits, teachers.probabilities(inputs).to(logits.dtype)).sum()
+        loss = recipe.teacher_weight * taught + (1 - recipe.teacher_weight) * loss
+    return loss / len(logits) / recipe.batch
