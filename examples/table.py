@@ -4,8 +4,9 @@
 
 Circuits are searched on `--search-id` and `--search-ood`, members selected on `--choose-id` and `--choose-ood`, and
 temperatures fitted on `--calibration`; everything is measured on `--test-id` and `--test-ood`, which chose nothing.
-Every member of every trained system takes `--steps` of the recipe. What lies in the folder already is not made again,
-so a run that was interrupted goes on.
+Every member of every trained system takes `--steps` of the recipe, on labels or, where it is taught, on what the network
+or the Deep Ensemble says in their place. What lies in the folder already is not made again, so a run that was
+interrupted goes on.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ class Systems:
 
     def rows(self) -> Iterator[tuple[str, Any]]:
         """Every system by its name in the table."""
-        model, copies = self.asked.model, self.asked.ensemble or [self.asked.model] * len(SEEDS)
+        model, tuned = self.asked.model, self.dense()
         yield "single", model
-        yield "tuned", self.tuned("dense0", copies[0])
+        yield "tuned", tuned[0]
         yield "mc-dropout", f"{model},mc-dropout=10,p={self.asked.dropout}"
         if self.asked.ensemble:
-            yield "deep-ensemble", "+".join(copies)
-        tuned = [self.tuned(f"dense{seed}", copies[seed], seed) for seed in SEEDS]
+            yield "deep-ensemble", "+".join(self.asked.ensemble)
         yield "deep-ensemble-tuned", "+".join(map(str, tuned))
+        yield "taught-by-ensemble", self.tuned("taught", model, teacher=self.asked.ensemble or tuned)
         for method in SHARED:
             yield method, self.sharing(method)
         for budget in self.asked.budgets.split(","):
@@ -68,6 +69,11 @@ class Systems:
         for depth in filter(None, self.asked.trunks.split(",")):
             yield from self.selected(f"trunk{depth}", depth)
         yield from (entry.split("=", 1) for entry in self.asked.also)
+
+    def dense(self) -> list[Path]:
+        """The networks of the Deep Ensemble, or copies of the one, trained on."""
+        copies = self.asked.ensemble or [self.asked.model] * len(SEEDS)
+        return [self.tuned(f"dense{seed}", copies[seed], seed) for seed in SEEDS]
 
     def of_budget(self, budget: int) -> Iterator[tuple[str, Any]]:
         """What fixed budgets make: a member alone and the fused ones, for each way of choosing heads."""
@@ -154,14 +160,16 @@ class Systems:
             yield f"hydra-{name}-tuned", self.tuned(name, output, joint=True)
         else:
             yield f"hydra-{name}-tuned", hydractl.fuse(self.apart(output))
+            for by, teacher in {"single": [asked.model], "ensemble": asked.ensemble or self.dense()}.items():
+                yield f"hydra-{name}-taught-by-{by}", hydractl.fuse(self.apart(output, f"-by-{by}-", teacher=teacher))
 
-    def apart(self, hydra: Path) -> list[Path]:
-        """The members of a Hydra, each trained on its own."""
-        files = [self.folder / "tuned" / f"{hydra.stem}{seed}.safetensors" for seed in SEEDS]
+    def apart(self, hydra: Path, way: str = "", **options: Any) -> list[Path]:
+        """The members of a Hydra, each trained on its own, in the way that the options say."""
+        stem, folder = f"{hydra.stem}{way}", self.folder / "tuned"
+        files = [folder / f"{stem}{seed}.safetensors" for seed in SEEDS]
         if not all(file.exists() for file in files):
-            hydractl.finetune(
-                hydra, members="each", output=files[0].parent / f"{hydra.stem}{{member}}.safetensors", **self.training
-            )
+            output = folder / f"{stem}{{member}}.safetensors"
+            hydractl.finetune(hydra, members="each", output=output, **options, **self.training)
         return files
 
 
