@@ -4,8 +4,8 @@
 
 Circuits are searched on `--search-id` and `--search-ood`, members selected on `--choose-id` and `--choose-ood`, and
 temperatures fitted on `--calibration`; everything is measured on `--test-id` and `--test-ood`, which chose nothing.
-Every member of every trained system takes `--steps` of the recipe, on labels or, where it is taught, on what the network
-or the Deep Ensemble says in their place. What lies in the folder already is not made again, so a run that was
+Every member of every trained system takes `--steps` of the recipe, on labels or, where it is taught, on what the
+network or the Deep Ensemble says in their place. What lies in the folder already is not made again, so a run that was
 interrupted goes on.
 """
 
