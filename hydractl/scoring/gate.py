@@ -77,6 +77,6 @@ def _sample_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str,
         logits = model.classify(read)[0]
     losses = F.cross_entropy(logits, batch.labels.to(device), reduction="none")
     if per_sample:  # a sample's gates touch its own loss only
-        return torch.cat(torch.autograd.grad(losses.sum(), gates), 1)
-    each = [torch.autograd.grad(loss, gates, retain_graph=True) for loss in losses]
+        return torch.cat(torch.autograd.grad(losses.sum(), gates, materialize_grads=True), 1)
+    each = [torch.autograd.grad(loss, gates, retain_graph=True, materialize_grads=True) for loss in losses]
     return torch.stack([torch.cat(parts, 1)[0] for parts in each])

@@ -53,8 +53,7 @@ def test_cifar10(tmp_path: Path) -> None:
 def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) -> None:
     (save_images(tmp_path / "pets") / "owl").rename(tmp_path / "pets" / "truck")
     done = make(tmp_path, "cifar10-vit", CIFAR10=tmp_path / "pets", CIFAR10_LEARNT="train%1-2/3",
-                CIFAR10_WATCHED="train%3/3", FROM_NOTHING_STEPS=2, TO_ZERO_STEPS=2,
-                FINETUNE="--device cpu --set batch=4")  # fmt: skip
+                FROM_NOTHING_STEPS=2, TO_ZERO_STEPS=2, FINETUNE="--device cpu --set batch=4")  # fmt: skip
     networks = [tmp_path / "build" / "cifar10-vit" / f"net{seed}.safetensors" for seed in range(3)]
     assert " ".join(map(str, networks)) in done.stdout.splitlines()
     assert len({network.read_bytes() for network in networks}) == 3

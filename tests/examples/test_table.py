@@ -33,6 +33,7 @@ def test_every_system_stands_on_one_table(tmp_path: Path) -> None:
     assert set(models) == (
         {"single", "copy"} | MADE | {f"{name}{end}" for name in OF_BUDGET for end in ("-2", "-2-tuned", "-6")}
         | {f"hydra-{name}{end}" for name in ("selected", "trunk1") for end in ("", "-tuned")}
+        | {"taught-by-ensemble", "hydra-selected-taught-by-single", "hydra-selected-taught-by-ensemble"}
     )  # fmt: skip
     assert all(name in printed for name in models)
     # What stands beside the network was trained or pruned; its copy was not.

@@ -102,7 +102,7 @@ def test_global_scope_scores_once(case: Case) -> None:
         by_taylor(case.model, data(case), heads, 99)
 
 
-def test_gate(case: Case) -> None:
+def their_gate(case: Case) -> dict[Head, float]:
     """A gate on a head's output scales its columns of W_O, so the chain rule gives its gradient from theirs."""
     projections = case.naive().projections
     expected: dict[Head, float] = dict.fromkeys(member_heads(case.model.heads, 0), 0.0)
@@ -114,12 +114,35 @@ def test_gate(case: Case) -> None:
             width = case.model.spec.tower(head.tower).head_width
             columns = slice(head.head * width, (head.head + 1) * width)
             expected[head] += abs(float((weight * weight.grad)[:, columns].sum())) / ID
+    return expected
+
+
+def test_gate(case: Case) -> None:
+    expected = their_gate(case)
     for tower in case.model.spec.towers:
         own = {head: value for head, value in expected.items() if head.tower == tower.name}
         assert gate_scores(case.model, data(case), tower.name) == pytest.approx(own, abs=1e-10)
         normalized = gate_scores(case.model, data(case), tower.name, normalize=True)
         for layer in range(tower.layers):
             assert sum(v**2 for h, v in normalized.items() if h.layer == layer) == pytest.approx(1.0)
+
+
+def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
+    """The last layer, and with it nothing that a gradient goes through; a search may well come to that."""
+    gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 2 or head.head == 1}
+    pruned, naive = without_heads(case.model, frozenset(gone)), case.naive()
+    for head in gone:
+        naive.turn(head, on=False)
+    left = member_heads(pruned.heads, 0)
+    expected = {head: score for head, score in their_gate(case).items() if head not in gone}
+    for tower in case.model.spec.towers:
+        own = {head: score for head, score in expected.items() if head.tower == tower.name}
+        assert gate_scores(pruned, data(case), tower.name) == pytest.approx(own, abs=1e-10)
+    assert oba_scores(pruned, data(case), left, 2) == pytest.approx(
+        {head: score for head, score in their_saliencies(case, 2).items() if head not in gone}, rel=1e-9, abs=1e-12
+    )
+    assert separations(pruned, data(case)).keys() == {head for head in left if head.tower == left[0].tower}
+    assert ablation_scores(pruned, data(case), left, "avg").keys() == set(left)
 
 
 def test_separation(case: Case) -> None:
