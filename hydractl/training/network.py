@@ -26,9 +26,7 @@ def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] 
     spec = checkpoint.spec
     if recipe.dropout >= 0:
         spec = replace(spec, towers=tuple(replace(tower, dropout=recipe.dropout) for tower in spec.towers))
-    dtypes = [tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype.is_floating_point]
-    dtype = torch.float64 if all(dtype == torch.float64 for dtype in dtypes) else torch.float32
-    model = load_checkpoint(replace(checkpoint, spec=spec), "cpu", dtype)
+    model = load_checkpoint(replace(checkpoint, spec=spec), "cpu", training_dtype(checkpoint))
     table = slots(checkpoint.spec)
     chosen = {
         name
@@ -39,6 +37,12 @@ def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] 
         # A layer without heads has tensors without numbers, which no gradient reaches.
         parameter.requires_grad_(name in chosen and parameter.numel() > 0)
     return model
+
+
+def training_dtype(checkpoint: Checkpoint) -> torch.dtype:
+    """float64 where all weights are that wide, else float32."""
+    dtypes = {tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype.is_floating_point}
+    return torch.float64 if dtypes == {torch.float64} else torch.float32
 
 
 def trained_parameters(model: Hydra) -> Iterator[tuple[str, Slot, nn.Parameter]]:

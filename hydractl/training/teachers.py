@@ -16,6 +16,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
+from hydractl.training.network import training_dtype
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class Teachers:
         for checkpoint in checkpoints:
             if checkpoint.spec.task == "zero-shot":
                 raise OptionError(f"`teacher` {checkpoint.name}: is a zero-shot model: name a classifier")
-        return cls(checkpoints, [load_checkpoint(one, device, _width(one)).eval() for one in checkpoints])
+        return cls(checkpoints, [load_checkpoint(one, device, training_dtype(one)).eval() for one in checkpoints])
 
     @torch.no_grad()
     def probabilities(self, inputs: Mapping[str, Tensor]) -> Tensor:
@@ -52,12 +53,6 @@ class Teachers:
                     f"`teacher` {teacher.name}: reads its samples otherwise than {checkpoint.name}: name one of "
                     "the same preprocessing"
                 )
-
-
-def _width(checkpoint: Checkpoint) -> torch.dtype:
-    """float64 where all weights are that wide, else float32."""
-    dtypes = {tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype.is_floating_point}
-    return torch.float64 if dtypes == {torch.float64} else torch.float32
 
 
 def taught_loss(logits: Tensor, probabilities: Tensor) -> Tensor:
