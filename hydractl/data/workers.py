@@ -32,7 +32,7 @@ def made_by_workers(batches: Dataset[Any], workers: int, order: Sequence[int] | 
     """
     where: dict[str, Any] = {}
     if dist.is_available() and dist.is_initialized() and "forkserver" in multiprocessing.get_all_start_methods():
-        where = {"multiprocessing_context": _without_threads(), "worker_init_fn": _end_with_parent}
+        where = {"multiprocessing_context": _without_threads(), "worker_init_fn": _follow_rank}
     return iter(DataLoader(batches, batch_size=None, sampler=order, num_workers=workers, **where))
 
 
@@ -54,8 +54,10 @@ def _without_threads() -> Any:
     return context
 
 
-def _end_with_parent(_worker: int) -> None:
+def _follow_rank(_worker: int) -> None:
     """Ends a worker whose rank was killed. torch asks whether the process it comes from lives, which waits for it."""
+    # Where the server was there before, it heeds Ctrl-C, and so would what comes from it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     threading.Thread(target=_outlive, args=(multiprocessing.parent_process(),), daemon=True).start()
 
 

@@ -42,6 +42,28 @@ def test_workers_beside_ranks_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
+STARTED_BEFORE = """
+from multiprocessing import forkserver
+from types import SimpleNamespace
+from hydractl.data import workers
+from tests.data.test_workers import Deaf
+
+workers.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
+if __name__ == "__main__":
+    forkserver.ensure_running()
+    print(list(workers.made_by_workers(Deaf(), 1)))
+"""
+
+
+def test_workers_leave_it_where_another_started_their_server(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(STARTED_BEFORE)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, tmp_path / "rank.py"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.stdout == "[True, True]\n", done.stderr
+
+
 class Own(Parents):
     """Which process asks."""
 

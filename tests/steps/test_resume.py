@@ -53,6 +53,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "length_window": {"length_window": 2},
     "outlier_weight": {"outlier_weight": 0.2},
     "outlier_share": {"outlier_share": 1.0},
+    "teacher_weight": {"teacher_weight": 0.5},
 }
 
 
@@ -91,6 +92,7 @@ def determinants(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "validation data", {"val_data": f"{place}/dogs"}
     yield "validation data", {"val_data": None}
     yield "outliers", {"outlier_data": f"{place}/dogs"}
+    yield "teacher", {"teacher": place / "other"}
     yield "precision", {"precision": "bf16"}
     yield "match_labels", {"match_labels": "index"}
     yield "method", {"method": "lora-ensemble", "members": 2}
