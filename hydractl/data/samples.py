@@ -135,7 +135,7 @@ def spread(size: int, limit: int | None) -> Sequence[int]:
 def fewer_classes(taken: Labels, all_labels: Labels, where: str) -> tuple[str, ...]:
     """A note where the samples taken are of fewer classes than all are."""
     have, of = np.unique(taken).size, np.unique(all_labels).size
-    return () if have == of else (f"{where}: the {len(taken)} samples taken hold {have} of {of} classes",)
+    return () if have == of else (_classes_held(where, len(taken), have, of),)
 
 
 def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
@@ -152,7 +152,11 @@ def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
     variance = of * missed * (1 - missed) + of * (of - 1) * ((1 - 2 / of) ** size - missed**2)
     if have >= of * (1 - missed) - 4 * max(variance, 0) ** 0.5:
         return ()
-    return (f"{where}: the {size} samples taken hold {have} of {of} classes",)
+    return (_classes_held(where, size, have, of),)
+
+
+def _classes_held(where: str, size: int, have: int, of: int) -> str:
+    return f"{where}: the {size} samples taken hold {have} of {of} classes"
 
 
 #: What is wrong with a text beyond what is read of one.

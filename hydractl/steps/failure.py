@@ -50,10 +50,10 @@ def with_error_predictor(
     Raises:
         OptionError: several models; else see `train_failure`.
     """
-    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.steps.inputs import as_checkpoint, as_several
     from hydractl.training.vilu import RATE
 
-    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    named = as_several(models)
     if len(named) != 1:
         raise OptionError(f"`method` vilu trains beside one model, {len(named)} are named: run it for each")
     checkpoint = as_checkpoint(named[0])

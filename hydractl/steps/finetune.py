@@ -242,7 +242,7 @@ def finetune(
     from hydractl.checkpoint.outputs import output_paths
     from hydractl.data.columns import Columns
     from hydractl.steps.compute import choose_device
-    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.steps.inputs import as_checkpoint, as_several
     from hydractl.training.batches import Machine
     from hydractl.training.conditions import training_conditions
     from hydractl.training.data import open_training_data
@@ -269,9 +269,9 @@ def finetune(
         return with_error_predictor(models, asked, unread)
     chosen = choose_recipe(recipe, settings, options)
     ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
-    opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in _several(models)]
+    opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in as_several(models)]
     jobs = choose_jobs(opened, ensemble, members is not None, joint)
-    taught = [as_checkpoint(model) for model in _several(teacher)]
+    taught = [as_checkpoint(model) for model in as_several(teacher)]
     paths = [None] * len(jobs) if output is None else output_paths(output, [job.name for job in jobs])
     if str(output).endswith("/"):
         make_folder(Path(str(output)))
@@ -312,8 +312,3 @@ def finetune(
             networks.append(tuned if path is None else written(tuned, path, folder, accelerator, force or resume))
             teller.note(f"{path or job.name}: {tuned}")
     return Finetuned(networks)
-
-
-def _several(models: Models) -> Sequence[ModelLike]:
-    """Models that were given one by one or together."""
-    return [models] if isinstance(models, str) or not isinstance(models, Sequence) else models

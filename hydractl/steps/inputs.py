@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -159,6 +160,11 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
     if not isinstance(found, Checkpoint):
         raise OptionError(f"{type(model).__name__}: is no model: give a path, what hydractl.load returns, or a result")
     return found
+
+
+def as_several(models: ModelLike | Sequence[ModelLike]) -> Sequence[ModelLike]:
+    """Models that were given one by one or together."""
+    return [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
 
 
 def as_member(model: ModelLike) -> Checkpoint:
