@@ -26,6 +26,7 @@ from hydractl.scoring.data import ScoringData
 from hydractl.scoring.objective import OBJECTIVES, Objective
 from hydractl.steps.inputs import DEFAULT_TEMPLATE
 from hydractl.steps.material import Material, Reading, open_material
+from hydractl.steps.watch import LOG
 
 BATCH = 64
 TIMED = 3  # candidates of the naive search at a time, each in a layer of its own
@@ -72,7 +73,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     asked = parser.parse_args()
     reading = Reading(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
-    material = open_material(asked.model, asked.id_data, asked.ood_data, reading, "cpu", None)
+    material = open_material(asked.model, asked.id_data, asked.ood_data, reading, "cpu", None, LOG)
     data = material.scoring_data(BATCH, Ranks())
     naive = naive_candidates(asked.model, data)
     candidates = len(member_heads(material.model.heads, 0))
