@@ -32,6 +32,7 @@ KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
 STEPS = "steps.json"
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
 SEARCHED = 500  # samples of each set
+DRAWS = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,7 +113,11 @@ def build(
     budgets: Annotated[
         str, Option("How many heads members may lack, as numbers or shares of all.", metavar="8%,17%,33%")
     ] = "8%,17%,33%",
-    draws: Annotated[int, Option("Random draws for each circuit and budget.", minimum=0, maximum=100)] = 4,
+    draws: Annotated[
+        int | None,
+        Option("Draws from the first heads of each circuit for each budget; 4 unless given.", minimum=0, maximum=100),
+    ] = None,
+    random: Annotated[int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000)] = 4,
     trunks: Annotated[
         str | None,
         Option(
@@ -134,6 +139,13 @@ def build(
         str | None,
         Option("Time that it may take against the network's, as measured on this machine.", metavar="1.5x"),
     ] = None,
+    teacher: Annotated[
+        Sequence[str],
+        Option(
+            "Network whose probabilities members learn in place of labels; repeat it for a Deep Ensemble.",
+            metavar="MODEL",
+        ),
+    ] = (),
     recipe: Annotated[
         str | None, Option("How members are fine-tuned on `train_data`.", metavar="NAME|FILE.toml")
     ] = None,
@@ -208,19 +220,23 @@ def build(
     """
     from hydractl.steps.latency import latency_limit
 
-    if trunks is not None and not ood_data:
-        raise OptionError("`trunks` follow circuits, and these need `ood_data`: give it, or leave `trunks` out")
-    for name, value in {"search": None if search == "exact" else search, "search_samples": search_samples}.items():
+    of_circuits = {"search": None if search == "exact" else search, "search_samples": search_samples,
+                   "draws": draws, "trunks": trunks}  # fmt: skip
+    for name, value in of_circuits.items():
         if value is not None and not ood_data:
             raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
+    if not (ood_data or random):
+        raise OptionError("`random` 0: without `ood_data` heads are drawn at random: give one or the other")
+    if teacher:
+        _check_teachers(model, teacher, train_data)
     folder, place = Path(output), choose_device(device)
     latency = None if budget_latency is None else latency_limit(model, budget_latency, members, place, folder, watch)
     limits = Limits.of(budget_macs, budget_params, latency)
     asked = Asked(
         Given("MODEL", model), id_data, list(ood_data), train_data, eval_data, list(eval_ood_data), members,
-        objective or ("avg" if ood_data else "nll"), budgets, draws, trunks or limits.trunks(model), max_accuracy_drop,
-        limits, recipe, list(settings), seed, limit, search, search_samples or SEARCHED, str(device),
-        dtype_name(dtype), precision, batch_size,
+        objective or ("avg" if ood_data else "nll"), budgets, DRAWS if draws is None else draws, random,
+        trunks or limits.trunks(model), max_accuracy_drop, limits, list(teacher), recipe, list(settings), seed, limit,
+        search, search_samples or SEARCHED, str(device), dtype_name(dtype), precision, batch_size,
     )  # fmt: skip
     tasks = plan(asked)
     if dry_run:
@@ -232,6 +248,16 @@ def build(
             "left to chance; give `ood_data` to choose by it"
         )
     return _built(tasks, folder, latency, place, watch)
+
+
+def _check_teachers(model: str, teachers: Sequence[str], train_data: str | None) -> None:
+    """Refuses now what training would refuse hours later."""
+    from hydractl.steps.inputs import as_checkpoint
+    from hydractl.training.teachers import require_fit
+
+    if train_data is None:
+        raise OptionError("`teacher` has no effect without `train_data`: give both or neither")
+    require_fit([as_checkpoint(teacher) for teacher in teachers], as_checkpoint(model))
 
 
 def _built(

@@ -96,7 +96,9 @@ class Foreseen:
         if task.command == "select":
             return both * (self.candidates * self.forward + self.reading)
         if task.command == "finetune":
-            return members * self.training_samples * (3 * self.forward + self.reading)
+            # As if teachers were of the network's size, and of one member each.
+            passes = 3 + len(self.asked.teachers)
+            return members * self.training_samples * (passes * self.forward + self.reading)
         if task.command == "calibrate":
             return self.inside * (self.forward * (members if task.needs else 1) + self.reading)
         return self.measured * ((members + 1) * self.forward + self.reading) if task.command == "evaluate" else 0.0
@@ -120,7 +122,7 @@ class Foreseen:
     def candidates(self) -> int:
         """How many networks a selection compares, at most."""
         circuits = len(CIRCUITS) if self.asked.ood_data else 0
-        each = circuits * (1 + POOLS * self.asked.draws) if circuits else max(self.asked.draws, 1)
+        each = circuits * (1 + POOLS * self.asked.draws) + self.asked.random
         trunks = len(self.asked.trunks.split(",")) if circuits else 1
         return 1 + len(self.asked.budgets.split(",")) * each * trunks
 

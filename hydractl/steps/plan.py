@@ -30,9 +30,11 @@ class Asked:
     objective: Objective
     budgets: str
     draws: int
+    random: int
     trunks: str
     max_accuracy_drop: float
     limits: Limits
+    teachers: Sequence[str]
     recipe: str | None
     settings: Sequence[str]
     seed: int
@@ -103,9 +105,8 @@ def plan(asked: Asked) -> list[Task]:
                 "model": asked.model,
                 "circuit": circuits,
                 "budgets": asked.budgets,
-                "pools": "25%,50%" if circuits and asked.draws else "",
-                "draws": asked.draws or None,
-                "random": max(asked.draws, 1) if not circuits else 0,
+                **({"pools": "25%,50%", "draws": asked.draws} if circuits and asked.draws else {}),
+                "random": asked.random,
                 "objective": asked.objective,
                 "members": str(asked.members),
                 "max_accuracy_drop": asked.max_accuracy_drop,
@@ -166,6 +167,7 @@ def _training(asked: Asked, selected: str) -> list[Task]:
         "members": "each" if several else None,
         "data": Given("TRAIN_DATA", asked.train_data or ""),
         "outlier_data": asked.outliers,
+        "teacher": [Given(f"TEACHER_{number}", text) for number, text in enumerate(asked.teachers, 1)],
         "recipe": Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe,
         "settings": list(asked.settings),
         "seed": asked.seed,

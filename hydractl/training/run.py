@@ -27,7 +27,7 @@ from hydractl.training.network import build_network
 from hydractl.training.optimizer import validation_interval
 from hydractl.training.order import Seeds
 from hydractl.training.recipe import Recipe
-from hydractl.training.teachers import Teachers
+from hydractl.training.teachers import Teachers, require_fit
 from hydractl.training.trial import Outcome, Progress, Trial
 
 OnStep = Callable[[float, Progress], None]
@@ -68,7 +68,7 @@ def fine_tune_checkpoint(
         refuse_other_run(machine.folder, conditions)
     fitted, data = fit_labels(checkpoint, data, recipe, match, seeds.run, teachers is not None)
     if teachers is not None:
-        teachers.require_fit(fitted)
+        require_fit(teachers.checkpoints, fitted)
     if ensemble is not None:
         fitted = spread(fitted, ensemble, recipe, seeds.run)
     if len(recipe.lr) > 1 and data.validation is None:

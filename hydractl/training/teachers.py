@@ -28,14 +28,7 @@ class Teachers:
 
     @classmethod
     def load(cls, checkpoints: Sequence[Checkpoint], device: torch.device) -> Teachers:
-        """The networks with their weights in memory, in the dtypes that they are stored in, half precision widened.
-
-        Raises:
-            OptionError: a zero-shot model.
-        """
-        for checkpoint in checkpoints:
-            if checkpoint.spec.task == "zero-shot":
-                raise OptionError(f"`teacher` {checkpoint.name}: is a zero-shot model: name a classifier")
+        """The networks with their weights in memory, in the dtypes that they are stored in, half precision widened."""
         return cls(checkpoints, [load_checkpoint(one, device, training_dtype(one)).eval() for one in checkpoints])
 
     @torch.no_grad()
@@ -43,16 +36,19 @@ class Teachers:
         """The networks' mean `[B,C]`, each a mean of its members."""
         return torch.stack([network(**inputs).probabilities for network in self.networks]).mean(0)
 
-    def require_fit(self, checkpoint: Checkpoint) -> None:
-        """Raises OptionError where a teacher has other classes than a network, or reads its samples in another way."""
-        for teacher in self.checkpoints:
-            if teacher.spec.task != checkpoint.spec.task or teacher.labels != checkpoint.labels:
-                raise OptionError(f"`teacher` {teacher.name}: has other classes than {checkpoint.name}")
-            if teacher.preprocessing != checkpoint.preprocessing:
-                raise OptionError(
-                    f"`teacher` {teacher.name}: reads its samples otherwise than {checkpoint.name}: name one of "
-                    "the same preprocessing"
-                )
+
+def require_fit(teachers: Sequence[Checkpoint], network: Checkpoint) -> None:
+    """Raises OptionError where a teacher is zero-shot, has other classes than a network, or reads samples otherwise."""
+    for teacher in teachers:
+        if teacher.spec.task == "zero-shot":
+            raise OptionError(f"`teacher` {teacher.name}: is a zero-shot model: name a classifier")
+        if teacher.spec.task != network.spec.task or teacher.labels != network.labels:
+            raise OptionError(f"`teacher` {teacher.name}: has other classes than {network.name}")
+        if teacher.preprocessing != network.preprocessing:
+            raise OptionError(
+                f"`teacher` {teacher.name}: reads its samples otherwise than {network.name}: name one of "
+                "the same preprocessing"
+            )
 
 
 def taught_loss(logits: Tensor, probabilities: Tensor) -> Tensor:

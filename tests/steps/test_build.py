@@ -20,6 +20,7 @@ import hydractl as library
 from hydractl.checkpoint.folders import mark
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.latency import most_multiply_adds
+from hydractl.families.open import read_checkpoint
 from hydractl.steps.latency import FILE, latency_limit
 from hydractl.steps.pipeline import makefile
 from hydractl.steps.watch import LOG
@@ -200,10 +201,70 @@ def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: P
 
 
 def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path) -> None:
-    arguments = ["build", "vit", "--id-data", "pets", "--budgets", "1", "--draws", "3", "--members", "2", "-o", "built"]
+    arguments = [
+        "build",
+        "vit",
+        "--id-data",
+        "pets",
+        "--budgets",
+        "1",
+        "--random",
+        "3",
+        "--members",
+        "2",
+        "-o",
+        "built",
+    ]
     result = hydractl(*arguments, "--device", "cpu")
     assert result.code == 0, result.err
     assert "without OOD data heads are drawn at random" in result.err
+    assert _candidates(here) == ["dense", *(f"random 1 seed {seed}" for seed in range(3))]
+    nothing = hydractl(*arguments, "--random", "0")
+    assert nothing.code == 2 and "--random 0: without --ood-data heads are drawn at random" in nothing.err
+
+
+def _candidates(here: Path) -> list[str]:
+    names: list[str] = json.loads((here / "built" / "selection.json").read_text())["candidates"]
+    return names
+
+
+def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: Command, here: Path) -> None:
+    def selecting(*options: str) -> str:
+        lines = hydractl(*ARGUMENTS, *options, "--dry-run").out.splitlines()
+        return next(line for line in lines if line.startswith("hydractl select "))
+
+    assert "--pools 25%,50% --draws 1 --random 4 " in selecting()
+    without = selecting("--draws", "0", "--random", "0")
+    assert "--random 0 " in without and "--pools" not in without and "--draws" not in without
+    built = hydractl(*ARGUMENTS, "--draws", "0", "--random", "1", "--quiet")
+    assert built.code == 0, built.err
+    assert "random 1 seed 0" in _candidates(here)
+
+
+def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path) -> None:
+    save_vit(here / "teacher", seed=1)
+    shutil.copytree(here / "pets", here / "more")
+    for image in (here / "more").rglob("*.png"):
+        Image.open(image).rotate(90).save(image)
+    training = ["--train-data", "more", "--set", "steps=1", "--teacher", "vit", "--teacher", "teacher"]
+    built = hydractl(*ARGUMENTS, *training, "--quiet")
+    assert built.code == 0, built.err
+    member = read_checkpoint(str(here / "built" / "selected-member0.safetensors"))
+    assert len(member.provenance["options"]["fingerprints"]["teacher"]) == 2
+    makefile = (here / "built" / "Makefile").read_text()
+    assert "\nTEACHER_2 ?= $(HERE)../teacher\n" in makefile and '--teacher "$(TEACHER_1)"' in makefile
+
+
+def test_a_teacher_that_cannot_be_is_refused_before_anything_is_done(hydractl: Command, here: Path) -> None:
+    save_vit(here / "other", id2label={0: "yes", 1: "no"}, label2id={"yes": 0, "no": 1})
+    training = ("--train-data", "pets", "--set", "steps=1")
+    for options, finding in (
+        ((*training, "--teacher", "other"), "other: has other classes than vit"),
+        ((*training, "--teacher", "nowhere"), "nowhere"),
+        (("--teacher", "vit"), "no effect without --train-data"),
+    ):
+        result = hydractl(*ARGUMENTS, *options)
+        assert result.code in (1, 2) and finding in result.err and not (here / "built").exists()
 
 
 def test_a_folder_of_the_user_is_not_touched(hydractl: Command, here: Path) -> None:
@@ -214,7 +275,9 @@ def test_a_folder_of_the_user_is_not_touched(hydractl: Command, here: Path) -> N
     assert os.listdir(here / "built") == ["thesis.txt"]
 
 
-@pytest.mark.parametrize("option", [("--search", "shortlist"), ("--search-samples", "7"), ("--trunks", "0,1")])
+@pytest.mark.parametrize(
+    "option", [("--search", "shortlist"), ("--search-samples", "7"), ("--trunks", "0,1"), ("--draws", "4")]
+)
 def test_what_is_of_circuits_needs_ood_data(hydractl: Command, here: Path, option: tuple[str, str]) -> None:
     result = hydractl("build", "vit", "--id-data", "pets", "-o", "built", "--dry-run", *option)
     assert result.code == 2 and option[0] in result.err and "--ood-data" in result.err
