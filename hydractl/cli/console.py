@@ -84,8 +84,9 @@ def write_text(path: Path, text: str, force: bool) -> None:
 
 
 SECRETS = ("--token",)
-#: An absolute path in an argument: all of it, or behind NAME=, near/ or far/, or one of several joined by + or a comma.
-ABSOLUTE = re.compile(r"(?:(?<![^=+,])|(?<=[^:]/))/[^+,]*")
+#: An absolute path in an argument: all of it, or behind NAME=, predictions:, near/ or far/, or one of several joined by
+#: + or a comma.
+ABSOLUTE = re.compile(r"(?:(?<![^=+,])|(?<=[^:]/)|(?<=predictions:))/[^+,]*")
 
 
 def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:

@@ -28,8 +28,10 @@ def test_a_command_that_a_report_shows_names_files_from_the_current_folder(
     monkeypatch.chdir(tmp_path)
     given = [f"{tmp_path}/vit", f"both={tmp_path}/a+{tmp_path}/b", f"--task=x={tmp_path}/id,{tmp_path}/ood"]
     given += [f"far/{tmp_path}/photos:test%1/5", "near/x=b/c+d", "https://hub/x", f"--json={tmp_path}/r.json"]
+    given += [f"saved=predictions:{tmp_path}/saved", f"predictions:{tmp_path}/saved"]
     monkeypatch.setattr(sys, "argv", ["hydractl", *given])
     named = "vit both=a+b --task=x=id,ood far/photos:test%1/5 near/x=b/c+d https://hub/x --json=r.json"
+    named += " saved=predictions:saved predictions:saved"
     assert Terminal(quiet=True).command == f"hydractl {named}"
 
 
