@@ -129,6 +129,10 @@ def build(
         float,
         Option("How much accuracy members may lose together where they are selected, 0 to 1.", minimum=0, maximum=1),
     ] = 0.005,
+    max_nll_rise: Annotated[
+        float,
+        Option("How much NLL they may gain there against the network's, nats.", minimum=0, maximum=100),
+    ] = 0.0,
     budget_macs: Annotated[
         str | None, Option("Multiply-adds that the Hydra may have against the network's.", metavar="1.3x")
     ] = None,
@@ -235,8 +239,8 @@ def build(
     asked = Asked(
         Given("MODEL", model), id_data, list(ood_data), train_data, eval_data, list(eval_ood_data), members,
         objective or ("avg" if ood_data else "nll"), budgets, DRAWS if draws is None else draws, random,
-        trunks or limits.trunks(model), max_accuracy_drop, limits, list(teacher), recipe, list(settings), seed, limit,
-        search, search_samples or SEARCHED, str(device), dtype_name(dtype), precision, batch_size,
+        trunks or limits.trunks(model), max_accuracy_drop, max_nll_rise, limits, list(teacher), recipe, list(settings),
+        seed, limit, search, search_samples or SEARCHED, str(device), dtype_name(dtype), precision, batch_size,
     )  # fmt: skip
     tasks = plan(asked)
     if dry_run:
