@@ -178,7 +178,7 @@ def select(
     with join_ranks(material.device) as ranks, _claimed(selection if ranks.leads else None):
         store = _store(selection, material, candidates, options, resume, force) if ranks.leads else None
         told = watch if ranks.leads else LOG
-        choice = choose(_answers(material, candidates, batch_size, ranks, store, told), candidates, asked)
+        choice = choose(answers_of(material, candidates, batch_size, ranks, store, told), candidates, asked)
         followed = [*circuits.values(), common]
         selected = _selected(material, followed, candidates, choice, asked, options, selection, output)
         if ranks.leads:
@@ -235,7 +235,7 @@ def _store(
     return Store(selection.with_name(f"{selection.name}.state"), conditions, resume, force)
 
 
-def _answers(
+def answers_of(
     material: Material,
     candidates: Pool,
     batch_size: int,

@@ -1,0 +1,138 @@
+"""What should members be chosen by, and among? Selections on a few samples, measured on all others, again and again.
+
+    python selection_study.py MODEL ID_DATA --circuit FILE ... --choose-ood SOURCE --test-ood [NAME=]SOURCE ... \\
+        --budgets 3,6,12 --pools 18 --draws 4 --random 12 --choose 500 --splits 6 --answers answers.npz
+
+All candidates answer all samples once; ANSWERS keeps what they say, so that other rules can be tried in seconds. Then
+the ID samples are divided at random, SPLITS times: members are chosen on CHOOSE of them beside the first OOD set, by
+`select`'s own code, get a temperature there, and are measured on the others and on the other OOD sets. Nothing is
+trained. Prints a Markdown table of the mean difference to the network, with the standard deviation over the divisions,
+which overlap: it tells how much the choice varies, and is no interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.heads import member_heads
+from hydractl.data.ranks import Ranks
+from hydractl.selection.candidates import Sources, counts, family
+from hydractl.selection.greedy import Answers, quality
+from hydractl.selection.run import Asked, Pool, choose, pool
+from hydractl.steps.candidates import named_circuits
+from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, DEFAULT_TEMPLATE
+from hydractl.steps.material import Material, Reading, open_material
+from hydractl.steps.select import answers_of
+from hydractl.steps.watch import LOG
+from hydractl.uncertainty.temperature import fit_temperature
+
+CHOSEN_ON = "choose"  # the OOD set
+RULES = {
+    "nll": Asked("nll", (3, 3)),
+    "acc": Asked("acc", (3, 3)),
+    "ood": Asked("ood", (3, 3)),
+    "avg": Asked("avg", (3, 3)),
+    "avg, accuracy at most .005 less": Asked("avg", (3, 3), max_accuracy_drop=0.005),
+    "ood, NLL no higher": Asked("ood", (3, 3), max_nll_rise=0),
+    "avg, NLL no higher": Asked("avg", (3, 3), max_nll_rise=0),
+}
+#: Of the names of candidates: what their circuits say alone, with draws from their first heads, draws from all heads.
+AMONG: Mapping[str, Callable[[str], bool]] = {
+    "circuits": lambda name: "seed" not in name,
+    "circuits and their draws": lambda name: not name.startswith("random"),
+    "draws from all heads": lambda name: name.startswith(("random", "dense")),
+    "all of these": lambda name: True,
+}
+
+
+def sources(asked: argparse.Namespace, material: Material) -> Sources:
+    """Where candidates come from, as options say."""
+    heads = member_heads(material.checkpoint.heads, 0)
+    circuits = named_circuits(asked.circuit, material.checkpoint)
+    budgets, pools = (counts(name, getattr(asked, name), len(heads)) for name in ("budgets", "pools"))
+    rankings = {name: circuit.ranking for name, circuit in circuits.items()}
+    return Sources(heads, rankings, budgets, pools, asked.draws, asked.random)
+
+
+def all_answers(path: Path, material: Material, candidates: Pool) -> Answers:
+    """What all candidates say of all samples, kept in a file."""
+    if not path.exists():
+        found = answers_of(material, candidates, DEFAULT_BATCH_SIZE, Ranks(), None, LOG)
+        arrays = {"inside": found.inside, "labels": found.labels, "names": np.array(candidates.names), **found.outside}
+        written = BytesIO()
+        np.savez(written, allow_pickle=False, **arrays)
+        write_bytes(path, written.getvalue())
+    kept = np.load(path)
+    if list(kept["names"]) != candidates.names:
+        raise SystemExit(f"{path}: holds other candidates: name another file")
+    outside = {name: kept[name] for name in kept.files if name not in ("inside", "labels", "names")}
+    return Answers(kept["inside"], kept["labels"], outside, material.model.temperature)
+
+
+def measured(answers: Answers, chosen: list[int], tuned: Answers) -> np.ndarray:
+    """Accuracy in %, NLL, mean AUROC in % of some candidates together, with a temperature fitted on other samples."""
+    temperature = fit_temperature(tuned.inside[chosen], tuned.labels).temperature
+    found = quality(replace(answers, temperature=temperature), chosen)
+    assert found.auroc is not None
+    return np.array([100 * float(found.accuracy), found.nll, 100 * float(found.auroc)])
+
+
+def divisions(answers: Answers, size: int, times: int) -> Iterator[tuple[Answers, Answers]]:
+    """The samples to choose on and those to measure on."""
+    generator = np.random.default_rng(0)
+    outside = dict(answers.outside)
+    seen = {CHOSEN_ON: outside.pop(CHOSEN_ON)}
+    for _ in range(times):
+        order = generator.permutation(len(answers.labels))
+        for_choice, for_test = order[:size], order[size:]
+        yield (
+            Answers(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
+            Answers(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("id_data")
+    parser.add_argument("--circuit", nargs="+", required=True)
+    parser.add_argument("--choose-ood", required=True)
+    parser.add_argument("--test-ood", nargs="+", required=True)
+    parser.add_argument("--budgets", default="8%,17%,33%")
+    parser.add_argument("--pools", default="50%")
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--random", type=int, default=12)
+    parser.add_argument("--choose", type=int, default=500)
+    parser.add_argument("--splits", type=int, default=6)
+    parser.add_argument("--answers", type=Path, required=True)
+    asked = parser.parse_args()
+    reading = Reading(None, None, DEFAULT_TEMPLATE, None, None, None, "name")
+    outside = [f"{CHOSEN_ON}={asked.choose_ood}", *asked.test_ood]
+    material = open_material(asked.model, asked.id_data, outside, reading, "cpu", "float32", LOG)
+    whole = pool(material.checkpoint, [family(sources(asked, material))])
+    answers = all_answers(asked.answers, material, whole)
+
+    gains: dict[tuple[str, str], list[np.ndarray]] = {}
+    for chosen_on, measured_on in divisions(answers, asked.choose, asked.splits):
+        network = measured(measured_on, [0], chosen_on)
+        for among, belongs in AMONG.items():
+            own = replace(whole, families=(tuple(k for k, name in enumerate(whole.names) if belongs(name)),))
+            for rule, how in RULES.items():
+                members = list(choose(chosen_on, own, how).selection.chosen)
+                gains.setdefault((among, rule), []).append(measured(measured_on, members, chosen_on) - network)
+    print("| among | by | accuracy, points | NLL | mean AUROC, points |\n|---|---|---|---|---|")
+    for (among, rule), found in gains.items():
+        means, deviations = np.mean(found, axis=0), np.std(found, axis=0)
+        cells = (f"{m:+.{d}f} ± {s:.{d}f}" for m, s, d in zip(means, deviations, (2, 4, 2), strict=True))
+        print(f"| {among} | {rule} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
