@@ -40,8 +40,6 @@ RULES = {
     "ood": Asked("ood", (3, 3)),
     "avg": Asked("avg", (3, 3)),
     "avg, accuracy at most .005 less": Asked("avg", (3, 3), max_accuracy_drop=0.005),
-    "ood, NLL no higher": Asked("ood", (3, 3), max_nll_rise=0),
-    "avg, NLL no higher": Asked("avg", (3, 3), max_nll_rise=0),
 }
 #: Of the names of candidates: what their circuits say alone, with draws from their first heads, draws from all heads.
 AMONG: Mapping[str, Callable[[str], bool]] = {

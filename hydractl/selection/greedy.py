@@ -26,7 +26,6 @@ from hydractl.uncertainty.probabilities import (
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]
-Rank = tuple[bool, bool, Fraction | float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,47 +102,23 @@ class Selection:
         return replace(self, curve=tuple(replace(step, candidate=numbers[step.candidate]) for step in self.curve))
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What members must keep to together, where they can.
-
-    Attributes:
-        accuracy: the least, 0..1; None for any.
-        nll: the most, nats; None for any.
-    """
-
-    accuracy: Fraction | None = None
-    nll: float | None = None
-
-    def rank(self, quality: Quality, objective: Objective) -> Rank:
-        """What selection maximises: that both are kept, then the objective; else what is missed, accuracy first."""
-        if self.accuracy is not None and quality.accuracy < self.accuracy:
-            return False, False, quality.accuracy
-        if self.nll is not None and quality.nll > self.nll:
-            return False, True, -quality.nll
-        return True, True, quality.score(objective)
-
-
-FREE = Bounds()
-
-
 def select(
     answers: Answers,
     objective: Objective,
     members: tuple[int, int],
     cost: Cost,
-    bounds: Bounds = FREE,
+    least_accuracy: Fraction | None = None,
     within: Callable[[Sequence[int]], bool] = lambda chosen: True,
 ) -> Selection:
     """The members that do best together: again and again the candidate that makes the mean of probabilities best.
 
-    Of equally good ones the cheapest joins, of these the first. Where a bound is out of reach the one joins that comes
-    nearest, so that others may come within it.
+    Of equally good ones the cheapest joins, of these the first. Where the least accuracy is out of reach the most
+    accurate joins, so that others may come within it.
 
     Args:
         members: how many at least and at most; between them the number with the best objective, of equals the least.
         cost: asked wherever candidates tie.
-        bounds: that members keep to together.
+        least_accuracy: of the members together.
         within: whether members together keep to what they may cost; they stop joining where none would.
 
     Raises:
@@ -167,7 +142,7 @@ def select(
         if not left:
             break
         trials = {k: quality(answers, (*before, k)) for k in left}
-        scores = {k: bounds.rank(trial, objective) for k, trial in trials.items()}
+        scores = {k: _score(trial, objective, least_accuracy) for k, trial in trials.items()}
         best = max(scores.values())
         tied = [k for k in trials if scores[k] == best]
         winner = min(tied, key=lambda k: cost((*before, k))) if len(tied) > 1 else tied[0]
@@ -177,7 +152,13 @@ def select(
             f"`members` {low}: no more than {len(curve)} keep to the cost allowed: allow more, or drop more heads"
         )
     ends = range(low, len(curve) + 1)
-    return Selection(tuple(curve), max(ends, key=lambda n: bounds.rank(curve[n - 1].quality, objective)))
+    return Selection(tuple(curve), max(ends, key=lambda n: _score(curve[n - 1].quality, objective, least_accuracy)))
+
+
+def _score(quality: Quality, objective: Objective, least: Fraction | None) -> tuple[bool, Fraction | float]:
+    """What selection maximises: first whether the accuracy suffices, then the objective, or the accuracy if not."""
+    enough = least is None or quality.accuracy >= least
+    return enough, quality.score(objective) if enough else quality.accuracy
 
 
 def quality(answers: Answers, chosen: Sequence[int]) -> Quality:

@@ -14,7 +14,7 @@ from hydractl.checkpoint.slots import Slot, parameter_count, slots, stored_shape
 from hydractl.errors import OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, Family
-from hydractl.selection.greedy import Answers, Bounds, Quality, Selection, quality, select
+from hydractl.selection.greedy import Answers, Quality, Selection, quality, select
 from hydractl.selection.objectives import Objective
 from hydractl.surgery.dtype import with_dtype
 from hydractl.surgery.fuse import fuse
@@ -125,7 +125,6 @@ class Asked:
     Attributes:
         members: how many at least and at most.
         max_accuracy_drop: against the network, 0..1; None for as much as the objective likes.
-        max_nll_rise: against the network, nats; likewise.
         max_cost, max_parameters: multiply-adds and stored numbers as multiples of the network's; None for as many as
             members have.
     """
@@ -133,7 +132,6 @@ class Asked:
     objective: Objective
     members: tuple[int, int]
     max_accuracy_drop: float | None = None
-    max_nll_rise: float | None = None
     max_cost: float | None = None
     max_parameters: float | None = None
 
@@ -141,14 +139,6 @@ class Asked:
         """Whether members together keep to what they may cost."""
         limits = ((self.max_cost, candidates.cost), (self.max_parameters, candidates.parameters))
         return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
-
-    def bounds(self, network: Quality) -> Bounds:
-        """What members must keep to together, by how the network does."""
-        drop, rise = self.max_accuracy_drop, self.max_nll_rise
-        return Bounds(
-            None if drop is None else network.accuracy - Fraction(drop).limit_denominator(10**6),
-            None if rise is None else network.nll + rise,
-        )
 
 
 @dataclass(frozen=True)
@@ -166,19 +156,25 @@ def choose(answers: Answers, candidates: Pool, asked: Asked) -> Choice:
     Raises:
         OptionError: no family has enough candidates that keep to the cost; the last one's reason is said.
     """
-    baseline = quality(answers, [0])
-    bounds = asked.bounds(baseline)
+    baseline, least = quality(answers, [0]), None
+    if asked.max_accuracy_drop is not None:
+        least = baseline.accuracy - Fraction(asked.max_accuracy_drop).limit_denominator(10**6)
     found: list[tuple[Selection, int]] = []
     reason: OptionError | None = None
     for numbers, trunk in zip(candidates.families, candidates.trunks, strict=True):
         try:
-            found.append((_of_family(answers, candidates, numbers, asked, bounds), trunk))
+            found.append((_of_family(answers, candidates, numbers, asked, least), trunk))
         except OptionError as error:
             reason = error
     if not found:
         raise reason or OptionError("there are no candidates to choose from")
-    best, trunk = max(found, key=lambda entry: bounds.rank(entry[0].quality, asked.objective))
+    best, trunk = max(found, key=lambda entry: _rank(entry[0], asked, least))
     return Choice(best, trunk, baseline)
+
+
+def _rank(selection: Selection, asked: Asked, least: Fraction | None) -> tuple[bool, Fraction | float]:
+    enough = least is None or selection.quality.accuracy >= least
+    return enough, selection.quality.score(asked.objective) if enough else selection.quality.accuracy
 
 
 def _of_family(
@@ -186,7 +182,7 @@ def _of_family(
     candidates: Pool,
     numbers: Sequence[int],
     asked: Asked,
-    bounds: Bounds,
+    least: Fraction | None,
 ) -> Selection:
     """A selection among some of the candidates, by their numbers among all."""
     own = Answers(
@@ -201,7 +197,7 @@ def _of_family(
         asked.objective,
         (low, max(low, min(high, len(numbers)))),
         lambda chosen: candidates.cost([numbers[k] for k in chosen]),
-        bounds,
+        least,
         lambda chosen: asked.allows(candidates, [numbers[k] for k in chosen]),
     )
     return found.renumbered(numbers)

@@ -107,9 +107,8 @@ def build(
     *,
     members: Annotated[int, Option("How many members.", minimum=1, maximum=100)] = 3,
     objective: Annotated[
-        Objective | None,
-        Option("What members are selected for; avg, or nll where there are no OOD data, unless given."),
-    ] = None,
+        Objective, Option("What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of these two.")
+    ] = "nll",
     budgets: Annotated[
         str, Option("How many heads members may lack, as numbers or shares of all.", metavar="8%,17%,33%")
     ] = "8%,17%,33%",
@@ -117,7 +116,7 @@ def build(
         int | None,
         Option("Draws from the first heads of each circuit for each budget; 4 unless given.", minimum=0, maximum=100),
     ] = None,
-    random: Annotated[int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000)] = 4,
+    random: Annotated[int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000)] = 12,
     trunks: Annotated[
         str | None,
         Option(
@@ -129,10 +128,6 @@ def build(
         float,
         Option("How much accuracy members may lose together where they are selected, 0 to 1.", minimum=0, maximum=1),
     ] = 0.005,
-    max_nll_rise: Annotated[
-        float,
-        Option("How much NLL they may gain there against the network's, nats.", minimum=0, maximum=100),
-    ] = 0.0,
     budget_macs: Annotated[
         str | None, Option("Multiply-adds that the Hydra may have against the network's.", metavar="1.3x")
     ] = None,
@@ -238,9 +233,9 @@ def build(
     limits = Limits.of(budget_macs, budget_params, latency)
     asked = Asked(
         Given("MODEL", model), id_data, list(ood_data), train_data, eval_data, list(eval_ood_data), members,
-        objective or ("avg" if ood_data else "nll"), budgets, DRAWS if draws is None else draws, random,
-        trunks or limits.trunks(model), max_accuracy_drop, max_nll_rise, limits, list(teacher), recipe, list(settings),
-        seed, limit, search, search_samples or SEARCHED, str(device), dtype_name(dtype), precision, batch_size,
+        objective, budgets, DRAWS if draws is None else draws, random, trunks or limits.trunks(model),
+        max_accuracy_drop, limits, list(teacher), recipe, list(settings), seed, limit, search,
+        search_samples or SEARCHED, str(device), dtype_name(dtype), precision, batch_size,
     )  # fmt: skip
     tasks = plan(asked)
     if dry_run:
@@ -248,8 +243,8 @@ def build(
     require("matplotlib", *(["accelerate"] if train_data else []))  # which the last steps take, hours from now
     if not ood_data:
         watch.note(
-            "note: without OOD data heads are drawn at random and members chosen by NLL: what detects OOD samples is "
-            "left to chance; give `ood_data` to choose by it"
+            "note: without OOD data heads are drawn at random, as no circuit is searched, and members learn to be "
+            "unsure of nothing; give `ood_data` for these"
         )
     return _built(tasks, folder, latency, place, watch)
 

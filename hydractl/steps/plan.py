@@ -33,7 +33,6 @@ class Asked:
     random: int
     trunks: str
     max_accuracy_drop: float
-    max_nll_rise: float
     limits: Limits
     teachers: Sequence[str]
     recipe: str | None
@@ -111,7 +110,6 @@ def plan(asked: Asked) -> list[Task]:
                 "objective": asked.objective,
                 "members": str(asked.members),
                 "max_accuracy_drop": asked.max_accuracy_drop,
-                "max_nll_rise": asked.max_nll_rise,
                 "max_cost": asked.limits.multiply_adds,
                 "max_parameters": asked.limits.parameters,
                 "share_below": "" if trunks == "0" else trunks,

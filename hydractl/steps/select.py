@@ -65,14 +65,10 @@ def select(
     random: Annotated[int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000)] = 0,
     objective: Annotated[
         Objective, Option("What members do best together: NLL, accuracy, AUROC of MSP, or the mean of these two.")
-    ] = "avg",
+    ] = "nll",
     members: Annotated[str, Option("How many members, or between which numbers to choose.", metavar="M|A-B")] = "3",
     max_accuracy_drop: Annotated[
         float | None, Option("How much accuracy they may lose against the network, 0 to 1.", minimum=0, maximum=1)
-    ] = None,
-    max_nll_rise: Annotated[
-        float | None,
-        Option("How much NLL they may gain against the network's, nats; 0 for none.", minimum=0, maximum=100),
     ] = None,
     max_cost: Annotated[
         float | None,
@@ -138,7 +134,7 @@ def select(
 
     selection, output = as_path(selection), as_path(output)
     _check_outputs(selection, output, force)
-    asked = Asked(objective, parse_members(members), max_accuracy_drop, max_nll_rise, max_cost, max_parameters)
+    asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost, max_parameters)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
     material = open_material(model, id_data, ood_data, reading, device, dtype, watch)
     network = material.checkpoint
@@ -163,7 +159,6 @@ def select(
         "objective": objective,
         "members": members,
         "max_accuracy_drop": max_accuracy_drop,
-        "max_nll_rise": max_nll_rise,
         "max_cost": max_cost,
         "max_parameters": max_parameters,
         "budgets": budgets or None,

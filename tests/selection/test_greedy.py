@@ -12,7 +12,7 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from hydractl.errors import OptionError
-from hydractl.selection.greedy import Answers, Bounds, quality, select
+from hydractl.selection.greedy import Answers, quality, select
 from hydractl.selection.objectives import OBJECTIVES, Objective
 
 N, OUTSIDE, CLASSES, CANDIDATES = 40, 25, 3, 6
@@ -92,32 +92,10 @@ def test_between_two_numbers_of_members_the_best_is_taken() -> None:
 def test_accuracy_is_kept_where_it_can_be() -> None:
     answers = random_answers(1)
     best = max(quality(answers, [k]).accuracy for k in range(CANDIDATES))
-    found = select(answers, "ood", (1, 3), costs, Bounds(accuracy=best))
+    found = select(answers, "ood", (1, 3), costs, least_accuracy=best)
     assert found.quality.accuracy >= best
-    out_of_reach = select(answers, "ood", (1, 1), costs, Bounds(accuracy=Fraction(1)))
+    out_of_reach = select(answers, "ood", (1, 1), costs, least_accuracy=Fraction(1))
     assert out_of_reach.quality.accuracy == best
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_nll_is_kept_where_it_can_be(seed: int) -> None:
-    answers = random_answers(seed)
-    alone = [quality(answers, [k]) for k in range(CANDIDATES)]
-    most = sorted(each.nll for each in alone)[CANDIDATES // 2]
-    found = select(answers, "ood", (1, 1), costs, Bounds(nll=most))
-    assert found.quality.nll <= most
-    assert found.quality.auroc == max(each.auroc for each in alone if each.auroc is not None and each.nll <= most)
-    assert select(answers, "ood", (1, 1), costs, Bounds(nll=0.0)).quality.nll == min(each.nll for each in alone)
-
-
-def test_where_neither_bound_can_be_kept_accuracy_comes_first() -> None:
-    answers = random_answers(2)
-    alone = [quality(answers, [k]) for k in range(CANDIDATES)]
-    most = max(each.accuracy for each in alone)
-    bounds = Bounds(most, 0.0)
-    ranks = sorted((bounds.rank(each, "ood") for each in alone), reverse=True)
-    accurate = [each for each in alone if each.accuracy == most]
-    assert ranks[: len(accurate)] == sorted(((False, True, -each.nll) for each in accurate), reverse=True)
-    assert select(answers, "ood", (1, 1), costs, bounds).quality == min(accurate, key=lambda each: each.nll)
 
 
 @pytest.mark.parametrize(("objective", "members"), [("ood", (1, 2)), ("avg", (1, 2)), ("nll", (0, 2)), ("nll", (3, 7))])

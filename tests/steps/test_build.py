@@ -233,7 +233,7 @@ def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: C
         lines = hydractl(*ARGUMENTS, *options, "--dry-run").out.splitlines()
         return next(line for line in lines if line.startswith("hydractl select "))
 
-    assert "--pools 25%,50% --draws 1 --random 4 " in selecting()
+    assert "--pools 25%,50% --draws 1 --random 12 " in selecting()
     without = selecting("--draws", "0", "--random", "0")
     assert "--random 0 " in without and "--pools" not in without and "--draws" not in without
     built = hydractl(*ARGUMENTS, "--draws", "0", "--random", "1", "--quiet")
