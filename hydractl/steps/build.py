@@ -199,8 +199,8 @@ def build(
 
     Divides the data into parts by the content of its samples, one to search circuits on, one to select members on, one
     to fit a temperature on, one to measure on. Searches three circuits, tries members of several sizes and
-    draws, keeps those that do best together, fine-tunes them where there are training data, unsure of the OOD data they
-    were chosen by, fuses them, fits a temperature, and evaluates the Hydra beside the network on what nothing has seen.
+    draws, keeps those that do best together, fine-tunes them where there are training data, unsure of the OOD data,
+    fuses them, fits a temperature, and evaluates the Hydra beside the network on what nothing has seen.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
@@ -312,6 +312,6 @@ def _begin(tasks: Sequence[Task], folder: Path, latency: LatencyLimit | None) ->
 def _advice(tasks: Sequence[Task]) -> tuple[str, ...]:
     """What to say where a Hydra gains nothing."""
     trained = any(task.command == "finetune" for task in tasks)
-    tries = ["fewer heads (a smaller `budgets`)", "more OOD data to choose by"]
+    tries = ["fewer heads (a smaller `budgets`)", "more data to choose by"]
     tries += [] if trained else ["fine-tuning (`train_data`)"]
     return (f"Keep your network: nothing here is better than it beyond chance. Try {', '.join(tries)}.",)

@@ -62,7 +62,7 @@ class Asked:
 
     @property
     def outliers(self) -> list[Given]:
-        """What members learn to be unsure of: the OOD samples they are chosen by, where the recipe gives these weight.
+        """What members learn to be unsure of: the OOD samples of search and selection, where the recipe weighs them.
 
         Raises:
             OptionError: no such recipe or setting, or members are to train and it does not say how long.
