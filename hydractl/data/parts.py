@@ -15,23 +15,26 @@ FORM = re.compile(
     r"(?P<whole>.+)%(?P<first>\d{1,4})(?:-(?P<last>\d{1,4}))?/(?P<count>\d{1,4})(?:@(?P<seed>\d{1,18}))?", re.ASCII
 )
 MOST = 1000
+DEEPEST = 4  # parts of parts
 
 
 @dataclass(frozen=True)
 class Part:
     """Parts `first` to `last` of `count` equal ones, numbered from 1 on; another seed divides otherwise.
 
-    Equal samples are in the same part, so that parts have no sample in common. They are equal in expectation only.
+    Equal samples are in the same part, so that parts have no sample in common. They are equal in expectation only. A
+    part of a part (`within`) divides that anew, whatever the numbers of parts are.
     """
 
     first: int
     last: int
     count: int
     seed: int = 0
+    within: Part | None = None
 
     def __str__(self) -> str:
         span = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
-        return f"%{span}/{self.count}" + (f"@{self.seed}" if self.seed else "")
+        return f"{self.within or ''}%{span}/{self.count}" + (f"@{self.seed}" if self.seed else "")
 
     def of(self, hashes: Hashes) -> NDArray[np.int64]:
         """The positions of the samples in it, ascending.
@@ -39,8 +42,14 @@ class Part:
         Args:
             hashes: `[N]`, of the samples' contents.
         """
-        number = _mixed(hashes, self.seed) % np.uint64(self.count) + np.uint64(1)
-        return np.flatnonzero((self.first <= number) & (number <= self.last))
+        return np.flatnonzero(self._holds(hashes)[0])
+
+    def _holds(self, hashes: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
+        """Which samples are in it, and the hashes mixed once for each time that they were divided."""
+        outer, hashes = self.within._holds(hashes) if self.within else (np.ones(len(hashes), bool), hashes)
+        mixed = _mixed(hashes, self.seed)
+        number = mixed % np.uint64(self.count) + np.uint64(1)
+        return outer & (self.first <= number) & (number <= self.last), mixed
 
 
 def split_off_part(text: str) -> tuple[str, Part | None]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.like import DataLike, DataSetsLike, Group, Indexed
-from hydractl.data.parts import Part, split_off_part
+from hydractl.data.parts import DEEPEST, Part, split_off_part
 from hydractl.data.splits import split_of_word
 from hydractl.errors import DataError
 
@@ -125,8 +125,9 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     Args:
         text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; all but SOURCE may be left out. SPLIT may be
             sliced and added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is of
-            `hydractl.data.parts`. COLUMNS are of this set alone: `?text=title,content&label=stars`. Among them
-            `only=FILE` takes the samples of the classes in a file, one a line.
+            `hydractl.data.parts`, may stand behind COLUMNS too, and another behind it is a part of that. COLUMNS are
+            of this set alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the
+            classes in a file, one a line.
         grouped: whether a GROUP, `near` or `far`, may stand before the name.
 
     Raises:
@@ -137,13 +138,36 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     _check_group(group, grouped, text)
     if not source:
         raise DataError(f"{text!r} names no data: write {GROUPED_FORM if grouped else FORM}")
+    source, last = _split_off_parts(source)
     source, columns = (source, ()) if _existing(source) else _split_off_columns(source)
-    source, part = (source, None) if _existing(source) else split_off_part(source)
+    source, first = _split_off_parts(source)
+    part = _nested([*first, *last], text)
     place, config, split = _split_source(source)
     only = dict(columns).get(ONLY)
     own = tuple(pair for pair in columns if pair[0] != ONLY)
     grouping = cast("Group | None", group)
     return DataSpec(name or _default_name(place), place, config, split, grouping, part, own, only)
+
+
+def _split_off_parts(source: str) -> tuple[str, list[Part]]:
+    """A source, and the parts that are named behind it."""
+    parts: list[Part] = []
+    while not _existing(source) and len(parts) <= DEEPEST:
+        source, part = split_off_part(source)
+        if part is None:
+            break
+        parts.insert(0, part)
+    return source, parts
+
+
+def _nested(parts: Sequence[Part], text: str) -> Part | None:
+    """The last of some parts, each within the one before."""
+    if len(parts) > DEEPEST:
+        raise DataError(f"{text[:200]}: parts of parts go {DEEPEST} deep")
+    whole = None
+    for part in parts:
+        whole = replace(part, within=whole)
+    return whole
 
 
 def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -41,6 +41,30 @@ def test_they_do_not_depend_on_the_order_but_on_the_seed(table: Path) -> None:
     assert set(texts(f"{table}%1/3")) != set(texts(f"{table}%1/3@1"))
 
 
+def test_a_part_of_a_part_divides_it_anew(table: Path) -> None:
+    half = texts(f"{table}%1/2")
+    thirds = [texts(f"{table}%1/2%{i}/3") for i in (1, 2, 3)]
+    assert sorted(text for third in thirds for text in third) == sorted(half)
+    quarters = [texts(f"{table}%1/2%{i}/2") for i in (1, 2)]  # of the numbers that say what is in the half
+    assert sorted(text for quarter in quarters for text in quarter) == sorted(half)
+    assert all(70 < len(quarter) < 130 for quarter in quarters)
+    assert texts(f"{table}%1-2/4%1/2") != texts(f"{table}%1/2%1-2/4")
+    assert str(parse_data_spec(f"{table}%1/2@3%2/3")) == f"{table}%1/2@3%2/3"
+
+
+def test_a_part_stands_before_columns_or_behind_them(table: Path) -> None:
+    before, behind = f"{table}%1/2%2/3?text=text", f"{table}%1/2?text=text%2/3"
+    assert texts(before) == texts(behind) == texts(f"{table}%1/2%2/3")
+    assert str(parse_data_spec(behind)) == before
+
+
+def test_parts_go_a_few_deep(table: Path) -> None:
+    assert texts(f"{table}{'%1/2' * 4}")
+    for source in (f"{table}{'%1/2' * 5}", f"{table}{'%1/2' * 3}?text=text{'%1/2' * 2}", f"{table}{'%1/2' * 50_000}"):
+        with pytest.raises(DataError, match="parts of parts go 4 deep"):
+            parse_data_spec(source)
+
+
 def test_a_limit_is_of_the_part(table: Path) -> None:
     part = texts(f"{table}%1/2")
     few = texts(f"{table}%1/2", limit=10)

@@ -59,6 +59,17 @@ def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) 
     assert len({network.read_bytes() for network in networks}) == 3
 
 
+@pytest.mark.slow
+def test_a_hydra_of_the_checkpoint_by_one_command(tmp_path: Path) -> None:
+    vit = save_vit(tmp_path / "vit")
+    for split, seed in (("train", 0), ("test", 1)):
+        save_images(tmp_path / "pets" / split, count=40, seed=seed)
+    save_images(tmp_path / "noise", seed=2)
+    make(tmp_path, "cifar10-vit-build", CIFAR10=tmp_path / "pets", BUILT_FROM=vit, VIT_MEMBER_STEPS=2,
+         OOD=f"far/noise={tmp_path / 'noise'}")  # fmt: skip
+    assert models(tmp_path, "cifar10-vit/built") == ["network", "hydra"]
+
+
 def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "examples" / "cifar10_model.py", tmp_path / "untrained"], check=True)
     untrained = read_checkpoint(str(tmp_path / "untrained"))

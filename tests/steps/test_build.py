@@ -133,6 +133,12 @@ def test_a_dry_run_prints_the_commands_and_makes_nothing(hydractl: Command, here
     assert not (here / "built").exists()
 
 
+@pytest.mark.parametrize("within", ["pets%1-3/4", "pets?label=label"])
+def test_what_is_divided_may_be_a_part_itself_or_name_columns(hydractl: Command, here: Path, within: str) -> None:
+    result = hydractl(*ARGUMENTS[:3], within, *ARGUMENTS[4:], "--dry-run")
+    assert result.code == 0, result.err
+
+
 def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydractl: Command, here: Path) -> None:
     how = ("--dtype", "fp32", "--precision", "bf16", "--search-samples", 7, "--train-data", "pets", "--set", "steps=1")
     search, *rest = [line for line in hydractl(*ARGUMENTS, *how, "--dry-run").out.splitlines() if " #" in line]
