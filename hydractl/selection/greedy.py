@@ -126,15 +126,10 @@ def select(
             cost that so many members cannot keep to.
         DataError: a logit is not finite, or a set is empty.
     """
+    require_enough(members, len(answers.inside))
+    require_measurable(objective, bool(answers.outside))
     low, high = members
     count = len(answers.inside)
-    if not 1 <= low <= high <= count:
-        wanted = str(low) if low == high else f"{low}-{high}"
-        raise OptionError(
-            f"`members` {wanted}: candidates to choose from are {count}: give more `budgets`, `draws` or `random` ones"
-        )
-    if objective in ("ood", "avg") and not answers.outside:
-        raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")
     curve: list[Chosen] = []
     while len(curve) < high:
         before = tuple(step.candidate for step in curve)
@@ -153,6 +148,23 @@ def select(
         )
     ends = range(low, len(curve) + 1)
     return Selection(tuple(curve), max(ends, key=lambda n: _score(curve[n - 1].quality, objective, least_accuracy)))
+
+
+def require_enough(members: tuple[int, int], candidates: int) -> None:
+    """Raises OptionError where so many members cannot be chosen among so many candidates."""
+    low, high = members
+    if not 1 <= low <= high <= candidates:
+        wanted = str(low) if low == high else f"{low}-{high}"
+        raise OptionError(
+            f"`members` {wanted}: candidates to choose from are {candidates}: give more `budgets`, `draws` or `random` "
+            "ones"
+        )
+
+
+def require_measurable(objective: Objective, outside: bool) -> None:
+    """Raises OptionError for an objective that is measured on OOD samples where there are none."""
+    if objective in ("ood", "avg") and not outside:
+        raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")
 
 
 def _score(quality: Quality, objective: Objective, least: Fraction | None) -> tuple[bool, Fraction | float]:

@@ -217,6 +217,7 @@ def build(
         OptionError: options that do not go together, or a recipe that does not say how long to train.
         OutputError: the folder is not of a build, or of one with other options; or the disk refuses it.
     """
+    from hydractl.selection.greedy import require_measurable
     from hydractl.steps.latency import latency_limit
 
     of_circuits = {"search": None if search == "exact" else search, "search_samples": search_samples,
@@ -224,6 +225,7 @@ def build(
     for name, value in of_circuits.items():
         if value is not None and not ood_data:
             raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
+    require_measurable(objective, bool(ood_data))
     if not (ood_data or random):
         raise OptionError("`random` 0: without `ood_data` heads are drawn at random: give one or the other")
     if teacher:

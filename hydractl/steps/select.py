@@ -130,6 +130,7 @@ def select(
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.data.ranks import join_ranks
+    from hydractl.selection.greedy import require_enough, require_measurable
     from hydractl.selection.run import Asked, choose, pool
 
     selection, output = as_path(selection), as_path(output)
@@ -155,6 +156,9 @@ def select(
     existing = existing_members(files, network)
     shared = common.ranking if common else ()
     candidates = pool(network, [family(sources, trunk, shared) for trunk in trunks], existing)
+    # Known before anything has answered.
+    require_measurable(objective, bool(material.ood))
+    require_enough((asked.members[0],) * 2, max(map(len, candidates.families)))
     options = {
         "objective": objective,
         "members": members,

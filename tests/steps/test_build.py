@@ -281,6 +281,13 @@ def test_a_folder_of_the_user_is_not_touched(hydractl: Command, here: Path) -> N
     assert os.listdir(here / "built") == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("objective", ["ood", "avg"])
+def test_an_objective_that_is_measured_on_ood_data_needs_them(hydractl: Command, here: Path, objective: str) -> None:
+    result = hydractl("build", "vit", "--id-data", "pets", "-o", "built", "--objective", objective)
+    assert result.code == 2 and "is measured on OOD samples: give --ood-data" in result.err
+    assert not (here / "built").exists()
+
+
 @pytest.mark.parametrize(
     "option", [("--search", "shortlist"), ("--search-samples", "7"), ("--trunks", "0,1"), ("--draws", "4")]
 )

@@ -119,5 +119,14 @@ def test_what_cannot_be_selected(here: Path, vit: Path, images: Path, options: d
     assert isinstance(raised.value, OptionError)
 
 
+@pytest.mark.parametrize("options", [{"members": "9"}, {"objective": "avg"}])
+def test_what_cannot_be_is_said_before_anything_answers(
+    here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.delattr("hydractl.steps.select.answers_of")
+    with pytest.raises(OptionError):
+        _hydractl().select(vit, **{"random": 3, "budgets": "1", "id_data": images, **options})
+
+
 def _hydractl() -> Any:
     return hydractl
