@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from hydractl import bounds
 from hydractl.errors import OptionError, OutputError
 from hydractl.optional import require
 from hydractl.selection.objectives import Objective
+from hydractl.steps.built import Built
 from hydractl.steps.compute import choose_device, dtype_name
-from hydractl.steps.estimate import Estimate, estimates
+from hydractl.steps.estimate import estimates
 from hydractl.steps.extract_circuit import ModeName
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, BatchSize, Device, Dtype, Limit, Precision, Seed
 from hydractl.steps.limits import Limits
 from hydractl.steps.options import Option, step
 from hydractl.steps.pipeline import Given, Task
 from hydractl.steps.plan import HYDRA, NETWORK, Asked, plan
-from hydractl.steps.result import Result
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import torch
 
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.steps.latency import LatencyLimit
 
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
@@ -33,64 +31,6 @@ STEPS = "steps.json"
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
 SEARCHED = 500  # samples of each set
 DRAWS = 4
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Built(Result):
-    """A Hydra and what it gains over the network it came from.
-
-    Attributes:
-        tasks: the commands that made it, in order.
-        folder: where everything lies.
-        report: the evaluation, plain JSON; None where nothing was run.
-        verdict: what is gained and lost, in a sentence.
-        advice: what to try where nothing is gained.
-        latency: how long the Hydra takes against the network, where that was limited.
-        estimates: what each command will take, where nothing was run.
-    """
-
-    tasks: Sequence[Task]
-    folder: Path
-    report: Mapping[str, Any] | None = None
-    verdict: str = ""
-    advice: Sequence[str] = field(default_factory=tuple)
-    latency: str = ""
-    estimates: Sequence[Estimate] = field(default_factory=tuple)
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """The Hydra."""
-        from hydractl.families.open import read_checkpoint
-
-        return read_checkpoint(self.folder / HYDRA)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": "hydractl-build",
-            "version": 1,
-            "steps": [task.line() for task in self.tasks],
-            "hydra": HYDRA,
-            "verdict": self.verdict or None,
-            "advice": list(self.advice),
-            **({"latency": self.latency} if self.latency else {}),
-            **({"estimates": [asdict(one) for one in self.estimates]} if self.estimates else {}),
-        }
-
-    def lines(self) -> Iterator[str]:
-        if self.report is None:
-            for task, estimate in zip(self.tasks, self.estimates, strict=True):
-                yield f"{task.line()}  # {estimate}"
-            whole = Estimate(sum(one.seconds for one in self.estimates), sum(one.size for one in self.estimates))
-            yield f"# {whole} in all"
-            return
-        yield self.verdict
-        if self.latency:
-            yield self.latency
-        yield str(self.folder / HYDRA)
-        yield from self.advice
-
-    def facts(self) -> Mapping[str, object]:
-        return {"folder": self.folder, "steps": len(self.tasks), "verdict": self.verdict or "not run"}
 
 
 @step
@@ -198,9 +138,9 @@ def build(
     """Build the Hydra worth keeping, and say what it gains.
 
     Divides the data into parts by the content of its samples, one to search circuits on, one to select members on, one
-    to fit a temperature on, one to measure on. Searches three circuits, tries members of several sizes and
-    draws, keeps those that do best together, fine-tunes them where there are training data, unsure of the OOD data,
-    fuses them, fits a temperature, and evaluates the Hydra beside the network on what nothing has seen.
+    to fit a temperature on, one to measure on. Searches three circuits where there are OOD data, tries members of
+    several sizes and draws, keeps those that do best together, fine-tunes them where there are training data, unsure of
+    the OOD data, fuses them, fits a temperature, and evaluates the Hydra beside the network on what nothing has seen.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
