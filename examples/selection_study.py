@@ -34,6 +34,7 @@ from hydractl.steps.watch import LOG
 from hydractl.uncertainty.temperature import fit_temperature
 
 CHOSEN_ON = "choose"  # the OOD set
+OOD = "ood "  # what names of OOD sets begin with in the file of answers
 RULES = {
     "nll": Asked("nll", (3, 3)),
     "acc": Asked("acc", (3, 3)),
@@ -63,14 +64,15 @@ def all_answers(path: Path, material: Material, candidates: Pool) -> Answers:
     """What all candidates say of all samples, kept in a file."""
     if not path.exists():
         found = answers_of(material, candidates, DEFAULT_BATCH_SIZE, Ranks(), None, LOG)
-        arrays = {"inside": found.inside, "labels": found.labels, "names": np.array(candidates.names), **found.outside}
+        outside = {f"{OOD}{name}": logits for name, logits in found.outside.items()}
+        arrays = {"inside": found.inside, "labels": found.labels, "names": np.array(candidates.names), **outside}
         written = BytesIO()
         np.savez(written, allow_pickle=False, **arrays)
         write_bytes(path, written.getvalue())
     kept = np.load(path)
     if list(kept["names"]) != candidates.names:
         raise SystemExit(f"{path}: holds other candidates: name another file")
-    outside = {name: kept[name] for name in kept.files if name not in ("inside", "labels", "names")}
+    outside = {name.removeprefix(OOD): kept[name] for name in kept.files if name.startswith(OOD)}
     return Answers(kept["inside"], kept["labels"], outside, material.model.temperature)
 
 

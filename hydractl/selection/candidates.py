@@ -1,7 +1,7 @@
 """Networks that may become members: prefixes of circuits, draws from their first heads, draws from all heads.
 
-Candidates come in families. Those of a family with a trunk of L layers drop the same heads below layer L, so that
-whichever of them are fused share these layers; members are chosen from one family.
+Candidates come in families. Those of a family with a trunk of L layers drop the same heads below layer L, none unless a
+circuit says which, so that whichever of them are fused share these layers; members are chosen from one family.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def family(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> Fam
 
     Args:
         common: the ranking that says what all of them drop in these layers: its first heads, as many as the least
-            budget has.
+            budget has; without one they keep all heads there.
 
     Raises:
         OptionError: without a trunk, a circuit is shorter than a budget or a pool.
     """
     found: dict[frozenset[Head], Candidate] = {}
     below = []
-    if trunk:
+    if trunk and common:
         below = [head for head in by_ranking(common, min(sources.budgets, default=0)) if head.layer < trunk]
     suffix = f" trunk {trunk}" if trunk else ""
     if sources.dense:
@@ -105,18 +105,19 @@ def _own(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple
         yield f"random {budget} seed {seed}", at_random(every, left, seed)
 
 
-def counts(name: str, text: str, heads: int) -> list[int]:
+def counts(name: str, text: str, heads: int, free: int | None = None) -> list[int]:
     """Numbers of heads, as `6,12` or `33%` of all, ascending and each once.
 
     Args:
         name: of the option, for messages.
+        free: how many heads shares are of, where these are not all.
 
     Raises:
         OptionError: not a number of heads that there are.
     """
     found = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
-        count = number_of_heads(part, heads)
+        count = number_of_heads(part, heads if free is None or not part.endswith("%") else free)
         if count is None:
             raise OptionError(
                 f"`{name}` {part}: expected numbers from 0 to {heads}, or shares as in 33%, with commas between"

@@ -160,8 +160,7 @@ def build(
     from hydractl.selection.greedy import require_measurable
     from hydractl.steps.latency import latency_limit
 
-    of_circuits = {"search": None if search == "exact" else search, "search_samples": search_samples,
-                   "draws": draws, "trunks": trunks}  # fmt: skip
+    of_circuits = {"search": None if search == "exact" else search, "search_samples": search_samples, "draws": draws}
     for name, value in of_circuits.items():
         if value is not None and not ood_data:
             raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")

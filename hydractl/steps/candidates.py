@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydractl.bounds import MEMBERS, whole
@@ -88,20 +88,14 @@ def _task(model: Checkpoint) -> str:
     return f"{model.spec.task} of {classes} classes" if classes else model.spec.task
 
 
-def circuit_of_trunks(
-    circuit: CircuitLike | None, circuits: Mapping[str, Circuit], trunks: Sequence[int], network: Checkpoint
-) -> Circuit | None:
-    """The circuit that trunks follow; None where there are no trunks.
+def circuit_of_trunks(circuit: CircuitLike | None, trunks: Sequence[int], network: Checkpoint) -> Circuit | None:
+    """The circuit that trunks follow; None where there are none, or they keep all their heads.
 
     Raises:
-        OptionError: a trunk and no circuit, or the other way round.
+        OptionError: a circuit and no trunk.
     """
-    if not any(trunks):
-        if circuit is not None:
-            raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+    if circuit is None:
         return None
-    if circuit is not None:
-        return next(iter(named_circuits([circuit], network).values()))
-    if not circuits:
-        raise OptionError("`share_below` needs a circuit to say what trunks drop: give `circuit` or `common_circuit`")
-    return list(circuits.values())[-1]
+    if not any(trunks):
+        raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+    return next(iter(named_circuits([circuit], network).values()))

@@ -115,7 +115,7 @@ class Foreseen:
             classes = self.network.spec.classes or 1
             return fused + self.candidates * (self.inside + self.outside) * classes * LOGIT
         if task.command == "finetune":
-            return len(task.makes) * whole
+            return fused if task.values["joint"] else len(task.makes) * whole
         return {"fuse": fused, "calibrate": fused if task.needs else whole}.get(task.command, 0)
 
     @property
@@ -123,8 +123,7 @@ class Foreseen:
         """How many networks a selection compares, at most."""
         circuits = len(CIRCUITS) if self.asked.ood_data else 0
         each = circuits * (1 + POOLS * self.asked.draws) + self.asked.random
-        trunks = len(self.asked.trunks.split(",")) if circuits else 1
-        return 1 + len(self.asked.budgets.split(",")) * each * trunks
+        return 1 + len(self.asked.budgets.split(",")) * each * len(self.asked.trunks.split(","))
 
     @property
     def training_samples(self) -> int:

@@ -96,7 +96,6 @@ def plan(asked: Asked) -> list[Task]:
     own = {"device": asked.device, "dtype": asked.dtype, "batch_size": asked.batch_size, "limit": asked.limit}
     tasks = _search(asked, own) if asked.ood_data else []
     circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if asked.ood_data else []
-    trunks = asked.trunks if circuits else ""
     tasks.append(
         Task(
             "select",
@@ -112,7 +111,7 @@ def plan(asked: Asked) -> list[Task]:
                 "max_accuracy_drop": asked.max_accuracy_drop,
                 "max_cost": asked.limits.multiply_adds,
                 "max_parameters": asked.limits.parameters,
-                "share_below": "" if trunks == "0" else trunks,
+                "share_below": "" if asked.trunks == "0" else asked.trunks,
                 "seed": asked.seed,
                 "id_data": asked.inside(2),
                 "ood_data": asked.outside(2) or None,
@@ -155,16 +154,18 @@ def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
 
 
 def _training(asked: Asked, selected: str) -> list[Task]:
-    """Members apart, each on seeds of its own, and fused again."""
+    """Members apart, each on seeds of its own, and fused again; as they are fused where a trunk must stay one."""
     from hydractl.steps.finetune import finetune
     from hydractl.steps.fuse import fuse
 
-    several, recipe = asked.members > 1, asked.recipe
+    together = asked.members > 1 and asked.trunks != "0"
+    several, recipe = asked.members > 1 and not together, asked.recipe
     stem = selected.removesuffix(".safetensors")
-    tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["tuned.safetensors"]
+    tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["fused.safetensors"]
     values = {
         "models": [Made(selected)],
         "members": "each" if several else None,
+        "joint": together,
         "data": Given("TRAIN_DATA", asked.train_data or ""),
         "outlier_data": asked.outliers,
         "teacher": [Given(f"TEACHER_{number}", text) for number, text in enumerate(asked.teachers, 1)],

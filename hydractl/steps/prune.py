@@ -132,7 +132,7 @@ def prune(
     share_below: Annotated[
         int | None,
         Option(
-            "Below layer L, drop what `common_circuit` drops: a common trunk.",
+            "Keep all heads below layer L, a trunk that members have in common.",
             metavar="L",
             minimum=1,
             maximum=bounds.LAYERS,
@@ -140,7 +140,8 @@ def prune(
         ),
     ] = None,
     common_circuit: Annotated[
-        CircuitLike | None, Option("The circuit that members share below `share_below`.", metavar="FILE|-")
+        CircuitLike | None,
+        Option("A circuit that says what all members drop below `share_below`.", metavar="FILE|-"),
     ] = None,
     towers: Annotated[
         str | None,
@@ -276,11 +277,11 @@ def prune(
 
 
 def _trunk(share_below: int | None, common_circuit: CircuitLike | None) -> Trunk | None:
-    if share_below is None and common_circuit is None:
-        return None
-    if share_below is None or common_circuit is None:
-        raise OptionError("`share_below` and `common_circuit` belong together: give both or neither")
-    return Trunk(share_below, as_circuit(common_circuit))
+    if share_below is not None:
+        return Trunk(share_below, None if common_circuit is None else as_circuit(common_circuit))
+    if common_circuit is not None:
+        raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+    return None
 
 
 def _model_of(artifact: Circuit | Scores | None) -> str:

@@ -41,6 +41,7 @@ from hydractl.steps.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
     from hydractl.data.ranks import Ranks
+    from hydractl.selection.candidates import Family
     from hydractl.selection.greedy import Answers
     from hydractl.selection.run import Asked, Choice, Pool
     from hydractl.selection.store import Store
@@ -58,7 +59,7 @@ def select(
         Sequence[CircuitLike], Option("Circuit that candidates follow; repeat it for several.", metavar="FILE")
     ] = (),
     budgets: Annotated[
-        str, Option("How many heads candidates drop, as numbers or shares of all.", metavar="6,12,33%")
+        str, Option("How many heads candidates drop, as numbers or shares of all above the trunk.", metavar="6,12,33%")
     ] = "",
     pools: Annotated[str, Option("Draw candidates from so many first heads of each circuit.", metavar="25,40")] = "",
     draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000)] = 4,
@@ -79,11 +80,11 @@ def select(
         Option("Parameters they may store together, as multiples of the network's.", minimum=0.01, maximum=1000),
     ] = None,
     share_below: Annotated[
-        str, Option("Depths of trunks to try: candidates drop the same heads below layer L.", metavar="0,2,4")
+        str, Option("Depths of trunks to try: below layer L all candidates are alike.", metavar="0,2,4")
     ] = "",
     common_circuit: Annotated[
         CircuitLike | None,
-        Option("The circuit that says what trunks drop; the last of `circuit` unless given.", metavar="FILE"),
+        Option("A circuit that says what trunks drop; unless given they keep all heads.", metavar="FILE"),
     ] = None,
     without_dense: Annotated[bool, Option("Do not take the network itself as a member.")] = False,
     seed: Seed = 0,
@@ -141,21 +142,19 @@ def select(
     network = material.checkpoint
     circuits = named_circuits(circuit, network)
     heads = member_heads(network.heads, 0)
-    sources = Sources(
-        heads,
-        {name: one.ranking for name, one in circuits.items()},
-        counts("budgets", budgets, len(heads)),
-        counts("pools", pools, len(heads)),
-        draws,
-        random,
-        seed,
-        not without_dense,
-    )
     trunks = counts("share_below", share_below, max(tower.layers for tower in network.spec.towers)) or [0]
-    common = circuit_of_trunks(common_circuit, circuits, trunks, network)
+    common = circuit_of_trunks(common_circuit, trunks, network)
     existing = existing_members(files, network)
-    shared = common.ranking if common else ()
-    candidates = pool(network, [family(sources, trunk, shared) for trunk in trunks], existing)
+
+    def above(trunk: int) -> Family:
+        """The candidates over a trunk; shares are of the heads that they may lack."""
+        free = len(heads) if common else sum(head.layer >= trunk for head in heads)
+        rankings = {name: one.ranking for name, one in circuits.items()}
+        lacking, pooled = counts("budgets", budgets, len(heads), free), counts("pools", pools, len(heads))
+        sources = Sources(heads, rankings, lacking, pooled, draws, random, seed, not without_dense)
+        return family(sources, trunk, common.ranking if common else ())
+
+    candidates = pool(network, [above(trunk) for trunk in trunks], existing)
     # Known before anything has answered.
     require_measurable(objective, bool(material.ood))
     require_enough((asked.members[0],) * 2, max(map(len, candidates.families)))

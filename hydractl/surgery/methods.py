@@ -85,10 +85,10 @@ class PruneMethod:
 
 @dataclass(frozen=True, eq=False)
 class Trunk:
-    """What all members drop below a layer: those heads there that a common circuit drops first."""
+    """What all members drop below a layer: those heads there that a common circuit drops first, or none."""
 
     below: int
-    circuit: Circuit
+    circuit: Circuit | None = None
 
 
 def resolved(method: PruneMethod, asked: Pruning) -> Pruning:
@@ -116,7 +116,8 @@ def choose_heads(method: PruneMethod, asked: Pruning, trunk: Trunk | None = None
     asked = resolved(method, asked)
     if trunk is None:
         return method.choose(asked)
-    shared = [head for head in by_ranking(trunk.circuit.ranking, asked.budget) if head.layer < trunk.below]
+    first = by_ranking(trunk.circuit.ranking, asked.budget) if trunk.circuit else []
+    shared = [head for head in first if head.layer < trunk.below]
     return shared + method.choose(replace(asked, budget=asked.budget - len(shared), first_layer=trunk.below))
 
 

@@ -51,6 +51,12 @@ def test_members_pruned_above_a_common_circuit_have_a_trunk(
         assert len(kept(f"m{seed}")) == 5
 
 
-def test_share_below_needs_a_common_circuit(hydractl: Command, here: Path, vit: Path) -> None:
-    result = hydractl("prune", vit, "--method=random", "--budget=1", "--share-below=1")
-    assert result.code == 2 and "belong together" in result.err
+def test_a_trunk_keeps_all_heads_unless_a_circuit_says_which_go(hydractl: Command, here: Path, vit: Path) -> None:
+    assert hydractl("prune", vit, "--method=random", "--budget=2", "--share-below=1", "-o", "m").code == 0
+    assert {head for head in kept("m") if head.layer == 0} == {Head("vision", 0, h) for h in range(4)}
+    assert len(kept("m")) == 6
+
+
+def test_a_common_circuit_needs_a_trunk(hydractl: Command, here: Path, vit: Path) -> None:
+    result = hydractl("prune", vit, "--method=random", "--budget=1", "--common-circuit=common.json")
+    assert result.code == 2 and "no effect without --share-below" in result.err

@@ -22,7 +22,7 @@ def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp
 
     def study(*options: object) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, SCRIPT, vit, images, "--circuit", circuit, "--choose-ood", noise, "--test-ood",
-                   f"far={noise}", "--budgets", "1,2", "--pools", "4", "--draws", "2", "--choose", 12,
+                   f"labels={noise}", "--budgets", "1,2", "--pools", "4", "--draws", "2", "--choose", 12,
                    "--splits", 2, "--answers", answers, *options]  # fmt: skip
         return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,21 @@ def test_an_interrupted_selection_goes_on_to_the_same(
 def test_members_share_a_trunk_where_that_is_asked_for(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
 ) -> None:
-    arguments = ("--share-below=1", "--circuit=a.json", "--budgets=3", "--random=3", "--members=2")
+    arguments = ("--share-below=1", "--circuit=a.json", "--budgets=3", "--random=3", "--members=2", "--without-dense")
     data = ("--id-data", images, "--ood-data", noise)
-    result = hydractl("select", vit, *arguments, *data, "-o", "hydra", "--selection=s.json", "--without-dense")
-    assert result.code == 0, result.err
-    first = read_checkpoint("hydra").heads["vision"][0]
-    assert first[0] == first[1]
-    assert json.loads(Path("s.json").read_text())["trunk"] == 1
+    for common, kept in (((), (0, 1, 2, 3)), (("--common-circuit=b.json",), (0, 1, 2))):
+        result = hydractl("select", vit, *arguments, *common, *data, "-o", "hydra", "--selection=s.json", "--force")
+        assert result.code == 0, result.err
+        assert read_checkpoint("hydra").heads["vision"][0] == (kept, kept)
+        assert json.loads(Path("s.json").read_text())["trunk"] == 1
+
+
+def test_shares_are_of_the_heads_above_a_trunk(here: Path, vit: Path, images: Path) -> None:
+    select = partial(_hydractl().select, vit, random=6, members="2", id_data=images, without_dense=True)
+    for share_below, lacking in (("", {4}), ("1", {2})):
+        found = select(budgets="50%", share_below=share_below).content
+        assert {len(member["dropped"]) for member in found["members"]} == lacking
+        assert all(head["layer"] == 1 for member in found["members"] for head in member["dropped"] if share_below)
 
 
 def test_files_are_candidates_too(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
@@ -108,7 +117,6 @@ def test_files_are_candidates_too(hydractl: Command, here: Path, vit: Path, imag
         ({"budgets": "9,99"}, "`budgets` 9"),
         ({"budgets": "120%"}, "`budgets` 120%"),
         ({"objective": "ood"}, "give `ood_data`"),
-        ({"share_below": "1"}, "needs a circuit"),
         ({"common_circuit": "a.json"}, "`common_circuit` has no effect"),
         ({"max_cost": 0.2, "members": "1"}, "keep to the cost"),
     ],
