@@ -156,21 +156,23 @@ class Systems:
                 resume=True, force=True, **self.reading,
             )  # fmt: skip
         yield f"hydra-{name}", output
-        if trunk:
-            yield f"hydra-{name}-tuned", self.tuned(name, output, joint=True)
-        else:
-            yield f"hydra-{name}-tuned", hydractl.fuse(self.apart(output))
-            for by, teacher in {"single": [asked.model], "ensemble": asked.ensemble or self.dense()}.items():
-                yield f"hydra-{name}-taught-by-{by}", hydractl.fuse(self.apart(output, f"-by-{by}-", teacher=teacher))
+        train = self.as_fused if trunk else self.apart
+        yield f"hydra-{name}-tuned", train(output)
+        for by, teacher in {"single": [asked.model], "ensemble": asked.ensemble or self.dense()}.items():
+            yield f"hydra-{name}-taught-by-{by}", train(output, f"-by-{by}", teacher=teacher)
 
-    def apart(self, hydra: Path, way: str = "", **options: Any) -> list[Path]:
-        """The members of a Hydra, each trained on its own, in the way that the options say."""
+    def as_fused(self, hydra: Path, way: str = "", **options: Any) -> Path:
+        """A Hydra whose members train together, so that its trunk stays one."""
+        return self.tuned(f"{hydra.stem}{way}", hydra, joint=True, **options)
+
+    def apart(self, hydra: Path, way: str = "", **options: Any) -> Any:
+        """The members of a Hydra, each trained on its own in the way that the options say, and fused again."""
         stem, folder = f"{hydra.stem}{way}", self.folder / "tuned"
-        files = [folder / f"{stem}{seed}.safetensors" for seed in SEEDS]
+        files = [folder / f"{stem}-{seed}.safetensors" for seed in SEEDS]
         if not all(file.exists() for file in files):
-            output = folder / f"{stem}{{member}}.safetensors"
+            output = folder / f"{stem}-{{member}}.safetensors"
             hydractl.finetune(hydra, members="each", output=output, **options, **self.training)
-        return files
+        return hydractl.fuse(files)
 
 
 def main(asked: argparse.Namespace) -> None:

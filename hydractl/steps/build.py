@@ -253,6 +253,7 @@ def _begin(tasks: Sequence[Task], folder: Path, latency: LatencyLimit | None) ->
 def _advice(tasks: Sequence[Task]) -> tuple[str, ...]:
     """What to say where a Hydra gains nothing."""
     trained = any(task.command == "finetune" for task in tasks)
-    tries = ["fewer heads (a smaller `budgets`)", "more data to choose by"]
-    tries += [] if trained else ["fine-tuning (`train_data`)"]
+    # In words, not by names of options, which a shell and Python spell differently.
+    tries = ["smaller budgets of heads", "more data to choose by"]
+    tries += [] if trained else ["training data to fine-tune members on"]
     return (f"Keep your network: nothing here is better than it beyond chance. Try {', '.join(tries)}.",)

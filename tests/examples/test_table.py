@@ -10,7 +10,9 @@ import pytest
 from tests.cli.conftest import save_images, save_vit
 from tests.examples.test_pipelines import make
 
-MADE = {"tuned", "mc-dropout", "deep-ensemble-tuned", "lora-ensemble", "batch-ensemble", "mask-ensemble"}
+MADE = {"tuned", "mc-dropout", "deep-ensemble-tuned", "taught-by-ensemble", "lora-ensemble", "batch-ensemble",
+        "mask-ensemble"}  # fmt: skip
+WAYS = ("", "-tuned", "-taught-by-single", "-taught-by-ensemble")  # of a Hydra that was selected
 OF_BUDGET = ("taylor", "acc", "ood", "avg", "draws", "hydra-taylor", "hydra-circuit", "hydra-draws")
 
 
@@ -32,8 +34,7 @@ def test_every_system_stands_on_one_table(tmp_path: Path) -> None:
     models = json.loads((found / "table.json").read_text())["models"]
     assert set(models) == (
         {"single", "copy"} | MADE | {f"{name}{end}" for name in OF_BUDGET for end in ("-2", "-2-tuned", "-6")}
-        | {f"hydra-{name}{end}" for name in ("selected", "trunk1") for end in ("", "-tuned")}
-        | {"taught-by-ensemble", "hydra-selected-taught-by-single", "hydra-selected-taught-by-ensemble"}
+        | {f"hydra-{name}{end}" for name in ("selected", "trunk1") for end in WAYS}
     )  # fmt: skip
     assert all(name in printed for name in models)
     # What stands beside the network was trained or pruned; its copy was not.
