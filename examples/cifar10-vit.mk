@@ -25,15 +25,16 @@ cifar10-vit: $(NETS)
 
 # `build` alone on the first of them, which lies in checkpoints/: members drawn from all heads, minutes on one core. Three tenths
 # of the held-out images choose and fit, the others measure.
-# BUILT_WITH='--budget-macs 1.3x' makes one that costs less; --teacher there names networks to learn from.
+# BUILT=build/cheap BUILT_WITH='--budget-macs 1.3x' makes one that costs less; --teacher there names networks to learn from.
 BUILT_FROM ?= checkpoints/cifar10-vit
+BUILT ?= $(V)/built
 BUILT_WITH ?=
 VIT_MEMBER_STEPS ?= 128
-$(V)/built/build.json: | $(INSTALLED)
-	mkdir -p $(V)
+$(BUILT)/build.json: | $(INSTALLED)
+	mkdir -p $(dir $(BUILT))
 	hydractl build $(BUILT_FROM) --id-data '$(CIFAR10):$(CIFAR10_TEST)%1-3/10' --eval-data '$(CIFAR10):$(CIFAR10_TEST)%4-10/10' \
 	  $(OOD:%=--eval-ood-data %) --train-data '$(CIFAR10):$(CIFAR10_LEARNT)' --recipe cifar10.toml --set steps=$(VIT_MEMBER_STEPS) \
 	  --dtype float32 $(BUILT_WITH) -o $(@D)
 
-cifar10-vit-build: $(V)/built/build.json
-	@hydractl report $(V)/built/report.json
+cifar10-vit-build: $(BUILT)/build.json
+	@hydractl report $(BUILT)/report.json

@@ -154,11 +154,11 @@ def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
 
 
 def _training(asked: Asked, selected: str) -> list[Task]:
-    """Members apart, each on seeds of its own, and fused again; as they are fused where a trunk must stay one."""
+    """Members apart, each on seeds of its own, and fused again; together where what they share must stay shared."""
     from hydractl.steps.finetune import finetune
     from hydractl.steps.fuse import fuse
 
-    together = asked.members > 1 and asked.trunks != "0"
+    together = asked.members > 1 and (asked.trunks != "0" or asked.limits != Limits())
     several, recipe = asked.members > 1 and not together, asked.recipe
     stem = selected.removesuffix(".safetensors")
     tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["fused.safetensors"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
-from hydractl.selection.candidates import Sources, counts, family
+from hydractl.selection.candidates import Family, Sources, counts, family
 from hydractl.selection.objectives import Objective
 from hydractl.steps.candidates import circuit_of_trunks, existing_members, named_circuits, parse_members
 from hydractl.steps.inputs import (
@@ -41,7 +41,6 @@ from hydractl.steps.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
     from hydractl.data.ranks import Ranks
-    from hydractl.selection.candidates import Family
     from hydractl.selection.greedy import Answers
     from hydractl.selection.run import Asked, Choice, Pool
     from hydractl.selection.store import Store

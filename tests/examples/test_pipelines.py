@@ -65,9 +65,11 @@ def test_a_hydra_of_the_checkpoint_by_one_command(tmp_path: Path) -> None:
     for split, seed in (("train", 0), ("test", 1)):
         save_images(tmp_path / "pets" / split, count=40, seed=seed)
     save_images(tmp_path / "noise", seed=2)
+    cheap = tmp_path / "build" / "cheap"
     make(tmp_path, "cifar10-vit-build", CIFAR10=tmp_path / "pets", BUILT_FROM=vit, VIT_MEMBER_STEPS=2,
-         OOD=f"far/noise={tmp_path / 'noise'}")  # fmt: skip
-    assert models(tmp_path, "cifar10-vit/built") == ["network", "hydra"]
+         OOD=f"far/noise={tmp_path / 'noise'}", BUILT=cheap, BUILT_WITH="--members 2")  # fmt: skip
+    assert models(tmp_path, "cheap") == ["network", "hydra"]
+    assert read_checkpoint(str(cheap / "hydra.safetensors")).members == 2
 
 
 def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path) -> None:

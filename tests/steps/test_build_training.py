@@ -86,3 +86,18 @@ def test_training_keeps_to_the_cost_and_needs_no_ood_data(hydractl: Command, her
     entries = json.loads((here / "built" / "report.json").read_text())["models"]
     assert entries["hydra"]["cost"]["multiply_adds"] <= 1.6 * entries["network"]["cost"]["multiply_adds"]
     assert "--joint" in (here / "built" / "Makefile").read_text()
+
+
+@pytest.mark.parametrize("bounds", [("--trunks=1",), ("--trunks=0", "--budget-params=1.2x"), ("--budget-macs=2x",)])
+def test_what_members_share_stays_shared_where_that_is_asked_for(
+    hydractl: Command, here: Path, bounds: tuple[str, ...]
+) -> None:
+    def training(*options: str) -> list[str]:
+        asked = ("build", "vit", "--id-data", "pets", "--train-data", "pets", "--set=steps=1", "-o", "built", *options)
+        lines = hydractl(*asked, "--dry-run").out.splitlines()
+        return [line for line in lines if line.startswith(("hydractl finetune ", "hydractl fuse "))]
+
+    together = training(*bounds)
+    assert len(together) == 1 and " --joint " in together[0]
+    apart = training()
+    assert len(apart) == 2 and "--joint" not in apart[0]
