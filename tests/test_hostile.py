@@ -19,9 +19,10 @@ def test_a_case_may_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_case_may_not_take_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hostile, "MEMORY", 2**26)
-    with pytest.raises(AssertionError, match=r"took \d\d+ MiB"), within_limits():
-        assert bytearray(2**28)[-1] == 0
+    # Far beyond what a machine short of memory may take from this process meanwhile: pages of files, above all.
+    monkeypatch.setattr(hostile, "MEMORY", 2**28)
+    with pytest.raises(AssertionError, match=r"took \d\d\d+ MiB"), within_limits():
+        assert bytearray(3 * 2**29)[-1] == 0
     with within_limits():  # the peak of one case is not another's
         pass
     with pytest.raises(MemoryError), within_limits():
