@@ -5,8 +5,9 @@
 
 All candidates answer all samples once; ANSWERS keeps what they say, so that other rules can be tried in seconds. Then
 the ID samples are divided at random, SPLITS times: members are chosen on CHOOSE of them beside the first OOD set, by
-`select`'s own code, get a temperature there, and are measured on the others and on the other OOD sets. Nothing is
-trained. Prints a Markdown table of the mean difference to the network, with the standard deviation over the divisions,
+`select`'s own code, get a temperature there, and are measured on the others and on the other OOD sets. With `--joint`
+members are searched for together on the same samples, too, which takes as many circuit searches. Nothing is trained.
+Prints a Markdown table of the mean difference to the network, with the standard deviation over the divisions,
 which overlap: it tells how much the choice varies, and is no interval.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +30,9 @@ from hydractl.selection.greedy import Answers, quality
 from hydractl.selection.run import Asked, Pool, choose, pool
 from hydractl.steps.candidates import named_circuits
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, DEFAULT_TEMPLATE
+from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import Material, Reading, open_material
-from hydractl.steps.select import answers_of
+from hydractl.steps.select import answers_of, selection_data
 from hydractl.steps.watch import LOG
 from hydractl.uncertainty.temperature import fit_temperature
 
@@ -63,7 +66,9 @@ def sources(asked: argparse.Namespace, material: Material) -> Sources:
 def all_answers(path: Path, material: Material, candidates: Pool) -> Answers:
     """What all candidates say of all samples, kept in a file."""
     if not path.exists():
-        found = answers_of(material, candidates, DEFAULT_BATCH_SIZE, Ranks(), None, LOG)
+        found = answers_of(
+            material, candidates, selection_data(material, DEFAULT_BATCH_SIZE, Ranks()), DEFAULT_BATCH_SIZE, None, LOG
+        )
         outside = {f"{OOD}{name}": logits for name, logits in found.outside.items()}
         arrays = {"inside": found.inside, "labels": found.labels, "names": np.array(candidates.names), **outside}
         written = BytesIO()
@@ -84,17 +89,37 @@ def measured(answers: Answers, chosen: list[int], tuned: Answers) -> np.ndarray:
     return np.array([100 * float(found.accuracy), found.nll, 100 * float(found.auroc)])
 
 
-def divisions(answers: Answers, size: int, times: int) -> Iterator[tuple[Answers, Answers]]:
-    """The samples to choose on and those to measure on."""
+def divisions(samples: int, size: int, times: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The places of the ID samples to choose on, and of those to measure on."""
     generator = np.random.default_rng(0)
+    for _ in range(times):
+        order = generator.permutation(samples)
+        yield order[:size], order[size:]
+
+
+def divided(answers: Answers, for_choice: np.ndarray, for_test: np.ndarray) -> tuple[Answers, Answers]:
+    """What is said of the samples to choose on, and of those to measure on."""
     outside = dict(answers.outside)
     seen = {CHOSEN_ON: outside.pop(CHOSEN_ON)}
-    for _ in range(times):
-        order = generator.permutation(len(answers.labels))
-        for_choice, for_test = order[:size], order[size:]
+    return (
+        Answers(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
+        Answers(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),
+    )
+
+
+def searched(asked: argparse.Namespace, material: Material, places: np.ndarray, rule: str) -> Iterator[tuple[str, Any]]:
+    """What members that were searched for together on some of the samples say of all, for each number of heads."""
+    seen = {CHOSEN_ON: material.ood[CHOSEN_ON]} if RULES[rule].objective != "nll" else {}
+    part = replace(material, id=material.id.subset(places), ood=seen)
+    heads = member_heads(material.checkpoint.heads, 0)
+    search = joint_searches(heads, [0], asked.joint, "3", RULES[rule])[0]
+    questions = Questions(part, selection_data(part, DEFAULT_BATCH_SIZE, Ranks()), DEFAULT_BATCH_SIZE)
+    everything = selection_data(material, DEFAULT_BATCH_SIZE, Ranks())
+    for found in joint_families({0: search}, questions, RULES[rule], None, [()], LOG):
+        members = replace(pool(material.checkpoint, [found]), dropped=found.candidates)
         yield (
-            Answers(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
-            Answers(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),
+            f"joint search, {len(found.candidates[0].dropped)} heads",
+            answers_of(material, members, everything, DEFAULT_BATCH_SIZE, None, LOG),
         )
 
 
@@ -111,6 +136,8 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=12)
     parser.add_argument("--choose", type=int, default=500)
     parser.add_argument("--splits", type=int, default=6)
+    parser.add_argument("--joint", help="heads that members drop who are searched for together, as in 1,2,3")
+    parser.add_argument("--joint-rules", default="nll,avg")
     parser.add_argument("--answers", type=Path, required=True)
     asked = parser.parse_args()
     reading = Reading(None, None, DEFAULT_TEMPLATE, None, None, None, "name")
@@ -120,16 +147,21 @@ def main() -> None:
     answers = all_answers(asked.answers, material, whole)
 
     gains: dict[tuple[str, str], list[np.ndarray]] = {}
-    for chosen_on, measured_on in divisions(answers, asked.choose, asked.splits):
+    for places in divisions(len(answers.labels), asked.choose, asked.splits):
+        chosen_on, measured_on = divided(answers, *places)
         network = measured(measured_on, [0], chosen_on)
         for among, belongs in AMONG.items():
             own = replace(whole, families=(tuple(k for k, name in enumerate(whole.names) if belongs(name)),))
             for rule, how in RULES.items():
                 members = list(choose(chosen_on, own, how).selection.chosen)
                 gains.setdefault((among, rule), []).append(measured(measured_on, members, chosen_on) - network)
+        for rule in asked.joint_rules.split(",") if asked.joint else ():
+            for name, found in searched(asked, material, places[0], rule):
+                before, after = divided(found, *places)
+                gains.setdefault((name, rule), []).append(measured(after, [0, 1, 2], before) - network)
     print("| among | by | accuracy, points | NLL | mean AUROC, points |\n|---|---|---|---|---|")
-    for (among, rule), found in gains.items():
-        means, deviations = np.mean(found, axis=0), np.std(found, axis=0)
+    for (among, rule), of_divisions in gains.items():
+        means, deviations = np.mean(of_divisions, axis=0), np.std(of_divisions, axis=0)
         cells = (f"{m:+.{d}f} ± {s:.{d}f}" for m, s, d in zip(means, deviations, (2, 4, 2), strict=True))
         print(f"| {among} | {rule} | {' | '.join(cells)} |")
 

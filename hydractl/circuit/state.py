@@ -1,22 +1,19 @@
-"""What a search has found so far, on disk after every step, so that a killed one goes on where it was."""
+"""What a search of circuits has found so far, on disk."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from hydractl.artifacts import ArtifactFile, Index, TowerName, read_artifact
-from hydractl.checkpoint.atomic import write_bytes
+from hydractl import journal
+from hydractl.artifacts import Index, TowerName
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
-from hydractl.conditions import difference
-from hydractl.errors import ArtifactError, OptionError, OutputError
-from hydractl.schema import Items, Origin, Schema
+from hydractl.errors import OptionError
+from hydractl.schema import Items, Schema
 from hydractl.scoring.objective import Measure, Objective
 
 PLACEHOLDER = "{objective}"
@@ -48,8 +45,7 @@ class _Ranking(Schema):
         return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
 
 
-class _State(ArtifactFile):
-    conditions: dict[str, Any]
+class _State(journal.StateFile):
     rankings: Items[_Ranking]
 
 
@@ -70,53 +66,16 @@ def state_file(output: Path, objectives: Sequence[Objective]) -> Path:
     return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
 
 
-@dataclass(frozen=True)
-class Journal:
-    """A file that holds a search's rankings so far, and everything that determines them as plain JSON."""
+class Journal(journal.Journal[_State, Sequence[Ranking]]):
+    """A search's rankings so far."""
 
-    path: Path
-    conditions: Mapping[str, Any]
+    FORMAT, VERSION, FILE = FORMAT, VERSION, _State
 
-    def save(self, rankings: Sequence[Ranking]) -> None:
-        """Writes the rankings down, atomically."""
-        state = {
-            "format": FORMAT,
-            "version": VERSION,
-            "conditions": self.conditions,
-            "rankings": [_to_json(ranking) for ranking in rankings],
-        }
-        write_bytes(self.path, json.dumps(state).encode(), force=True)
+    def fields(self, found: Sequence[Ranking]) -> Mapping[str, Any]:
+        return {"rankings": [_to_json(ranking) for ranking in found]}
 
-    def read(self) -> list[Ranking]:
-        """The rankings to go on from.
-
-        Raises:
-            ArtifactError: no such state, damaged, or of a search under other conditions; the first difference is named.
-        """
-        state = read_artifact(str(self.path), _State, FORMAT, VERSION)
-        if other := difference(state.conditions, self.conditions):
-            origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
-            raise origin.refusal(f"is of a search with {other}")
+    def found(self, state: _State) -> list[Ranking]:
         return [ranking.value for ranking in state.rankings]
-
-    def begin(self, objectives: Sequence[Objective], resume: bool, force: bool) -> list[Ranking]:
-        """The rankings to grow: those of an interrupted search, or empty ones where there is none.
-
-        Raises:
-            ArtifactError: see `read`.
-            OutputError: an interrupted search that is neither gone on with nor given up.
-        """
-        if self.path.exists():
-            if resume:
-                return self.read()
-            if not force:
-                raise OutputError(
-                    f"{self.path}: an interrupted search: go on with `resume`, or start over with `force`"
-                )
-        return [Ranking(objective) for objective in objectives]
-
-    def remove(self) -> None:
-        self.path.unlink(missing_ok=True)
 
 
 def _to_json(ranking: Ranking) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def select(
         if not left:
             break
         trials = {k: quality(answers, (*before, k)) for k in left}
-        scores = {k: _score(trial, objective, least_accuracy) for k, trial in trials.items()}
+        scores = {k: standing(trial, objective, least_accuracy) for k, trial in trials.items()}
         best = max(scores.values())
         tied = [k for k in trials if scores[k] == best]
         winner = min(tied, key=lambda k: cost((*before, k))) if len(tied) > 1 else tied[0]
@@ -147,7 +147,7 @@ def select(
             f"`members` {low}: no more than {len(curve)} keep to the cost allowed: allow more, or drop more heads"
         )
     ends = range(low, len(curve) + 1)
-    return Selection(tuple(curve), max(ends, key=lambda n: _score(curve[n - 1].quality, objective, least_accuracy)))
+    return Selection(tuple(curve), max(ends, key=lambda n: standing(curve[n - 1].quality, objective, least_accuracy)))
 
 
 def require_enough(members: tuple[int, int], candidates: int) -> None:
@@ -167,8 +167,8 @@ def require_measurable(objective: Objective, outside: bool) -> None:
         raise OptionError(f"`objective` {objective} is measured on OOD samples: give `ood_data`, or choose nll or acc")
 
 
-def _score(quality: Quality, objective: Objective, least: Fraction | None) -> tuple[bool, Fraction | float]:
-    """What selection maximises: first whether the accuracy suffices, then the objective, or the accuracy if not."""
+def standing(quality: Quality, objective: Objective, least: Fraction | None) -> tuple[bool, Fraction | float]:
+    """What choices maximise: first whether the accuracy suffices, then the objective, or the accuracy if not."""
     enough = least is None or quality.accuracy >= least
     return enough, quality.score(objective) if enough else quality.accuracy
 

@@ -135,6 +135,12 @@ class Asked:
     max_cost: float | None = None
     max_parameters: float | None = None
 
+    def least_accuracy(self, network: Quality) -> Fraction | None:
+        """What members together may not fall below, given how the network does; None where anything will do."""
+        if self.max_accuracy_drop is None:
+            return None
+        return network.accuracy - Fraction(self.max_accuracy_drop).limit_denominator(10**6)
+
     def allows(self, candidates: Pool, chosen: Sequence[int]) -> bool:
         """Whether members together keep to what they may cost."""
         limits = ((self.max_cost, candidates.cost), (self.max_parameters, candidates.parameters))
@@ -156,9 +162,8 @@ def choose(answers: Answers, candidates: Pool, asked: Asked) -> Choice:
     Raises:
         OptionError: no family has enough candidates that keep to the cost; the last one's reason is said.
     """
-    baseline, least = quality(answers, [0]), None
-    if asked.max_accuracy_drop is not None:
-        least = baseline.accuracy - Fraction(asked.max_accuracy_drop).limit_denominator(10**6)
+    baseline = quality(answers, [0])
+    least = asked.least_accuracy(baseline)
     found: list[tuple[Selection, int]] = []
     reason: OptionError | None = None
     for numbers, trunk in zip(candidates.families, candidates.trunks, strict=True):

@@ -202,16 +202,17 @@ def _outputs(
 
 def _begun(
     journal: Journal | None, objectives: Sequence[Objective], resume: bool, force: bool, watch: Watcher
-) -> list[Ranking]:
+) -> Sequence[Ranking]:
     """The rankings to grow: those of an interrupted search, or empty ones."""
     from hydractl.circuit.ranking import Ranking
 
+    nothing: Sequence[Ranking] = [Ranking(objective) for objective in objectives]
     if journal is None:
-        return [Ranking(objective) for objective in objectives]
+        return nothing
     if resume and not journal.path.exists():
         # A Makefile always says so: the first time there is nothing yet.
         watch.note(f"note: {journal.path} is not there: starting afresh")
-    return journal.begin(objectives, resume, force)
+    return journal.begin(nothing, resume, force)
 
 
 def _claimed(journal: Journal | None) -> AbstractContextManager[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
@@ -33,6 +33,7 @@ from hydractl.steps.inputs import (
     TextColumn,
     as_path,
 )
+from hydractl.steps.joint import Questions, begun_turns, joint_families, joint_searches
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.selected import Selected, write_selected
@@ -41,9 +42,14 @@ from hydractl.steps.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
     from hydractl.data.ranks import Ranks
+    from hydractl.selection.answers import SelectionData
     from hydractl.selection.greedy import Answers
     from hydractl.selection.run import Asked, Choice, Pool
     from hydractl.selection.store import Store
+    from hydractl.selection.turns import Journal
+
+#: What says which candidates there are, which a joint search makes itself.
+LISTED = {"search": ("candidates",)}
 
 
 @step
@@ -51,18 +57,35 @@ def select(
     model: Model,
     files: Annotated[
         Sequence[ModelLike],
-        Option("Members that exist already, as candidates besides.", "Model", "FILE...", positional=True),
+        Option(
+            "Members that exist already, as candidates besides.", "Model", "FILE...", positional=True, goes_with=LISTED
+        ),
     ] = (),
     *,
+    search: Annotated[
+        Literal["candidates", "joint"],
+        Option(
+            "candidates: members join one by one, from circuits, draws and files. joint: they drop heads in turn, each "
+            "the one without which all of them do best together."
+        ),
+    ] = "candidates",
     circuit: Annotated[
-        Sequence[CircuitLike], Option("Circuit that candidates follow; repeat it for several.", metavar="FILE")
+        Sequence[CircuitLike],
+        Option("Circuit that candidates follow; repeat it for several.", metavar="FILE", goes_with=LISTED),
     ] = (),
     budgets: Annotated[
         str, Option("How many heads candidates drop, as numbers or shares of all above the trunk.", metavar="6,12,33%")
     ] = "",
-    pools: Annotated[str, Option("Draw candidates from so many first heads of each circuit.", metavar="25,40")] = "",
-    draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000)] = 4,
-    random: Annotated[int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000)] = 0,
+    pools: Annotated[
+        str,
+        Option("Draw candidates from so many first heads of each circuit.", metavar="25,40", goes_with=LISTED),
+    ] = "",
+    draws: Annotated[
+        int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000, goes_with=LISTED)
+    ] = 4,
+    random: Annotated[
+        int, Option("Draws from all heads for each budget.", minimum=0, maximum=1000, goes_with=LISTED)
+    ] = 0,
     objective: Annotated[
         Objective, Option("What members do best together: NLL, accuracy, AUROC of MSP, or the mean of these two.")
     ] = "nll",
@@ -83,9 +106,13 @@ def select(
     ] = "",
     common_circuit: Annotated[
         CircuitLike | None,
-        Option("A circuit that says what trunks drop; unless given they keep all heads.", metavar="FILE"),
+        Option(
+            "A circuit that says what trunks drop; unless given they keep all heads.",
+            metavar="FILE",
+            goes_with=LISTED,
+        ),
     ] = None,
-    without_dense: Annotated[bool, Option("Do not take the network itself as a member.")] = False,
+    without_dense: Annotated[bool, Option("Do not take the network itself as a member.", goes_with=LISTED)] = False,
     seed: Seed = 0,
     id_data: LabelledData,
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None,
@@ -112,6 +139,8 @@ def select(
     Candidates are the network itself, what circuits drop at each budget, random draws from their first heads or from
     all, and files. None is written to disk: heads are turned off in memory, and layers that candidates share are
     computed once. Members join one by one, each the one with which the mean of all members' probabilities is best.
+    With `search` joint there are none: members drop heads in turn, up to the largest of `budgets`, of which the best
+    is taken. That takes as long as a circuit search for each member.
 
     Example: hydractl select vit --circuit circuit.json --budgets 2,3 --id-data data/pets --ood-data data/noise -o hydra
 
@@ -153,11 +182,14 @@ def select(
         sources = Sources(heads, rankings, lacking, pooled, draws, random, seed, not without_dense)
         return family(sources, trunk, common.ranking if common else ())
 
-    candidates = pool(network, [above(trunk) for trunk in trunks], existing)
+    searches = joint_searches(heads, trunks, budgets, members, asked) if search == "joint" else {}
+    listed = None if searches else pool(network, [above(trunk) for trunk in trunks], existing)
     # Known before anything has answered.
     require_measurable(objective, bool(material.ood))
-    require_enough((asked.members[0],) * 2, max(map(len, candidates.families)))
+    if listed is not None:
+        require_enough((asked.members[0],) * 2, max(map(len, listed.families)))
     options = {
+        "search": search if searches else None,
         "objective": objective,
         "members": members,
         "max_accuracy_drop": max_accuracy_drop,
@@ -173,15 +205,23 @@ def select(
         **_how(material, batch_size, limit, dtype),
     }
     with join_ranks(material.device) as ranks, _claimed(selection if ranks.leads else None):
-        store = _store(selection, material, candidates, options, resume, force) if ranks.leads else None
         told = watch if ranks.leads else LOG
-        choice = choose(answers_of(material, candidates, batch_size, ranks, store, told), candidates, asked)
+        data = selection_data(material, batch_size, ranks)
+        journal = _journal(selection, material, options) if searches else None
+        begun = begun_turns(journal, searches, resume, force)
+        if listed is None:
+            questions = Questions(material, data, batch_size)
+            families = joint_families(searches, questions, asked, journal if ranks.leads else None, begun, told)
+        candidates = listed or pool(network, families)
+        store = _store(selection, material, candidates, options, resume, force) if ranks.leads else None
+        choice = choose(answers_of(material, candidates, data, batch_size, store, told), candidates, asked)
         followed = [*circuits.values(), common]
         selected = _selected(material, followed, candidates, choice, asked, options, selection, output)
         if ranks.leads:
             write_selected(selected, force)
-            if store is not None:
-                store.remove()
+            for kept in (store, journal):
+                if kept is not None:
+                    kept.remove()
     return selected
 
 
@@ -205,6 +245,17 @@ def _how(material: Material, batch_size: int, limit: int | None, dtype: Any) -> 
 
     template = material.template
     return {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "template": template}
+
+
+def _journal(selection: Path | None, material: Material, options: Mapping[str, Any]) -> Journal | None:
+    """Where a joint search keeps what it has found: beside the file that it makes."""
+    from hydractl.checkpoint.contents import identity
+    from hydractl.selection.turns import Journal
+
+    if selection is None:
+        return None
+    conditions = {"model": identity(material.checkpoint), **material.data_identity(), **options}
+    return Journal(selection.with_name(f"{selection.name}.search.state"), conditions)
 
 
 def _store(
@@ -232,18 +283,36 @@ def _store(
     return Store(selection.with_name(f"{selection.name}.state"), conditions, resume, force)
 
 
+def selection_data(material: Material, batch_size: int, ranks: Ranks) -> SelectionData:
+    """The samples that candidates answer."""
+    from hydractl.selection.answers import SelectionData
+
+    share = 1 + len(material.ood)
+    return SelectionData(
+        material.batches(material.id, batch_size, share),
+        {name: material.batches(samples, batch_size, share) for name, samples in material.ood.items()},
+        {"": len(material.id), **{name: len(samples) for name, samples in material.ood.items()}},
+        len(material.model.labels or ()) or material.model.spec.classes or 0,
+        ranks,
+    )
+
+
 def answers_of(
     material: Material,
     candidates: Pool,
+    data: SelectionData,
     batch_size: int,
-    ranks: Ranks,
     store: Store | None,
     watch: Watcher,
 ) -> Answers:
-    """What all candidates say of all samples."""
+    """What all candidates say of all samples.
+
+    Args:
+        batch_size: of class prompts.
+    """
     from hydractl.inference import load_checkpoint
     from hydractl.scoring.data import prompt_batches
-    from hydractl.selection.answers import Answering, SelectionData, answer
+    from hydractl.selection.answers import Answering, answer
     from hydractl.selection.forward import Candidates, Members
     from hydractl.surgery.fuse import fuse
 
@@ -253,15 +322,7 @@ def answers_of(
     if candidates.files:
         whole = candidates.files[0] if len(candidates.files) == 1 else fuse(candidates.files, ["all"])
         networks.append(Members(load_checkpoint(whole, material.device, next(model.parameters()).dtype)))
-    sizes = {"": len(material.id), **{name: len(samples) for name, samples in material.ood.items()}}
-    data = SelectionData(
-        material.batches(material.id, batch_size),
-        {name: material.batches(samples, batch_size) for name, samples in material.ood.items()},
-        sizes,
-        len(model.labels or ()) or model.spec.classes or 0,
-        ranks,
-    )
-    with watch.progress("select", sum(sizes.values()) / ranks.size) as advance:
+    with watch.progress("select", sum(data.sizes.values()) / data.ranks.size) as advance:
         return answer(networks, data, material.device, model.temperature, store, advance)
 
 

@@ -26,10 +26,12 @@ def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp
                    "--splits", 2, "--answers", answers, *options]  # fmt: skip
         return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
-    done = study("--random", 2)
+    done = study("--random", 2, "--joint", "1,2", "--joint-rules", "avg")
     assert done.returncode == 0, done.stderr
     header, _, *rows = done.stdout.splitlines()
     assert header == "| among | by | accuracy, points | NLL | mean AUROC, points |"
-    assert len(rows) == 4 * 5 and all(row.count("±") == 3 for row in rows)
+    names = [row.split("|")[1].strip() for row in rows]
+    assert names[-2:] == ["joint search, 1 heads", "joint search, 2 heads"]
+    assert len(rows) == 4 * 5 + 2 and all(row.count("±") == 3 for row in rows)
     other = study("--random", 3)  # than those whose answers are kept
     assert other.returncode == 1 and "holds other candidates" in other.stderr

@@ -109,6 +109,100 @@ def test_files_are_candidates_too(hydractl: Command, here: Path, vit: Path, imag
     assert _hydractl().load(found).members == 3
 
 
+JOINT = ["--search=joint", "--members=2", "--budgets=1,2"]
+
+
+def test_members_are_searched_for_together(hydractl: Command, here: Path, vit: Path, images: Path, noise: Path) -> None:
+    data = ["--id-data", images, "--ood-data", noise]
+    result = hydractl("select", vit, *JOINT, "--objective=avg", *data, "-o", "hydra", "--selection=s.json")
+    assert result.code == 0, result.err
+    assert [line.split()[1] for line in result.err.splitlines() if line.startswith("member ")] == ["1", "2", "1", "2"]
+    found = _hydractl().select(
+        vit, search="joint", members="2", budgets="1,2", objective="avg", id_data=images, ood_data=noise
+    )
+    written = json.loads(Path("s.json").read_text())
+    assert written == json.loads(json.dumps(found.to_json())) | {"model": written["model"]}
+    budget = len(written["members"][0]["dropped"])
+    assert {member["candidate"] for member in written["members"]} == {f"joint {budget} member {n}" for n in (1, 2)}
+    qualities = {}
+    for number in (1, 2):  # the better of the two budgets is taken
+        one = _hydractl().select(
+            vit, search="joint", members="2", budgets=str(number), objective="avg", id_data=images, ood_data=noise
+        )
+        last = one.content["curve"][-1]
+        qualities[number] = last["accuracy"] + last["auroc"]
+    assert qualities[budget] == max(qualities.values()) > min(qualities.values())
+    assert read_checkpoint("hydra").members == 2
+    assert hydractl("evaluate", "hydra", "--id-data", images).code == 1
+
+
+def test_a_joint_search_over_trunks(here: Path, vit: Path, images: Path) -> None:
+    found = _hydractl().select(
+        vit, search="joint", members="2", budgets="50%", share_below="1", id_data=images
+    ).content  # fmt: skip
+    assert found["trunk"] == 1
+    for member in found["members"]:
+        assert [head["layer"] for head in member["dropped"]] == [1, 1]
+    both = _hydractl().select(vit, search="joint", members="2", budgets="1", share_below="0,1", id_data=images).content
+    alone = _hydractl().select(vit, search="joint", members="2", budgets="1", id_data=images).content
+    assert both["curve"][-1]["nll"] <= alone["curve"][-1]["nll"]
+
+
+def test_an_interrupted_joint_search_goes_on_to_the_same(
+    hydractl: Command, here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hydractl.selection.turns import Journal
+
+    arguments = ("select", vit, *JOINT, "--share-below=0,1", "--id-data", images, "--selection=s", "-o", "hydra")
+    assert hydractl(*arguments, "--quiet").code == 0
+    whole, model = Path("s").read_bytes(), Path("hydra").read_bytes()
+    for path in ("s", "hydra"):
+        Path(path).unlink()
+    save, saved = Journal.save, []
+
+    def interrupted(self: Journal, found: Any) -> None:
+        saved.append(sum(map(len, found)))
+        save(self, found)
+        if saved in ([1, 2, 3], [1, 2, 3, 4, 5]):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "save", interrupted)
+    stopped = hydractl(*arguments)
+    assert stopped.code == 130
+    assert "s.search.state: holds what was found; --resume goes on from it" in stopped.err
+    refused = hydractl(*arguments)
+    assert refused.code == 1
+    assert "an interrupted search: go on with --resume" in refused.err
+    assert "another" in hydractl(*arguments, "--resume", "--objective=acc").err
+    assert hydractl(*arguments, "--resume").code == 130  # in the second trunk's search
+    assert hydractl(*arguments, "--resume", "--quiet").code == 0
+    assert saved == list(range(1, 9))
+    assert (Path("s").read_bytes(), Path("hydra").read_bytes()) == (whole, model)
+    assert not list(here.glob("*state*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"random": 2}, "`random` has no effect with `search` joint"),
+        ({"circuit": ["a.json"]}, "`circuit` has no effect with `search` joint"),
+        ({"without_dense": True}, "`without_dense` has no effect with `search` joint"),
+        ({"members": "2-3"}, "`members` 2-3: `search` joint looks for one number"),
+        ({"budgets": ""}, "`budgets` has to name how many heads"),
+        ({"budgets": "8"}, "from 1 to 7"),
+        ({"budgets": "4", "share_below": "1"}, "from 1 to 3"),
+        ({"objective": "ood"}, "give `ood_data`"),
+    ],
+)
+def test_what_a_joint_search_cannot_be_asked(
+    here: Path, vit: Path, images: Path, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("hydractl.steps.select.joint_families")
+    asked = {"search": "joint", "members": "2", "budgets": "1", "id_data": images, **options}
+    with pytest.raises(OptionError, match=message.replace("(", r"\(")):
+        _hydractl().select(vit, **asked)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

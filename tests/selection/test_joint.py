@@ -1,0 +1,178 @@
+"""A joint search makes the choices of one written down naively with transformers' own forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import log_loss, roc_auc_score
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.errors import OptionError
+from hydractl.selection.answers import SelectionData, answer
+from hydractl.selection.forward import Candidates
+from hydractl.selection.greedy import Answers, quality
+from hydractl.selection.joint import Ask, JointSearch, possible, search_jointly
+from hydractl.selection.objectives import OBJECTIVES, Objective
+from hydractl.selection.turns import Journal
+from tests.circuit.conftest import ID, OOD, Case, batches, build_case
+from tests.circuit.naive import Naive, softmax
+from tests.references import CLASSES
+
+MEMBERS = 3
+
+
+@pytest.fixture(params=["vit", "bert", "clip"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return build_case(request.param, tmp_path)
+
+
+@pytest.fixture
+def vit(tmp_path: Path) -> Case:
+    return build_case("vit", tmp_path)
+
+
+def ask_of(case: Case, batch_size: int = 100) -> Ask:
+    data = SelectionData(
+        batches(case.id_inputs, case.labels, batch_size),
+        {"far": batches(case.ood_inputs, None, batch_size)},
+        {"": ID, "far": OOD},
+        CLASSES,
+    )
+    prompts = (case.prompts,) if case.prompts else ()
+    device = torch.device("cpu")
+    return lambda dropped: answer([Candidates(case.model, dropped, prompts)], data, device, case.model.temperature)
+
+
+def search_of(case: Case, objective: Objective, budget: int = 2, members: int = MEMBERS) -> JointSearch:
+    return JointSearch(tuple(member_heads(case.model.heads, 0)), members, (budget,), objective)
+
+
+class Together:
+    """Several members of a transformers model, whose heads are turned off by zeroing their columns of W_O."""
+
+    def __init__(self, case: Case) -> None:
+        self.naive: Naive = case.naive()
+        self.case = case
+        self.known: dict[frozenset[Head], tuple[np.ndarray, np.ndarray]] = {}
+
+    def probabilities(self, dropped: frozenset[Head]) -> tuple[np.ndarray, np.ndarray]:
+        if dropped not in self.known:
+            self.known[dropped] = self._probabilities(dropped)
+        return self.known[dropped]
+
+    def _probabilities(self, dropped: frozenset[Head]) -> tuple[np.ndarray, np.ndarray]:
+        for head in dropped:
+            self.naive.turn(head, on=False)
+        found = tuple(softmax(self.naive.logits(i)) for i in (self.case.id_inputs, self.case.ood_inputs))
+        for head in dropped:
+            self.naive.turn(head, on=True)
+        return found[0], found[1]
+
+    def score(self, members: Sequence[frozenset[Head]], objective: str) -> float:
+        inside, outside = (np.mean(each, axis=0) for each in zip(*map(self.probabilities, members), strict=True))
+        accuracy = float((inside.argmax(-1) == self.case.labels.numpy()).mean())
+        msp = np.concatenate([inside.max(-1), outside.max(-1)])
+        auroc = roc_auc_score(np.repeat([0, 1], [ID, OOD]), -msp)
+        loss = log_loss(self.case.labels.numpy(), inside, labels=range(inside.shape[1]))
+        return {"nll": -loss, "acc": accuracy, "ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+
+
+def naively(case: Case, objective: str, budget: int) -> tuple[list[Head], float]:
+    """The heads that leave in turn, and how the members do after the last."""
+    together, heads = Together(case), member_heads(case.model.heads, 0)
+    members, turns, score = [frozenset[Head]()] * MEMBERS, [], 0.0
+    for _ in range(budget):
+        for number in range(MEMBERS):
+            trials = {}
+            for head in heads:
+                gone = members[number] | {head}
+                if head not in members[number] and gone not in members:
+                    trials[head] = [*members[:number], gone, *members[number + 1 :]]
+            scores = {head: together.score(trial, objective) for head, trial in trials.items()}
+            score = max(scores.values())
+            turns.append(next(head for head in scores if scores[head] > score - 1e-9))
+            members[number] = members[number] | {turns[-1]}
+    return turns, score
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_each_turn_is_that_of_the_naive_search(case: Case, objective: Objective) -> None:
+    expected, score = naively(case, objective, 2)
+    found = []
+    turns = search_jointly(
+        search_of(case, objective), ask_of(case), on_turn=lambda turns, quality: found.append(quality)
+    )
+    assert list(turns) == expected
+    assert float(found[-1].score(objective)) == pytest.approx(score, abs=1e-10)
+
+
+def test_a_member_alone_is_searched_for_as_a_circuit_is(vit: Case) -> None:
+    from tests.circuit.naive import algorithm_1
+
+    turns = search_jointly(search_of(vit, "avg", 4, members=1), ask_of(vit))
+    data = (vit.id_inputs, vit.labels, vit.ood_inputs)
+    assert list(turns) == [head for head, *_ in algorithm_1(vit.naive(), "avg", 4, data)]
+
+
+def test_no_two_members_lack_the_same_heads(vit: Case) -> None:
+    heads = member_heads(vit.model.heads, 0)[:4]
+    search = JointSearch(tuple(heads), 3, (2,), "acc")
+    turns = search_jointly(search, ask_of(vit))
+    lacking = search.lacking(turns)
+    assert len(set(lacking)) == len(lacking) == 3
+    assert {len(gone) for gone in lacking} == {2}
+    assert len({next(iter(gone)) for gone in search.lacking(turns, 1)}) == 3
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 4, 5])
+def test_an_interrupted_search_goes_on_to_the_same(case: Case, done: int, tmp_path: Path) -> None:
+    search = search_of(case, "nll")
+    whole = search_jointly(search, ask_of(case))
+    journal = Journal(tmp_path / "state", {"seed": 1})
+    journal.save([whole[:done], []])
+    begun = journal.read()[0]
+    told: list[int] = []
+    again = search_jointly(search, ask_of(case), begun, lambda turns, quality: told.append(len(turns)))
+    assert again == whole
+    assert told == list(range(done + 1, 7))
+
+
+def test_the_network_is_asked_about_each_trial_once(vit: Case) -> None:
+    asked, ask = [], ask_of(vit)
+
+    def counted(dropped: Sequence[frozenset[Head]]) -> Answers:
+        asked.append(len(dropped))
+        return ask(dropped)
+
+    search = search_of(vit, "nll")
+    search_jointly(search, counted)
+    trials = [number for number in asked if number > 1]
+    # The second member's first trials are one fewer than there are heads, the third's two: members differ.
+    assert trials == [12, 11, 10, 11, 11, 11]
+    assert len(asked) - len(trials) == MEMBERS + search.turns
+    assert search.measured(()) == MEMBERS + 3 * (12 + 11) + search.turns == sum(asked) + 3  # at most
+
+
+def test_accuracy_is_kept_where_that_is_asked_for(vit: Case) -> None:
+    ask = ask_of(vit)
+    heads = tuple(member_heads(vit.model.heads, 0))
+    accuracies = []
+    for least in (None, Fraction(1)):  # out of reach: the most accurate leaves first
+        turns = search_jointly(JointSearch(heads, 2, (2,), "ood", least), ask)
+        lacking = JointSearch(heads, 2, (2,), "ood").lacking(turns)
+        accuracies.append(quality(ask(lacking), (0, 1)).accuracy)
+    most_accurate = search_jointly(JointSearch(heads, 2, (2,), "acc"), ask)
+    assert accuracies[1] == quality(ask(search_of(vit, "acc", members=2).lacking(most_accurate)), (0, 1)).accuracy
+    assert accuracies[0] <= accuracies[1]
+
+
+def test_budgets_that_leave_members_nothing_to_differ_by_are_passed_over() -> None:
+    assert possible((0, 1, 2, 3, 4), 4, 3) == (1, 2)
+    for budgets in ((), (0,), (3,)):
+        with pytest.raises(OptionError, match="from 1 to 2"):
+            possible(budgets, 4, 3)
