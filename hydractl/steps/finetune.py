@@ -271,7 +271,7 @@ def finetune(
     ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
     opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in as_several(models)]
     jobs = choose_jobs(opened, ensemble, members is not None, joint)
-    taught = [as_checkpoint(model) for model in as_several(teacher)]
+    taught = [as_checkpoint(model) for model in as_several(teacher)] if chosen.teacher_weight else []
     paths = [None] * len(jobs) if output is None else output_paths(output, [job.name for job in jobs])
     if str(output).endswith("/"):
         make_folder(Path(str(output)))

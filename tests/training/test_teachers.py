@@ -134,6 +134,15 @@ def test_a_run_with_another_teacher_is_another_run(place: Path) -> None:
         hydractl.finetune("vit", teacher="other", **asked)
 
 
+def test_a_teacher_without_weight_is_not_asked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"lr": 1e-3, "teacher_weight": 0}
+    alone = hydractl.finetune("vit", data="pets", steps=1, settings=settings, output="alone")
+    monkeypatch.delattr(Teachers, "load")
+    hydractl.finetune("vit", data="pets", teacher="other", steps=1, settings=settings, output="taught")
+    assert alone.networks[0].output == Path("alone")
+    assert Path("alone").read_bytes() == Path("taught").read_bytes()
+
+
 def test_what_a_teacher_was_trained_on_is_no_data_to_measure_on(place: Path) -> None:
     settings = {"lr": 1e-3}
     teacher = hydractl.finetune("other", data="more", steps=1, settings=settings, output="teacher").checkpoint
