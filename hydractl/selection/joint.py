@@ -55,6 +55,10 @@ class JointSearch:
         trials = {head: own | {head} for head in self.heads if head not in own}
         return {head: gone for head, gone in trials.items() if gone not in lacking}
 
+    def could_find(self, turns: Sequence[Head]) -> bool:
+        """Whether these can be the first of its turns."""
+        return len(turns) <= self.turns and all(head in self.trials(turns[:n]) for n, head in enumerate(turns))
+
     def measured(self, turns: Sequence[Head]) -> int:
         """How many networks the rest of the search asks, at most: the members, and in turn all trials and the best."""
         left = range(len(turns), self.turns)

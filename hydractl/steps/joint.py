@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hydractl.errors import OptionError
+from hydractl.errors import ArtifactError, OptionError
+from hydractl.schema import Origin
 from hydractl.selection.candidates import Family, counts
 from hydractl.selection.joint import Ask, JointSearch, possible, search_jointly
 
@@ -59,7 +60,13 @@ def begun_turns(
         OutputError: there is one, and neither `resume` nor `force` is set.
     """
     nothing: Sequence[Sequence[Head]] = [()] * len(searches)
-    return nothing if journal is None else journal.begin(nothing, resume, force)
+    if journal is None:
+        return nothing
+    found = journal.begin(nothing, resume, force)
+    if len(found) != len(searches) or not all(map(JointSearch.could_find, searches.values(), found)):
+        origin = Origin(str(journal.path), ArtifactError, "start over with `force`")
+        raise origin.refusal("holds heads that this search cannot have dropped")
+    return found
 
 
 @dataclass(frozen=True, eq=False)

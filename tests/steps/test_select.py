@@ -11,7 +11,7 @@ import pytest
 
 import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.errors import HydractlError, OptionError
+from hydractl.errors import ArtifactError, HydractlError, OptionError
 from hydractl.families.open import read_checkpoint
 from tests.cli.conftest import Command
 
@@ -179,6 +179,38 @@ def test_an_interrupted_joint_search_goes_on_to_the_same(
     assert saved == list(range(1, 9))
     assert (Path("s").read_bytes(), Path("hydra").read_bytes()) == (whole, model)
     assert not list(here.glob("*state*"))
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [],
+        [[], []],
+        [[["vision", 9, 0]]],
+        [[["vision", 0, 0], ["vision", 0, 0]]],  # the second member lacks what the first does
+        [[["vision", 0, 0], ["vision", 0, 1], ["vision", 0, 0]]],  # it is gone already
+        [[["vision", 0, head] for head in (0, 1, 2, 3, 0)]],  # more than are searched for
+    ],
+)
+def test_a_state_that_no_such_search_has_left_is_refused(
+    here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, turns: list[Any]
+) -> None:
+    from hydractl.selection.turns import Journal
+
+    select = partial(_hydractl().select, vit, search="joint", members="2", budgets="1,2", id_data=images, selection="s")
+    save = Journal.save
+
+    def interrupted(self: Journal, found: Any) -> None:
+        save(self, found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        select()
+    state = Path("s.search.state")
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"turns": turns}))
+    with pytest.raises(ArtifactError, match=r"s\.search\.state: holds heads that this search cannot have dropped"):
+        select(resume=True)
 
 
 @pytest.mark.parametrize(
