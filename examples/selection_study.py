@@ -28,11 +28,11 @@ from hydractl.data.ranks import Ranks
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.greedy import Answers, quality
 from hydractl.selection.run import Asked, Pool, choose, pool
+from hydractl.steps.answered import answers_of, selection_data
 from hydractl.steps.candidates import named_circuits
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, DEFAULT_TEMPLATE
 from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import Material, Reading, open_material
-from hydractl.steps.select import answers_of, selection_data
 from hydractl.steps.watch import LOG
 from hydractl.uncertainty.temperature import fit_temperature
 

@@ -11,6 +11,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
 from hydractl.selection.candidates import Family, Sources, counts, family
 from hydractl.selection.objectives import Objective
+from hydractl.steps.answered import answers_of, journal_beside, selection_data, store_beside
 from hydractl.steps.candidates import circuit_of_trunks, existing_members, named_circuits, parse_members
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -41,12 +42,7 @@ from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
-    from hydractl.data.ranks import Ranks
-    from hydractl.selection.answers import SelectionData
-    from hydractl.selection.greedy import Answers
     from hydractl.selection.run import Asked, Choice, Pool
-    from hydractl.selection.store import Store
-    from hydractl.selection.turns import Journal
 
 #: What says which candidates there are, which a joint search makes itself.
 LISTED = {"search": ("candidates",)}
@@ -207,13 +203,13 @@ def select(
     with join_ranks(material.device) as ranks, _claimed(selection if ranks.leads else None):
         told = watch if ranks.leads else LOG
         data = selection_data(material, batch_size, ranks)
-        journal = _journal(selection, material, options) if searches else None
+        journal = journal_beside(selection, material, options) if searches else None
         begun = begun_turns(journal, searches, resume, force)
         if listed is None:
             questions = Questions(material, data, batch_size)
             families = joint_families(searches, questions, asked, journal if ranks.leads else None, begun, told)
         candidates = listed or pool(network, families)
-        store = _store(selection, material, candidates, options, resume, force) if ranks.leads else None
+        store = store_beside(selection, material, candidates, options, resume, force) if ranks.leads else None
         choice = choose(answers_of(material, candidates, data, batch_size, store, told), candidates, asked)
         followed = [*circuits.values(), common]
         selected = _selected(material, followed, candidates, choice, asked, options, selection, output)
@@ -245,85 +241,6 @@ def _how(material: Material, batch_size: int, limit: int | None, dtype: Any) -> 
 
     template = material.template
     return {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "template": template}
-
-
-def _journal(selection: Path | None, material: Material, options: Mapping[str, Any]) -> Journal | None:
-    """Where a joint search keeps what it has found: beside the file that it makes."""
-    from hydractl.checkpoint.contents import identity
-    from hydractl.selection.turns import Journal
-
-    if selection is None:
-        return None
-    conditions = {"model": identity(material.checkpoint), **material.data_identity(), **options}
-    return Journal(selection.with_name(f"{selection.name}.search.state"), conditions)
-
-
-def _store(
-    selection: Path | None,
-    material: Material,
-    candidates: Pool,
-    options: Mapping[str, Any],
-    resume: bool,
-    force: bool,
-) -> Store | None:
-    """Where logits are kept while the selection runs: beside the file that it makes."""
-    from hydractl.checkpoint.contents import identity
-    from hydractl.checkpoint.heads import in_candidate_order
-    from hydractl.selection.store import Store
-
-    if selection is None:
-        return None
-    conditions = {
-        "model": identity(material.checkpoint),
-        **material.data_identity(),
-        "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in candidates.dropped],
-        "files": [identity(member) for member in candidates.files],
-        **{name: options[name] for name in ("batch_size", "dtype", "template")},
-    }
-    return Store(selection.with_name(f"{selection.name}.state"), conditions, resume, force)
-
-
-def selection_data(material: Material, batch_size: int, ranks: Ranks) -> SelectionData:
-    """The samples that candidates answer."""
-    from hydractl.selection.answers import SelectionData
-
-    share = 1 + len(material.ood)
-    return SelectionData(
-        material.batches(material.id, batch_size, share),
-        {name: material.batches(samples, batch_size, share) for name, samples in material.ood.items()},
-        {"": len(material.id), **{name: len(samples) for name, samples in material.ood.items()}},
-        len(material.model.labels or ()) or material.model.spec.classes or 0,
-        ranks,
-    )
-
-
-def answers_of(
-    material: Material,
-    candidates: Pool,
-    data: SelectionData,
-    batch_size: int,
-    store: Store | None,
-    watch: Watcher,
-) -> Answers:
-    """What all candidates say of all samples.
-
-    Args:
-        batch_size: of class prompts.
-    """
-    from hydractl.inference import load_checkpoint
-    from hydractl.scoring.data import prompt_batches
-    from hydractl.selection.answers import Answering, answer
-    from hydractl.selection.forward import Candidates, Members
-    from hydractl.surgery.fuse import fuse
-
-    model = material.model
-    dropped = [candidate.dropped for candidate in candidates.dropped]
-    networks: list[Answering] = [Candidates(model, dropped, prompt_batches(model.class_prompts, batch_size))]
-    if candidates.files:
-        whole = candidates.files[0] if len(candidates.files) == 1 else fuse(candidates.files, ["all"])
-        networks.append(Members(load_checkpoint(whole, material.device, next(model.parameters()).dtype)))
-    with watch.progress("select", sum(data.sizes.values()) / data.ranks.size) as advance:
-        return answer(networks, data, material.device, model.temperature, store, advance)
 
 
 def _selected(

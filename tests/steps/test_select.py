@@ -181,6 +181,19 @@ def test_an_interrupted_joint_search_goes_on_to_the_same(
     assert not list(here.glob("*state*"))
 
 
+def test_a_joint_search_that_costs_too_much_is_not_made_again(
+    here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"search": "joint", "members": "2", "budgets": "2", "id_data": images}
+    whole = _hydractl().select(vit, **asked).content
+    with pytest.raises(OptionError, match="keep to the cost"):
+        _hydractl().select(vit, **asked, selection="s", max_cost=1.01)
+    monkeypatch.setattr("hydractl.selection.joint.quality", None)  # no turn is left
+    again = _hydractl().select(vit, **asked, selection="s", max_cost=2, resume=True).content
+    assert again["members"] == whole["members"]
+    assert not list(here.glob("*state*"))
+
+
 @pytest.mark.parametrize(
     "turns",
     [
