@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -107,15 +106,17 @@ def divided(answers: Answers, for_choice: np.ndarray, for_test: np.ndarray) -> t
     )
 
 
-def searched(asked: argparse.Namespace, material: Material, places: np.ndarray, rule: str) -> Iterator[tuple[str, Any]]:
+def searched(
+    asked: argparse.Namespace, material: Material, places: np.ndarray, rule: str
+) -> Iterator[tuple[str, Answers]]:
     """What members that were searched for together on some of the samples say of all, for each number of heads."""
-    seen = {CHOSEN_ON: material.ood[CHOSEN_ON]} if RULES[rule].objective != "nll" else {}
+    seen = {CHOSEN_ON: material.ood[CHOSEN_ON]} if RULES[rule].objective in ("ood", "avg") else {}
     part = replace(material, id=material.id.subset(places), ood=seen)
     heads = member_heads(material.checkpoint.heads, 0)
     search = joint_searches(heads, [0], asked.joint, "3", RULES[rule])[0]
     questions = Questions(part, selection_data(part, DEFAULT_BATCH_SIZE, Ranks()), DEFAULT_BATCH_SIZE)
     everything = selection_data(material, DEFAULT_BATCH_SIZE, Ranks())
-    for found in joint_families({0: search}, questions, RULES[rule], None, [()], LOG):
+    for found in joint_families({0: search}, questions, RULES[rule], None, False, False, LOG):
         members = replace(pool(material.checkpoint, [found]), dropped=found.candidates)
         yield (
             f"joint search, {len(found.candidates[0].dropped)} heads",
@@ -137,7 +138,7 @@ def main() -> None:
     parser.add_argument("--choose", type=int, default=500)
     parser.add_argument("--splits", type=int, default=6)
     parser.add_argument("--joint", help="heads that members drop who are searched for together, as in 1,2,3")
-    parser.add_argument("--joint-rules", default="nll,avg")
+    parser.add_argument("--joint-rules", nargs="+", choices=tuple(RULES), default=["nll", "avg"])
     parser.add_argument("--answers", type=Path, required=True)
     asked = parser.parse_args()
     reading = Reading(None, None, DEFAULT_TEMPLATE, None, None, None, "name")
@@ -155,7 +156,7 @@ def main() -> None:
             for rule, how in RULES.items():
                 members = list(choose(chosen_on, own, how).selection.chosen)
                 gains.setdefault((among, rule), []).append(measured(measured_on, members, chosen_on) - network)
-        for rule in asked.joint_rules.split(",") if asked.joint else ():
+        for rule in asked.joint_rules if asked.joint else ():
             for name, found in searched(asked, material, places[0], rule):
                 before, after = divided(found, *places)
                 gains.setdefault((name, rule), []).append(measured(after, [0, 1, 2], before) - network)

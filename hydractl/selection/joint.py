@@ -75,13 +75,16 @@ def possible(budgets: Sequence[int], heads: int, members: int) -> tuple[int, ...
     """Those of the budgets that leave every member a head to drop, whatever the others lack.
 
     Raises:
-        OptionError: there are none.
+        OptionError: there are none, or more members than heads.
     """
-    found = tuple(budget for budget in budgets if 1 <= budget <= heads - members + 1)
+    most = heads - members + 1
+    if most < 1:
+        raise OptionError(f"`members` {members}: there are {heads} heads for them to differ by: search for fewer")
+    found = tuple(budget for budget in budgets if 1 <= budget <= most)
     if not found:
         raise OptionError(
-            f"`budgets` has to name how many heads members drop, from 1 to {max(heads - members + 1, 1)}: of {heads} "
-            f"heads {members} members drop different ones"
+            f"`budgets` has to name how many heads members drop, from 1 to {most}: of {heads} heads {members} members "
+            "drop different ones"
         )
     return found
 

@@ -45,27 +45,8 @@ def joint_searches(
             reason = error
         else:
             found[trunk] = JointSearch(above, low, own, asked.objective)
-    if not found:
-        raise reason or OptionError("`share_below` names no trunk")
-    return found
-
-
-def begun_turns(
-    journal: Journal | None, searches: Mapping[int, JointSearch], resume: bool, force: bool
-) -> Sequence[Sequence[Head]]:
-    """The turns of an interrupted run, by search; none of them where there was none.
-
-    Raises:
-        ArtifactError: the interrupted run had other options or other samples, or its state is damaged.
-        OutputError: there is one, and neither `resume` nor `force` is set.
-    """
-    nothing: Sequence[Sequence[Head]] = [()] * len(searches)
-    if journal is None:
-        return nothing
-    found = journal.begin(nothing, resume, force)
-    if len(found) != len(searches) or not all(map(JointSearch.could_find, searches.values(), found)):
-        origin = Origin(str(journal.path), ArtifactError, "start over with `force`")
-        raise origin.refusal("holds heads that this search cannot have dropped")
+    if reason is not None and not found:
+        raise reason
     return found
 
 
@@ -105,17 +86,21 @@ def joint_families(
     questions: Questions,
     asked: Asked,
     journal: Journal | None,
-    begun: Sequence[Sequence[Head]],
+    resume: bool,
+    force: bool,
     watch: Watcher,
 ) -> list[Family]:
     """The members that every search finds, a family for each of its budgets.
 
     Args:
-        begun: the turns of an interrupted run, by search.
+        journal: where the turns are kept, and where those of an interrupted run are.
+
+    Raises:
+        ArtifactError, OutputError: see `_begun`.
     """
     from hydractl.selection.greedy import quality
 
-    turns = [list(some) for some in begun]
+    turns = _begun(journal, searches, resume, force)
     measured = sum(search.measured(some) for search, some in zip(searches.values(), turns, strict=True))
     samples = sum(questions.data.sizes.values()) / questions.data.ranks.size
     families: list[Family] = []
@@ -125,8 +110,8 @@ def joint_families(
         for number, (trunk, search) in enumerate(searches.items()):
 
             def on_turn(found: Sequence[Head], quality: Quality, number: int = number) -> None:
-                turns[number] = list(found)
-                if journal is not None:
+                turns[number] = tuple(found)
+                if journal is not None and questions.data.ranks.leads:
                     journal.save(turns)
                 watch.note(_line(found, quality, asked.members[0]))
 
@@ -138,6 +123,25 @@ def joint_families(
                 raise
             families += [search.family(whole, budget, trunk) for budget in search.budgets]
     return families
+
+
+def _begun(
+    journal: Journal | None, searches: Mapping[int, JointSearch], resume: bool, force: bool
+) -> list[Sequence[Head]]:
+    """The turns of an interrupted run, by search; none of them where there was none.
+
+    Raises:
+        ArtifactError: the interrupted run had other options or other samples, or its state is damaged.
+        OutputError: there is one, and neither `resume` nor `force` is set.
+    """
+    nothing: list[Sequence[Head]] = [()] * len(searches)
+    if journal is None:
+        return nothing
+    found = journal.begin(nothing, resume, force)
+    if len(found) != len(searches) or not all(map(JointSearch.could_find, searches.values(), found)):
+        origin = Origin(str(journal.path), ArtifactError, "start over with `force`")
+        raise origin.refusal("holds heads that this search cannot have dropped")
+    return list(found)
 
 
 def _line(turns: Sequence[Head], quality: Quality, members: int) -> str:

@@ -34,7 +34,7 @@ from hydractl.steps.inputs import (
     TextColumn,
     as_path,
 )
-from hydractl.steps.joint import Questions, begun_turns, joint_families, joint_searches
+from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.selected import Selected, write_selected
@@ -204,11 +204,10 @@ def select(
         told = watch if ranks.leads else LOG
         data = selection_data(material, batch_size, ranks)
         journal = journal_beside(selection, material, options) if searches else None
-        begun = begun_turns(journal, searches, resume, force)
-        if listed is None:
-            questions = Questions(material, data, batch_size)
-            families = joint_families(searches, questions, asked, journal if ranks.leads else None, begun, told)
-        candidates = listed or pool(network, families)
+        candidates = listed or pool(
+            network,
+            joint_families(searches, Questions(material, data, batch_size), asked, journal, resume, force, told),
+        )
         store = store_beside(selection, material, candidates, options, resume, force) if ranks.leads else None
         choice = choose(answers_of(material, candidates, data, batch_size, store, told), candidates, asked)
         followed = [*circuits.values(), common]

@@ -176,3 +176,5 @@ def test_budgets_that_leave_members_nothing_to_differ_by_are_passed_over() -> No
     for budgets in ((), (0,), (3,)):
         with pytest.raises(OptionError, match="from 1 to 2"):
             possible(budgets, 4, 3)
+    with pytest.raises(OptionError, match="`members` 5: there are 4 heads"):
+        possible((1,), 4, 5)
