@@ -24,6 +24,7 @@ import numpy as np
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import member_heads
 from hydractl.data.ranks import Ranks
+from hydractl.metrics.temperature import fit_temperature
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.greedy import Answers, quality
 from hydractl.selection.run import Asked, Pool, choose, pool
@@ -33,7 +34,6 @@ from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, DEFAULT_TEMPLATE
 from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import Material, Reading, open_material
 from hydractl.steps.watch import LOG
-from hydractl.uncertainty.temperature import fit_temperature
 
 CHOSEN_ON = "choose"  # the OOD set
 OOD = "ood "  # what names of OOD sets begin with in the file of answers

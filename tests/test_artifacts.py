@@ -12,6 +12,7 @@ import pytest
 
 from hydractl.artifacts import found_reference, found_references, json_text, write_json
 from hydractl.circuit.artifact import read_circuit
+from hydractl.circuit.scores import read_scores
 from hydractl.circuit.state import Journal
 from hydractl.cli.console import print_json
 from hydractl.errors import ArtifactError
@@ -20,7 +21,6 @@ from hydractl.report.artifact import read_report
 from hydractl.report.definitions import caption
 from hydractl.report.page import html_page
 from hydractl.report.texts import latex, markdown
-from hydractl.scoring.artifact import read_scores
 from hydractl.selection.turns import Journal as Turns
 from tests.damage import refuse_all
 

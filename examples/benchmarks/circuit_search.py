@@ -23,20 +23,20 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
+from hydractl.circuit.data import ScoringData
 from hydractl.circuit.modes import EXACT, SCREENED, Mode
+from hydractl.circuit.objective import measure
 from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.replay import Replay
+from hydractl.circuit.replay_cost import base_cost, candidate_cost, tokens_of, tower_cost
 from hydractl.circuit.screen import rough_network
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
-from hydractl.fast import products
 from hydractl.model.build import from_checkpoint
+from hydractl.model.fast import products
 from hydractl.model.hydra import Hydra
 from hydractl.process import prepare
-from hydractl.scoring.data import ScoringData
-from hydractl.scoring.objective import measure
-from hydractl.scoring.replay import Replay
-from hydractl.scoring.replay_cost import base_cost, candidate_cost, tokens_of, tower_cost
 
 Plain = list[tuple[torch.Tensor, torch.Tensor | None]]  # images, and labels where they are ID
 WIDTH, HEADS, LAYERS, CLASSES, SIZE = 384, 12, 12, 10, 64

@@ -18,12 +18,12 @@ import torch
 from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
+from hydractl.circuit.data import ScoringData
 from hydractl.circuit.modes import EXACT, SCREENED, Mode
+from hydractl.circuit.objective import OBJECTIVES, Objective
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
-from hydractl.scoring.data import ScoringData
-from hydractl.scoring.objective import OBJECTIVES, Objective
 from hydractl.steps.inputs import DEFAULT_TEMPLATE
 from hydractl.steps.material import Material, Reading, open_material
 from hydractl.steps.watch import LOG

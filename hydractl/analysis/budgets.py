@@ -15,11 +15,11 @@ import torch
 from hydractl.checkpoint.heads import Head
 from hydractl.data.batches import Batch
 from hydractl.errors import DataError, OptionError
+from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
+from hydractl.metrics.table import PredictionTable, concatenate, in_order, tabulate
 from hydractl.selection.answers import Answering, logits_of
 from hydractl.selection.candidates import counts
 from hydractl.surgery.choose import by_ranking, by_scores
-from hydractl.uncertainty.ood_detection import OodMetrics, ood_metrics
-from hydractl.uncertainty.table import PredictionTable, concatenate, in_order, tabulate
 
 PER_LAYER = "/layer"
 

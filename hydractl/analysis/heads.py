@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.separation import Separation
 from hydractl.errors import OptionError
-from hydractl.scoring.separation import Separation
 
 #: How many heads a picture shows of those that are dropped first, and of those that are dropped last.
 SHOWN = 6

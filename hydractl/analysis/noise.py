@@ -25,11 +25,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, without
 from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
+from hydractl.circuit.data import ScoringData
+from hydractl.circuit.taylor import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
-from hydractl.scoring.data import ScoringData
-from hydractl.scoring.taylor import cross_entropies, mean_gradients
 
 #: Groups of draws whose sums are kept: leaving out one at a time tells the error of what is no mean of draws.
 GROUPS = 8

@@ -10,11 +10,11 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from hydractl.artifacts import ArtifactFile, Index, ModelReference, TowerName, artifact_name, read_artifact
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.objective import Measure, Objective
 from hydractl.circuit.ranking import Ranking, Shortcut
 from hydractl.circuit.restriction import Restriction
 from hydractl.errors import OptionError
 from hydractl.schema import Items, Schema
-from hydractl.scoring.objective import Measure, Objective
 
 FORMAT = "hydractl-circuit"
 VERSION = 1

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
+from hydractl.circuit.ablation import Progress
+from hydractl.circuit.data import SearchData
+from hydractl.circuit.pace import replay_seconds
 from hydractl.circuit.ranking import Ranking, Round, Search
+from hydractl.circuit.replay_cost import base_cost, candidate_costs, tokens_of
 from hydractl.model.hydra import Hydra
-from hydractl.scoring.ablation import Progress
-from hydractl.scoring.data import SearchData
-from hydractl.scoring.pace import replay_seconds
-from hydractl.scoring.replay_cost import base_cost, candidate_costs, tokens_of
 
 
 def round_cost(spec: ModelSpec, kept: KeptHeads, search: Search, done: int) -> float:
@@ -42,7 +42,7 @@ def networks(search: Search, done: int) -> float:
 def seconds_of(model: Hydra, data: SearchData, search: Search, begun: Sequence[Ranking]) -> float | None:
     """About how long a process takes to measure what is left of a search, by a batch of ID and one of OOD samples.
 
-    Reading the samples comes on top, see `hydractl.scoring.pace`. None where no candidate is in the tower that reads
+    Reading the samples comes on top, see `hydractl.circuit.pace`. None where no candidate is in the tower that reads
     them: class prompts have too little work to time.
     """
     tower = model.spec.towers[0]

@@ -13,11 +13,11 @@ from hydractl.circuit.headmap import layer_round
 from hydractl.circuit.ranking import Round, Search, greedy_round
 
 if TYPE_CHECKING:
+    from hydractl.circuit.ablation import Progress
+    from hydractl.circuit.data import SearchData
+    from hydractl.circuit.objective import Measures
     from hydractl.circuit.ranking import Ranking
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.ablation import Progress
-    from hydractl.scoring.data import SearchData
-    from hydractl.scoring.objective import Measures
 
     #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
     #: of the shortcut taken, if any.
@@ -58,7 +58,7 @@ class Mode:
 def _exact(
     search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> Measured:
-    from hydractl.scoring.ablation import ablate
+    from hydractl.circuit.ablation import ablate
 
     measures = ablate(network, data, search.left(growing[0].dropped), progress)
     return [(ranking, measures) for ranking in growing]

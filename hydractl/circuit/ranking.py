@@ -10,7 +10,7 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.circuit.modes import Mode
-    from hydractl.scoring.objective import Measure, Objective
+    from hydractl.circuit.objective import Measure, Objective
 
 TieBreak = Literal["order", "nll"]
 

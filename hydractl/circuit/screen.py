@@ -8,13 +8,13 @@ from dataclasses import replace
 import torch
 
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.ablation import Progress, ablate
+from hydractl.circuit.data import SearchData
+from hydractl.circuit.objective import Measures, Objective
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.errors import DataError, OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import copied
-from hydractl.scoring.ablation import Progress, ablate
-from hydractl.scoring.data import SearchData
-from hydractl.scoring.objective import Measures, Objective
 
 HALF = (torch.bfloat16, torch.float16)
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.ablation import Progress
+from hydractl.circuit.data import SearchData
+from hydractl.circuit.objective import Measures
 from hydractl.circuit.ranking import Ranking, Search, Step
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
-from hydractl.scoring.ablation import Progress
-from hydractl.scoring.data import SearchData
-from hydractl.scoring.objective import Measures
 
 
 def extract_circuits(

@@ -7,12 +7,12 @@ from dataclasses import replace
 from statistics import fmean
 
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.ablation import Progress, ablate
+from hydractl.circuit.data import SearchData
+from hydractl.circuit.gate import gate_scores
+from hydractl.circuit.objective import Measures, Objective
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.model.hydra import Hydra
-from hydractl.scoring.ablation import Progress, ablate
-from hydractl.scoring.data import SearchData
-from hydractl.scoring.gate import gate_scores
-from hydractl.scoring.objective import Measures, Objective
 
 
 def measure_shortlisted(

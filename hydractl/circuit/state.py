@@ -11,10 +11,10 @@ from pydantic import AfterValidator
 from hydractl import journal
 from hydractl.artifacts import Index, TowerName
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.objective import Measure, Objective
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
 from hydractl.errors import OptionError
 from hydractl.schema import Items, Schema
-from hydractl.scoring.objective import Measure, Objective
 
 PLACEHOLDER = "{objective}"
 FORMAT = "hydractl-search-state"

@@ -17,11 +17,11 @@ from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
 from hydractl.evaluation.run import collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
+from hydractl.metrics.temperature import FittedTemperature, fit_temperature
+from hydractl.metrics.vector import FittedVector, fit_vector
 from hydractl.model.prediction import prediction
 from hydractl.surgery.classes import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
-from hydractl.uncertainty.temperature import FittedTemperature, fit_temperature
-from hydractl.uncertainty.vector import FittedVector, fit_vector
 
 #: How each method fits member logits `[M,N,C]` to labels `[N]`.
 FITS: Mapping[str, Callable[..., FittedTemperature | FittedVector]] = {

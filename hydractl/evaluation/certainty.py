@@ -13,13 +13,13 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.results import GROUPS, id_key
 from hydractl.evaluation.run import Predictions
 from hydractl.evaluation.settings import Settings
-from hydractl.uncertainty.bootstrap import (
+from hydractl.metrics.bootstrap import (
     accuracy_replicates,
     classification_replicates,
     percentile_interval,
     sets_replicates,
 )
-from hydractl.uncertainty.styles import OURS
+from hydractl.metrics.styles import OURS
 
 #: Arrays `[draws]` of resampled values where a system's entry has the numbers.
 Replicates = Mapping[str, Any]

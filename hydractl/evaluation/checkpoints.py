@@ -25,8 +25,8 @@ from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
 from hydractl.families.open import read_checkpoint
-from hydractl.fast import optimize
 from hydractl.model.build import to_checkpoint
+from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.members import pick_members
 

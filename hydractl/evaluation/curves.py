@@ -8,10 +8,10 @@ import numpy as np
 
 from hydractl.evaluation.results import id_key
 from hydractl.evaluation.run import Predictions
-from hydractl.uncertainty.calibration import reliability_diagram
-from hydractl.uncertainty.checks import BoolArray, FloatArray
-from hydractl.uncertainty.ood_detection import roc_curve
-from hydractl.uncertainty.selective import risk_coverage
+from hydractl.metrics.calibration import reliability_diagram
+from hydractl.metrics.checks import BoolArray, FloatArray
+from hydractl.metrics.ood_detection import roc_curve
+from hydractl.metrics.selective import risk_coverage
 
 POINTS = 200  # of a curve: more cannot be seen
 BINS = 40  # of a histogram of scores

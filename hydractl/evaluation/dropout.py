@@ -13,8 +13,8 @@ from torch.overrides import TorchFunctionMode
 from hydractl.bounds import PASSES, real, whole
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import split_options
-from hydractl.fast.optimize import use_fast_products
 from hydractl.model.attention import attend_by_products
+from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
 
 if TYPE_CHECKING:

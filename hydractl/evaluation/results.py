@@ -13,11 +13,11 @@ from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.run import Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.uncertainty.calibration import ClassificationMetrics
-from hydractl.uncertainty.conformal import ConformalMetrics, conformal_metrics
-from hydractl.uncertainty.diversity import DiversityMetrics, diversity_metrics
-from hydractl.uncertainty.ood_detection import OodMetrics
-from hydractl.uncertainty.selective import ErrorMetrics, SelectiveMetrics, error_metrics, selective_metrics
+from hydractl.metrics.calibration import ClassificationMetrics
+from hydractl.metrics.conformal import ConformalMetrics, conformal_metrics
+from hydractl.metrics.diversity import DiversityMetrics, diversity_metrics
+from hydractl.metrics.ood_detection import OodMetrics
+from hydractl.metrics.selective import ErrorMetrics, SelectiveMetrics, error_metrics, selective_metrics
 
 #: The set names that stand for means; `all` is the mean over every set, grouped or not.
 GROUPS = ("near", "far", "all")

@@ -12,11 +12,11 @@ from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
-from hydractl.uncertainty.checks import BoolArray, FloatArray, IntArray, Logits
-from hydractl.uncertainty.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
-from hydractl.uncertainty.ood_scores import Answers, MemberSamples, OodScore, Scorer, find_ood_score, fit_scorer
-from hydractl.uncertainty.table import PredictionTable, concatenate, in_order, tabulate
-from hydractl.uncertainty.temperature import FittedTemperature, fit_temperature
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
+from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
+from hydractl.metrics.ood_scores import Answers, MemberSamples, OodScore, Scorer, find_ood_score, fit_scorer
+from hydractl.metrics.table import PredictionTable, concatenate, in_order, tabulate
+from hydractl.metrics.temperature import FittedTemperature, fit_temperature
 
 OnBatch = Callable[[int], None]
 #: Told the set that starts; gives what to tell the size of each finished batch.

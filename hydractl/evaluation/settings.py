@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from hydractl.metrics.ood_scores import OodScore, find_ood_score
+from hydractl.metrics.styles import Style, find_style
 from hydractl.optional import require
-from hydractl.uncertainty.ood_scores import OodScore, find_ood_score
-from hydractl.uncertainty.styles import Style, find_style
 
 if TYPE_CHECKING:
-    from hydractl.uncertainty.conformal import ConformalMethod
+    from hydractl.metrics.conformal import ConformalMethod
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from hydractl.evaluation.benchmark import Run, Weight
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, synthetic_inputs
 from hydractl.families.peft import CONFIG as ADAPTER
-from hydractl.fast.optimize import compile_model
 from hydractl.inference import load_predicting
+from hydractl.model.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra
 
 

@@ -187,9 +187,9 @@ class Hydra(nn.Module):
     def optimize_for_inference(self) -> Self:
         """This model made fast: the same answers up to rounding, but no gradients and no training from now on.
 
-        See `hydractl.fast.optimize`. The state dict keeps the names and shapes of the file.
+        See `hydractl.model.fast.optimize`. The state dict keeps the names and shapes of the file.
         """
-        from hydractl.fast.optimize import optimize
+        from hydractl.model.fast.optimize import optimize
 
         optimize(self)
         return self

@@ -13,13 +13,13 @@ from pydantic import ConfigDict, Field, model_validator
 from hydractl.artifacts import ArtifactFile, ModelReference, open_artifact
 from hydractl.checkpoint.heads import in_candidate_order
 from hydractl.circuit import artifact as circuits
+from hydractl.circuit import scores
 from hydractl.errors import ArtifactError
 from hydractl.report import artifact as reports
 from hydractl.report.heatmap import heat_map
 from hydractl.report.selection import curve_lines, selection_facts
 from hydractl.report.verdict import verdicts
 from hydractl.schema import Items, Origin, Schema, read_json, shown
-from hydractl.scoring import artifact as scores
 from hydractl.selection import artifact as selections
 from hydractl.text import printable
 from hydractl.training.recipe import Recipe, read_recipe, to_json, to_toml

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hydractl.uncertainty.ood_scores import OOD_SCORES
-from hydractl.uncertainty.styles import OURS, STYLES
+from hydractl.metrics.ood_scores import OOD_SCORES
+from hydractl.metrics.styles import OURS, STYLES
 
 DEFINITIONS = {
     "prediction": "argmax of the mean over members of their softmax probabilities, in float64 from float32 logits.",

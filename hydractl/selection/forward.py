@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, without
-from hydractl.fast.optimize import FastLayer, FastTower
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Place, Tower
+from hydractl.model.fast.optimize import FastLayer, FastTower
 from hydractl.model.hydra import Hydra
 from hydractl.model.layer import Layer
 

@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.errors import DataError, OptionError
-from hydractl.selection.objectives import Objective
-from hydractl.uncertainty.checks import IntArray
-from hydractl.uncertainty.ood_detection import count_scores, ordered_pairs
-from hydractl.uncertainty.probabilities import (
+from hydractl.metrics.checks import IntArray
+from hydractl.metrics.ood_detection import count_scores, ordered_pairs
+from hydractl.metrics.probabilities import (
     label_log_probabilities,
     mean_over_members,
     member_probabilities,
     sample_chunks,
     scaled_logits,
 )
+from hydractl.selection.objectives import Objective
 
 #: Multiply-adds of the network that these candidates, by number, are fused to.
 Cost = Callable[[Sequence[int]], int]

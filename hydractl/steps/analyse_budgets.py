@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from hydractl.analysis.budgets import Cut, Quality
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.scores import Scores
     from hydractl.evaluation.leakage import Leak
-    from hydractl.scoring.artifact import Scores
     from hydractl.selection.answers import Answering
 
 DENSE = "dense"
@@ -246,8 +246,8 @@ def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence
 def _networks(
     material: Material, cuts: Sequence[Cut], members: Sequence[Checkpoint], batch_size: int
 ) -> list[Answering]:
+    from hydractl.circuit.data import prompt_batches
     from hydractl.inference import load_checkpoint
-    from hydractl.scoring.data import prompt_batches
     from hydractl.selection.forward import Candidates, Members
 
     model = material.model

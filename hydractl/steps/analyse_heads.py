@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.data import ScoringData
     from hydractl.model.hydra import Hydra
     from hydractl.report.separation import Projection
-    from hydractl.scoring.data import ScoringData
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,10 +136,10 @@ def analyse_heads(
         OutputError: the picture exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.analysis.heads import separated
+    from hydractl.circuit.separation import separations
     from hydractl.data.ranks import Ranks
     from hydractl.data.spec import parse_data
     from hydractl.report.picture import check_picture, write_picture
-    from hydractl.scoring.separation import separations
     from hydractl.steps.compute import dtype_name
     from hydractl.steps.inputs import as_circuit, as_member
 
@@ -178,8 +178,8 @@ def _ranking(checkpoint: Checkpoint, circuit: Circuit, budget: int | None) -> Se
 
 def _figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.analysis.heads import shown
+    from hydractl.circuit.scores import as_towers
     from hydractl.report.heads import heads_figure
-    from hydractl.scoring.artifact import as_towers
 
     maps: dict[str, list[list[float | None]]] = {}
     crossed: dict[str, list[tuple[int, int]]] = {}
@@ -194,8 +194,8 @@ def _figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
 
 
 def _projections(heads: Sequence[Head], found: Separated, model: Hydra, data: ScoringData) -> list[Projection]:
+    from hydractl.circuit.separation import outputs_of
     from hydractl.report.separation import project
-    from hydractl.scoring.separation import outputs_of
 
     if not heads:
         return []

@@ -34,8 +34,8 @@ from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
+    from hydractl.circuit.data import ScoringData
     from hydractl.data.corruptions.kinds import Corruption
-    from hydractl.scoring.data import ScoringData
     from hydractl.steps.material import Material
 
 BATCH_SIZE = 16  # gradients of gradients hold on to all that a batch goes through

@@ -84,8 +84,8 @@ def answers_of(
     Args:
         batch_size: of class prompts.
     """
+    from hydractl.circuit.data import prompt_batches
     from hydractl.inference import load_checkpoint
-    from hydractl.scoring.data import prompt_batches
     from hydractl.selection.answers import Answering, answer
     from hydractl.selection.forward import Candidates, Members
     from hydractl.surgery.fuse import fuse

@@ -37,8 +37,8 @@ from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Acceptance, Checkpoint
-    from hydractl.uncertainty.temperature import FittedTemperature
-    from hydractl.uncertainty.vector import FittedVector
+    from hydractl.metrics.temperature import FittedTemperature
+    from hydractl.metrics.vector import FittedVector
 
 
 #: What it says of the data where the loss still falls at the end of the range.

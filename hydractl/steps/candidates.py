@@ -12,7 +12,7 @@ from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_circuit
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
-    from hydractl.scoring.artifact import Scores
+    from hydractl.circuit.scores import Scores
 
     Artifact = TypeVar("Artifact", Circuit, Scores)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.overlap import Choice
-    from hydractl.scoring.artifact import Scores
+    from hydractl.circuit.scores import Scores
     from hydractl.surgery.choose import Scope
 
     ChoiceLike = CircuitLike | ScoresLike | ModelLike
@@ -42,9 +42,9 @@ def as_choices(given: ChoiceLike, scope: Scope | None) -> list[Choice]:
 
 def _holds_scores(given: object) -> TypeGuard[ScoresLike]:
     from hydractl.artifacts import REMEDY
+    from hydractl.circuit.scores import FORMAT, Scores
     from hydractl.errors import ArtifactError
     from hydractl.schema import STDIN, Origin, read_json
-    from hydractl.scoring.artifact import FORMAT, Scores
 
     if not isinstance(given, str | Path):
         return isinstance(getattr(given, "scores", given), Scores)

@@ -12,9 +12,9 @@ from hydractl.steps.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.data import ScoringData
     from hydractl.data.like import Modality
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.data import ScoringData
     from hydractl.training.recipe import Recipe
 
 POOLS = 2  # that `plan` draws from
@@ -70,8 +70,8 @@ class Foreseen:
     @classmethod
     def of(cls, asked: Asked, watch: Watcher) -> Foreseen:
         """Opens the network and the data, and times a few batches."""
+        from hydractl.circuit.pace import reading_seconds, replay_seconds
         from hydractl.data.ranks import Ranks
-        from hydractl.scoring.pace import reading_seconds, replay_seconds
         from hydractl.steps.inputs import DEFAULT_TEMPLATE
         from hydractl.steps.material import Reading, open_material
 
@@ -156,9 +156,9 @@ def _search(model: Hydra, data: ScoringData, search: str) -> float:
     from hydractl.checkpoint.heads import member_heads
     from hydractl.circuit.cost import seconds_of
     from hydractl.circuit.modes import MODES
+    from hydractl.circuit.objective import parse_objectives
     from hydractl.circuit.ranking import Ranking, Search
     from hydractl.circuit.restriction import heads_to_rank
-    from hydractl.scoring.objective import parse_objectives
 
     heads = tuple(member_heads(model.heads, 0))
     mode = next(mode for mode in MODES if mode.name == search)

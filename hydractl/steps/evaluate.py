@@ -11,6 +11,8 @@ from hydractl.data.corruptions.kinds import describe_kinds
 from hydractl.data.like import DataLike, DataSetsLike, Indexed
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import SYSTEM_KINDS
+from hydractl.metrics.ood_scores import OOD_SCORES
+from hydractl.metrics.styles import STYLES
 from hydractl.steps.evaluation import Compute, Data, Evaluation, Outputs, run_evaluation
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -36,8 +38,6 @@ from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder
 from hydractl.steps.suites import SuiteLike, SuiteReported, evaluate_tasks
 from hydractl.steps.systems import Systems
 from hydractl.steps.watch import LOG, Watcher
-from hydractl.uncertainty.ood_scores import OOD_SCORES
-from hydractl.uncertainty.styles import STYLES
 
 if TYPE_CHECKING:
     ScoreName = str

@@ -35,12 +35,12 @@ from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks, requ
 from hydractl.steps.watch import LOG, Watcher
 
 if TYPE_CHECKING:
+    from hydractl.circuit.ablation import Progress
+    from hydractl.circuit.data import SearchData
+    from hydractl.circuit.objective import Objective
     from hydractl.circuit.ranking import Ranking
     from hydractl.circuit.state import Journal
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.ablation import Progress
-    from hydractl.scoring.data import SearchData
-    from hydractl.scoring.objective import Objective
 
     Budget = int | str
     ModeName = str
@@ -134,10 +134,10 @@ def extract_circuit(
         OptionError: a model of several members, or options that make no sense together or for this model.
         OutputError: an output exists, or an interrupted search that is neither gone on with nor given up.
     """
+    from hydractl.circuit.objective import parse_objectives
     from hydractl.circuit.restriction import Restriction, heads_to_rank
     from hydractl.circuit.state import Journal, state_file
     from hydractl.data.ranks import join_ranks
-    from hydractl.scoring.objective import parse_objectives
     from hydractl.steps.compute import dtype_name
 
     objectives = parse_objectives(objective)
@@ -227,8 +227,8 @@ def _searched(
 ) -> list[Ranking]:
     """Runs the search, notes each step down, and tells the watcher of it."""
     from hydractl.circuit.cost import networks, round_progress, search_cost, seconds_of
+    from hydractl.circuit.pace import reading_seconds
     from hydractl.circuit.search import extract_circuits
-    from hydractl.scoring.pace import reading_seconds
 
     total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
     samples = (data.id_samples + data.ood_samples) / data.ranks.size

@@ -12,8 +12,8 @@ from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.objective import Objective
     from hydractl.circuit.ranking import Ranking
-    from hydractl.scoring.objective import Objective
 
 
 @dataclass(frozen=True, eq=False, repr=False)

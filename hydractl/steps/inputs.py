@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.scores import Scores
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.artifact import Scores
 
     class HasCheckpoint(Protocol):
         """A result of a step that made a model."""
@@ -203,7 +203,7 @@ def as_scores(scores: ScoresLike) -> Scores:
         ArtifactError: the file cannot be read, or holds no scores.
         OptionError: something that is no scores.
     """
-    from hydractl.scoring.artifact import Scores, read_scores
+    from hydractl.circuit.scores import Scores, read_scores
 
     if isinstance(scores, str | Path):
         return read_scores(str(scores))

@@ -64,7 +64,7 @@ class Questions:
 
     def ask(self, advance: Advance) -> Ask:
         """What networks that lack some heads say; tells how many samples they have answered together."""
-        from hydractl.scoring.data import prompt_batches
+        from hydractl.circuit.data import prompt_batches
         from hydractl.selection.answers import answer
         from hydractl.selection.forward import Candidates
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.markdown import Markdown
 
 #: A line that becomes a table of rows; whoever reads the file itself does not see it.
-#: `<!-- table: hydractl.uncertainty.ood_scores.OOD_SCORES: score = name, what it is = help -->`
+#: `<!-- table: hydractl.metrics.ood_scores.OOD_SCORES: score = name, what it is = help -->`
 TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
 COMMANDS = re.compile(r"^```bash\n.*?^```$", re.MULTILINE | re.DOTALL)

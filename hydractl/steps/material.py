@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.data import ScoringData
     from hydractl.data.batches import Batch, CachedBatches
     from hydractl.data.columns import Columns
     from hydractl.data.like import Modality
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.data import ScoringData
 
 
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
@@ -79,8 +79,8 @@ class Material:
             share: how many of these share the memory for batches that are asked for again.
             advance: told of the samples of each batch that is taken.
         """
+        from hydractl.circuit.data import ScoringData, prompt_batches
         from hydractl.data.batches import JoinedBatches, ToldBatches
-        from hydractl.scoring.data import ScoringData, prompt_batches
 
         sizes = tuple(map(len, self.ood.values()))
         inside: Sequence[Batch] = self.batches(self.id, batch_size, share)

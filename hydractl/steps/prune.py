@@ -44,7 +44,7 @@ OF_WEIGHTS = tuple(method.name for method in WEIGHT_METHODS)
 
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
-    from hydractl.scoring.artifact import Scores
+    from hydractl.circuit.scores import Scores
 
     MethodName = str
     Budget = int | str

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring, taking
 from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
-from hydractl.scoring.methods import SCORE_METHODS, ScoreMethod, Scoring, taking
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -37,12 +37,12 @@ from hydractl.steps.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
+    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.objective import Objective
+    from hydractl.circuit.score_methods import Scored
+    from hydractl.circuit.scores import Scores
     from hydractl.model.hydra import Hydra
     from hydractl.report.separation import Projection
-    from hydractl.scoring.artifact import Scores
-    from hydractl.scoring.data import ScoringData
-    from hydractl.scoring.methods import Scored
-    from hydractl.scoring.objective import Objective
 
     MethodName = str
 else:
@@ -71,7 +71,7 @@ class HeadScores(Result):
     @property
     def scores(self) -> Scores:
         """The scores as `hydractl.prune` goes by them."""
-        from hydractl.scoring.artifact import scores_of
+        from hydractl.circuit.scores import scores_of
 
         return scores_of(self.artifact)
 
@@ -209,8 +209,8 @@ def score_heads(
 
 
 def _require_data(method: ScoreMethod, objective: Objective, id_data: object, ood_data: DataLike | None) -> None:
+    from hydractl.circuit.objective import require_ood_data
     from hydractl.data.spec import parse_data
-    from hydractl.scoring.objective import require_ood_data
 
     if method.id_data and id_data is None:
         raise OptionError(f"`method` {method.name} needs `id_data`: labelled in-distribution samples")
@@ -233,7 +233,7 @@ def _check_outputs(output: Path | None, plot: Path | None, force: bool) -> None:
 
 
 def _artifact(found: Scored, checkpoint: Checkpoint, method: str, origin: Mapping[str, Any]) -> dict[str, Any]:
-    from hydractl.scoring.artifact import as_towers, scores_json
+    from hydractl.circuit.scores import as_towers, scores_json
 
     details = {name: as_towers(values, checkpoint.spec) for name, values in found.details.items()}
     extra = {"distances": details} if details else {}
@@ -249,8 +249,8 @@ def _maps(artifact: Mapping[str, Any]) -> dict[str, Rows]:
 
 def _projections(found: Scored, model: Hydra, data: ScoringData) -> list[Projection]:
     """What the heads with the highest and the lowest scores say of each sample, drawn in two dimensions."""
+    from hydractl.circuit.separation import extremes, outputs_of
     from hydractl.report.separation import project
-    from hydractl.scoring.separation import extremes, outputs_of
 
     shown = extremes(found.heads)
     sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.data import SearchData
+    from hydractl.circuit.objective import Objective
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.data import SearchData
-    from hydractl.scoring.objective import Objective
 
     TasksLike = Sequence[str] | Mapping[str, Sequence[DataLike]]
 else:
@@ -81,7 +81,7 @@ class Tasks:
 
     def scoring_data(self, batch_size: int, ranks: Ranks) -> SearchData:
         """The samples as a search takes them."""
-        from hydractl.scoring.data import SeveralTasks
+        from hydractl.circuit.data import SeveralTasks
 
         materials = self.materials.values()
         each = tuple(material.scoring_data(batch_size, ranks, share=len(materials)) for material in materials)
@@ -127,7 +127,7 @@ def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: Dat
 
 def require_ood_sets(tasks: Mapping[str, Sources], objectives: Sequence[Objective]) -> None:
     """Raises OptionError where an objective is of OOD samples and a task has none: of all, `acc` alone needs none."""
-    from hydractl.scoring.objective import require_ood_data
+    from hydractl.circuit.objective import require_ood_data
 
     for name, (_, outside) in tasks.items():
         if name and outside is None and set(objectives) != {"acc"}:

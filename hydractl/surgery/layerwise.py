@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hydractl.checkpoint.heads import Head, layer_budgets
+from hydractl.circuit.data import ScoringData
+from hydractl.circuit.taylor import taylor_scores
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
-from hydractl.scoring.data import ScoringData
-from hydractl.scoring.taylor import taylor_scores
 from hydractl.surgery.choose import Scope, by_scores, check_budget
 
 

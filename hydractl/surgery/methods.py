@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hydractl.checkpoint.heads import Head, layer_budgets, member_heads
+from hydractl.circuit.score_methods import SCORE_METHODS
 from hydractl.errors import ArtifactError, OptionError
-from hydractl.scoring.methods import SCORE_METHODS
 from hydractl.surgery.choose import Scope, at_random, by_ranking, by_scores
 
 if TYPE_CHECKING:
     from hydractl.artifacts import ModelReference
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.scores import Scores
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.artifact import Scores
-    from hydractl.scoring.data import ScoringData
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ def _by_scores(asked: Pruning) -> list[Head]:
 
 
 def _by_magnitude(asked: Pruning) -> list[Head]:
-    from hydractl.scoring.magnitude import magnitude_scores
+    from hydractl.circuit.magnitude import magnitude_scores
 
     return _lowest(asked, magnitude_scores(asked.checkpoint))
 
@@ -185,7 +185,7 @@ def _by_taylor(asked: Pruning) -> list[Head]:
 
 
 def _by_taylor_at_once(asked: Pruning) -> list[Head]:
-    from hydractl.scoring.taylor import taylor_scores
+    from hydractl.circuit.taylor import taylor_scores
 
     model, data = _network(asked)
     return _lowest(asked, taylor_scores(model, data, asked.candidates))

@@ -17,7 +17,7 @@ from hydractl.data.seen import merged
 
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
-    from hydractl.scoring.artifact import Scores
+    from hydractl.circuit.scores import Scores
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
 SEEN = "search_data"  # where a history remembers the samples that an evaluation refuses

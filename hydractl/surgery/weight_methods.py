@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from hydractl.circuit.data import ScoringData
     from hydractl.model.hydra import Hydra
-    from hydractl.scoring.data import ScoringData
 
 Saliencies: TypeAlias = "Mapping[str, Tensor]"
 
@@ -25,7 +25,7 @@ class WeightMethod:
 
 
 def _oba(model: Hydra, data: ScoringData, names: Sequence[str], order: int) -> Saliencies:
-    from hydractl.scoring.oba import saliencies
+    from hydractl.circuit.oba import saliencies
 
     return saliencies(model, data, names, order)
 

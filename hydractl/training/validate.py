@@ -11,10 +11,10 @@ from accelerate.utils import gather_object
 from hydractl.data.batches import Batches
 from hydractl.errors import DataError
 from hydractl.inference import collect_logits
+from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.table import tabulate
 from hydractl.model.hydra import Hydra
 from hydractl.training.contrastive import model_embeddings, pair_logits
-from hydractl.uncertainty.calibration import classification_metrics
-from hydractl.uncertainty.table import tabulate
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import pytest
 
 from hydractl.analysis.heads import separated, shown
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.separation import Separation
 from hydractl.errors import OptionError
-from hydractl.scoring.separation import Separation
 
 FOUND = {
     Head("vision", layer, head): Separation(2.0 * layer + head, float(head)) for layer in (0, 1) for head in (0, 1)

@@ -14,9 +14,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.analysis.noise import NoiseAnalysis, analyse_noise, mean_loss, random_signs
 from hydractl.checkpoint.heads import Head
+from hydractl.circuit.data import ScoringData
 from hydractl.errors import DataError, OptionError
 from hydractl.model.hydra import Hydra
-from hydractl.scoring.data import ScoringData
 from tests.circuit.conftest import ID, Case, batches, build_case
 
 DROPPED = {"vit": {Head("vision", 1, 2)}, "bert": {Head("text", 0, 1)}, "clip": {Head("text", 2, 0)}}

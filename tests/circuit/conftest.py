@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from hydractl.circuit.data import ScoringData
 from hydractl.data.batches import Batch
 from hydractl.families.open import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.scoring.data import ScoringData
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference
 from tests.families.bert import WORDS

@@ -10,16 +10,15 @@ import pytest
 import torch
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit import cost
+from hydractl.circuit import cost, pace
 from hydractl.circuit.cost import round_cost, search_cost, seconds_of
+from hydractl.circuit.data import ScoringData
 from hydractl.circuit.modes import EXACT, HEADMAP, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.objective import Measure
 from hydractl.circuit.ranking import Ranking, Search, Step
+from hydractl.circuit.replay_cost import base_cost, candidate_costs, tokens_of
 from hydractl.data.batches import Batch
 from hydractl.model.hydra import Hydra
-from hydractl.scoring import pace
-from hydractl.scoring.data import ScoringData
-from hydractl.scoring.objective import Measure
-from hydractl.scoring.replay_cost import base_cost, candidate_costs, tokens_of
 from tests.circuit.conftest import build_case
 
 

@@ -10,17 +10,17 @@ import torch
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import screen
+from hydractl.circuit.ablation import ablate
 from hydractl.circuit.artifact import circuit_json
+from hydractl.circuit.gate import gate_scores
 from hydractl.circuit.modes import EXACT, HEADMAP, MODES, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.objective import OBJECTIVES, Measure, Measures
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.state import Journal
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
-from hydractl.scoring.ablation import ablate
-from hydractl.scoring.gate import gate_scores
-from hydractl.scoring.objective import OBJECTIVES, Measure, Measures
 from tests.circuit.conftest import Case, build_case
 from tests.circuit.naive import Naive, score
 

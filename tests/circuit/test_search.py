@@ -8,11 +8,11 @@ import pytest
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.modes import EXACT
+from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batches import JoinedBatches
-from hydractl.scoring.objective import OBJECTIVES
-from hydractl.scoring.replay import Replay
 from tests.circuit.conftest import OOD, Case, batches, samples
 from tests.circuit.naive import algorithm_1
 

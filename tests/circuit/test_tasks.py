@@ -12,14 +12,14 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit import screen
+from hydractl.circuit.data import ScoringData, SeveralTasks
+from hydractl.circuit.gate import gate_scores
 from hydractl.circuit.modes import EXACT, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.shortlist import _least_needed
 from hydractl.circuit.state import Journal
-from hydractl.scoring.data import ScoringData, SeveralTasks
-from hydractl.scoring.gate import gate_scores
-from hydractl.scoring.objective import OBJECTIVES
 from tests.circuit.conftest import Case, batches, build_case, samples
 from tests.circuit.naive import Naive, algorithm_1
 

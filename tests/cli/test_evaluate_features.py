@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from hydractl.uncertainty.ood_scores import OOD_SCORES
+from hydractl.metrics.ood_scores import OOD_SCORES
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.cli.test_evaluate_kinds import PROMPT, save_clip
 

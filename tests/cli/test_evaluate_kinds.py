@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import CLIPConfig, CLIPModel
 
-from hydractl.fast import optimize
+from hydractl.model.fast import optimize
 from tests.cli.conftest import LABELS, Command, save_bert, save_images, save_vit
 from tests.data.tokenizers_and_processors import clip_files
 

@@ -13,8 +13,8 @@ from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.uncertainty.ood_detection import ood_metrics
-from hydractl.uncertainty.table import tabulate
+from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.table import tabulate
 
 
 def predictions(seed: int, sharpness: float = 1.0) -> Predictions:

@@ -16,7 +16,7 @@ from hydractl.evaluation.predictor import AnsweredBatch
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.saving import saving
 from hydractl.evaluation.sets import SetKey
-from hydractl.uncertainty.table import tabulate
+from hydractl.metrics.table import tabulate
 
 ID = SetKey("id", "id")
 

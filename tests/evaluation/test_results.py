@@ -12,8 +12,8 @@ from hydractl.evaluation.results import group_means, measure
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.uncertainty.ood_detection import ood_metrics
-from hydractl.uncertainty.table import PredictionTable, tabulate
+from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.table import PredictionTable, tabulate
 
 COST = Cost(members=2, parameters=10, multiply_adds=20, performed=20, tokens=4)
 ID = SetKey("id", "pets")

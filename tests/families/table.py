@@ -19,8 +19,8 @@ COLUMNS = {
     "forward": "tests/model/test_hydra.py::test_equals_transformers_in_float64",
     "prune": "tests/surgery/test_prune.py::test_pruned_equals_zeroed_columns",
     "fuse": "tests/surgery/test_fuse.py::test_members_that_share_their_mlp_keep_their_logits",
-    "extract-circuit": "tests/scoring/test_replay.py",
-    "export": "tests/formats/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
+    "extract-circuit": "tests/circuit/test_replay.py",
+    "export": "tests/export/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
 }
 
 

@@ -15,9 +15,9 @@ from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
+from hydractl.metrics.table import tabulate
 from hydractl.report.artifact import report_json
 from hydractl.report.table import print_results
-from hydractl.uncertainty.table import tabulate
 
 
 def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> dict[str, Any]:

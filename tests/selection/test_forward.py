@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.fast.optimize import FastLayer
+from hydractl.model.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
 from hydractl.selection.forward import Candidates, Node, trie
 from tests.conftest import FAMILY_VARIANTS, build_reference

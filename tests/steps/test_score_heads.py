@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 import hydractl
+from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod
 from hydractl.errors import OptionError
-from hydractl.scoring.methods import SCORE_METHODS, ScoreMethod
 from tests.cli.conftest import LABELS, Command
 
 

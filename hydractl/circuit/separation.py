@@ -1,0 +1,138 @@
+"""Separation: how far apart ID and OOD samples lie in a head's own output for the pooled token.
+
+Source: [HE] B.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.circuit.data import ScoringData
+from hydractl.circuit.observe import kept_counts, pooled
+from hydractl.data.batches import Batch
+from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.model.encoder import Tower
+from hydractl.model.hydra import Hydra
+
+
+@dataclass(frozen=True)
+class Separation:
+    """The distance between the centroids of ID and OOD samples in one head's output.
+
+    Attributes:
+        euclidean: in the units of the head's output.
+        mahalanobis: in standard deviations of the ID samples; 0 along directions in which these do not vary.
+    """
+
+    euclidean: float
+    mahalanobis: float
+
+    @property
+    def mean(self) -> float:
+        """Both distances averaged."""
+        return (self.euclidean + self.mahalanobis) / 2
+
+
+def separations(model: Hydra, data: ScoringData) -> dict[Head, Separation]:
+    """How well each head of the tower that reads the samples tells ID from OOD ones.
+
+    Args:
+        model: of one member.
+    """
+    tower = model.spec.towers[0].name
+    counts, width = kept_counts(model, tower), model.spec.tower(tower).head_width
+    id_mean, id_covariance = _moments(model, data.id, tower, data.ranks)
+    ood_mean, _ = _moments(model, data.ood, tower, data.ranks)
+    gaps = (id_mean - ood_mean).split([count * width for count in counts])
+    found = {}
+    covariances = iter(id_covariance)
+    for layer, gap in enumerate(gaps):
+        for place, head in enumerate(model.heads[tower][layer][0]):
+            own = gap[place * width : (place + 1) * width]
+            squared = own @ torch.linalg.pinv(next(covariances), hermitian=True) @ own
+            found[Head(tower, layer, head)] = Separation(float(own.norm()), float(squared.clamp(min=0).sqrt()))
+    return found
+
+
+def extremes(scores: Mapping[Head, float], count: int = 2) -> dict[Head, str]:
+    """The heads worth a look: `most` and `least`, `count` of each where there are so many, highest score first."""
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    count = max(1, min(count, len(ranked) // 2))
+    return dict.fromkeys(ranked[:count], "most") | dict.fromkeys(ranked[count:][-count:], "least")
+
+
+def outputs_of(
+    model: Hydra, batches: Sequence[Batch], heads: Sequence[Head], samples: int, ranks: Ranks
+) -> dict[Head, NDArray[np.float64]]:
+    """What some heads of one tower say of each sample, `[N,K]` in the order of the samples.
+
+    Args:
+        batches: of all samples, in any order.
+        samples: N.
+    """
+    tower = heads[0].tower
+    width = model.spec.tower(tower).head_width
+    kept = [head for head in member_heads(model.heads, 0) if head.tower == tower]
+    places = [kept.index(head) for head in heads]
+    outputs = torch.zeros(samples, len(heads), width, dtype=torch.float64)
+
+    def own(number: int) -> tuple[Tensor, Tensor]:
+        every = head_outputs(model, batches[number], tower).unflatten(1, (len(kept), width))
+        return batches[number].positions, every[:, places]
+
+    with batch_workers(next(model.parameters()).device) as in_parallel:
+        for positions, found in in_parallel(own, range(ranks.rank, len(batches), ranks.size)):
+            outputs[positions] = found
+    gathered = ranks.total(outputs).numpy()
+    return {head: gathered[:, place] for place, head in enumerate(heads)}
+
+
+def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:
+    """What every head of a tower says of the pooled token, `[B,sum H*K]` float64; the mean where all are pooled."""
+    module = model.get_submodule(tower)
+    assert isinstance(module, Tower)
+    device = next(model.parameters()).device
+    inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
+    place = module.place(inputs.get("input_ids"))
+    seen: list[Tensor] = []
+
+    def view(_number: int, z: Tensor) -> Tensor:
+        seen.append((z if place is None else place.of(z)).mean(2)[0])
+        return z
+
+    with torch.inference_mode():
+        pooled(module, inputs, view)
+        return torch.cat(seen, -1).double().cpu()
+
+
+def _moments(model: Hydra, batches: Sequence[Batch], tower: str, ranks: Ranks) -> tuple[Tensor, Tensor]:
+    """Mean `[sum H*K]` and each head's covariance `[sum H,K,K]` over samples; batches are added up in their order."""
+    width = model.spec.tower(tower).head_width
+    # Squares about a point among the samples, so that little is lost when the means are taken off.
+    middle = head_outputs(model, batches[0], tower).mean(0)
+    heads = len(middle) // width
+
+    def sums(number: int) -> Tensor:
+        centred = head_outputs(model, batches[number], tower) - middle
+        apart = centred.unflatten(1, (heads, width))
+        return torch.cat([
+            torch.tensor([float(len(centred))], dtype=torch.float64),
+            centred.sum(0),
+            torch.einsum("bhi,bhj->hij", apart, apart).flatten(),
+        ])  # fmt: skip
+
+    mine = range(ranks.rank, len(batches), ranks.size)
+    total = torch.zeros(1 + len(middle) + heads * width * width, dtype=torch.float64)
+    with batch_workers(next(model.parameters()).device) as in_parallel:
+        total = ranks.in_turn(in_parallel(sums, mine), total, len(batches))
+    count, first, second = total.split([1, len(middle), heads * width * width])
+    mean = (first / count).unflatten(0, (heads, width))
+    squares = second.view(heads, width, width) - count * mean[:, :, None] * mean[:, None]
+    return mean.flatten() + middle, squares / (count - 1).clamp(min=1)

@@ -1,0 +1,149 @@
+"""A Hydra as models of transformers: for pipelines, `Trainer` and `from_pretrained`.
+
+Softmax of its logits is the mean of the members' probabilities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils.generic import ModelOutput
+
+from hydractl.checkpoint.slots import slots, stored_shape
+from hydractl.checkpoint.spec import spec_from_json
+from hydractl.export.configuration import HydraConfig
+from hydractl.model.hydra import Hydra, HydraOutput
+
+
+@dataclass
+class HydraClassifierOutput(ModelOutput):
+    """What a forward pass returns.
+
+    Attributes:
+        loss: the mean over members of their cross-entropy, where labels are given.
+        logits: `[B,C]`, the logarithm of the mean of the members' probabilities.
+        member_logits: `[B,M,C]`.
+    """
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    member_logits: Tensor | None = None
+
+
+@dataclass
+class HydraZeroShotOutput(ModelOutput):
+    """What a zero-shot forward pass returns: logits `[B,C]` and `[B,M,C]` of images against texts."""
+
+    logits_per_image: Tensor | None = None
+    logits_per_text: Tensor | None = None
+    member_logits: Tensor | None = None
+
+
+class HydraPreTrainedModel(PreTrainedModel):
+    """What the models have in common."""
+
+    config_class = HydraConfig
+    base_model_prefix = "hydra"
+    supports_gradient_checkpointing = False
+
+    def __init__(self, config: HydraConfig) -> None:
+        super().__init__(config)
+        spec = spec_from_json(config.hydra["spec"])
+        heads = {
+            tower: tuple(tuple(tuple(kept) for kept in members) for members in layers)
+            for tower, layers in config.hydra["heads"].items()
+        }
+        table = slots(spec)
+        shared = frozenset(table) - frozenset(config.hydra["separate"])
+        shapes = {name: stored_shape(slot, spec, heads, name in shared) for name, slot in table.items()}
+        self.hydra = Hydra(spec, heads, shared, shapes).to_empty(device=torch.get_default_device())
+        self.hydra.temperature = config.hydra.get("temperature") or 1.0
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        # By the functions of `nn.init`: transformers keeps them, and only them, from what it has already loaded.
+        for name, parameter in module.named_parameters(recurse=False):
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif (name == "weight" and parameter.ndim == 1) or name.endswith("scale"):
+                nn.init.ones_(parameter)
+            else:
+                nn.init.normal_(parameter, std=0.02)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        """As in transformers, with the code beside the weights so that the folder loads where this project is not."""
+        super().save_pretrained(save_directory, *args, **kwargs)
+        try:
+            from hydractl.export.code import write_code
+        except ImportError:  # a copy of this file far from the project, which transformers has copied along
+            return
+        write_code(Path(save_directory), force=True)
+
+    def _classified(self, output: HydraOutput, labels: Tensor | None) -> HydraClassifierOutput:
+        loss = None
+        if labels is not None:
+            members = output.member_logits / self.hydra.temperature
+            loss = F.cross_entropy(members.flatten(0, 1).float(), labels.repeat(len(members)))
+        return HydraClassifierOutput(
+            loss=loss, logits=output.logits, member_logits=output.member_logits.transpose(0, 1)
+        )
+
+
+class HydraForImageClassification(HydraPreTrainedModel):
+    """A Hydra that classifies images."""
+
+    main_input_name = "pixel_values"
+
+    def forward(self, pixel_values: Tensor, labels: Tensor | None = None, **_: Any) -> HydraClassifierOutput:
+        """Classifies images `[B,C,H,W]`; labels `[B]` add a loss."""
+        return self._classified(self.hydra(pixel_values=pixel_values), labels)
+
+
+class HydraForSequenceClassification(HydraPreTrainedModel):
+    """A Hydra that classifies texts."""
+
+    main_input_name = "input_ids"
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        **_: Any,
+    ) -> HydraClassifierOutput:
+        """Classifies texts `[B,T]`; labels `[B]` add a loss."""
+        output = self.hydra(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        return self._classified(output, labels)
+
+
+class HydraForZeroShotImageClassification(HydraPreTrainedModel):
+    """A Hydra that tells which of some texts fits an image."""
+
+    main_input_name = "pixel_values"
+
+    def forward(
+        self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
+    ) -> HydraZeroShotOutput:
+        """Compares images `[B,C,H,W]` with texts `[C,T]`."""
+        output = self.hydra(pixel_values=pixel_values, input_ids=input_ids, attention_mask=attention_mask)
+        return HydraZeroShotOutput(
+            logits_per_image=output.logits,
+            logits_per_text=output.logits.T,
+            member_logits=output.member_logits.transpose(0, 1),
+        )
+
+
+#: By task: the class, and the automatic classes of transformers that find it.
+MODELS = {
+    "image-classification": (HydraForImageClassification, "AutoModelForImageClassification"),
+    "text-classification": (HydraForSequenceClassification, "AutoModelForSequenceClassification"),
+    "zero-shot": (HydraForZeroShotImageClassification, "AutoModelForZeroShotImageClassification"),
+}

@@ -1,0 +1,171 @@
+"""Accuracy and calibration: is the model right as often as it says?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.errors import OptionError
+from hydractl.metrics.checks import FloatArray, IntArray, check_confidences
+from hydractl.metrics.table import PredictionTable
+
+
+@dataclass(frozen=True)
+class ClassificationMetrics:
+    """How well labelled samples are classified; all but accuracy are better when lower."""
+
+    accuracy: float
+    brier: float
+    nll: float
+    ece: float
+    adaptive_ece: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """A reliability diagram: what each bin of confidences holds; means are NaN in an empty bin."""
+
+    edges: FloatArray  # [bins + 1], the bin's confidences lie in (left, right]
+    counts: IntArray  # [bins]
+    confidence: FloatArray  # [bins], mean
+    accuracy: FloatArray  # [bins]
+
+
+def classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+    """Accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE.
+
+    Args:
+        table: predictions of N samples with labels.
+        bins: of confidence, for both calibration errors.
+
+    Raises:
+        DataError: the samples have no labels.
+    """
+    outcomes = table.labelled()
+    return ClassificationMetrics(
+        accuracy=float(outcomes.correct.mean()),
+        brier=float(outcomes.brier.mean()),
+        nll=float(outcomes.nll.mean()),
+        ece=expected_calibration_error(table.msp, outcomes.correct, bins),
+        adaptive_ece=adaptive_calibration_error(table.msp, outcomes.correct, bins),
+    )
+
+
+def expected_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
+    """The top-label expected calibration error, 0..1, L1, over equal-width right-closed bins on (0,1].
+
+    Args:
+        confidence: [N] in [0,1].
+        correct: [N] booleans.
+        bins: how many.
+
+    Raises:
+        DataError: empty, of different lengths, or outside [0,1].
+        OptionError: no bins.
+
+    Source: Naeini et al. 2015, Guo et al. 2017.
+    """
+    confidence, correct = check_confidences(confidence, correct)
+    return binned_gap(equal_width_bins(confidence, bins), correct - confidence, len(confidence))
+
+
+def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
+    """The top-label adaptive calibration error, 0..1, L1, over bins of equal mass; ties share a bin.
+
+    Args:
+        confidence: [N] in [0,1].
+        correct: [N] booleans.
+        bins: how many; with fewer samples every distinct confidence has its own.
+
+    Raises:
+        DataError: empty, of different lengths, or outside [0,1].
+        OptionError: no bins.
+
+    Source: Nixon et al. 2019.
+    """
+    confidence, correct = check_confidences(confidence, correct)
+    _, ranks, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    gaps = np.asarray(np.bincount(ranks, weights=correct - confidence), dtype=np.float64)
+    return binned_gap(equal_mass_bins(counts, bins), gaps, len(confidence))
+
+
+def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> Reliability:
+    """The count, mean confidence and accuracy of each of the ECE's bins.
+
+    Args:
+        confidence: [N] in [0,1].
+        correct: [N] booleans.
+        bins: how many, of equal width.
+
+    Raises:
+        DataError: empty, of different lengths, or outside [0,1].
+        OptionError: no bins.
+    """
+    confidence, correct = check_confidences(confidence, correct)
+    which = equal_width_bins(confidence, bins)
+    counts = np.bincount(which, minlength=bins)
+    divisor = np.where(counts > 0, counts, np.nan)
+    return Reliability(
+        edges=bin_edges(bins),
+        counts=counts,
+        confidence=np.bincount(which, weights=confidence, minlength=bins) / divisor,
+        accuracy=np.bincount(which, weights=correct, minlength=bins) / divisor,
+    )
+
+
+def bin_edges(bins: int) -> FloatArray:
+    """The edges of equal-width bins on (0,1], [bins + 1].
+
+    Raises:
+        OptionError: no bins.
+    """
+    if bins < 1:
+        raise OptionError(f"{bins} calibration bins: expected at least one")
+    # Each edge is the float nearest to k / bins, which is also what a confidence written 0.2 is.
+    return np.arange(bins + 1) / bins
+
+
+def equal_width_bins(confidence: FloatArray, bins: int) -> IntArray:
+    """The bin of each confidence, [N] in 0..bins-1; an edge belongs to the bin on its left, 0 to the first.
+
+    Args:
+        confidence: [N] in [0,1].
+        bins: how many.
+    """
+    return np.maximum(np.searchsorted(bin_edges(bins), confidence, side="left") - 1, 0)
+
+
+def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
+    """The bin of each distinct confidence, [levels] in 0..bins-1, so that bins hold equally many samples.
+
+    Without ties the bins are those of `numpy.array_split`; a tie across an edge falls whole to the left.
+
+    Args:
+        counts: [levels] samples at each distinct confidence, ascending; may hold zeros.
+        bins: how many.
+    """
+    first_sample = np.cumsum(counts) - counts
+    return np.searchsorted(mass_bin_starts(int(counts.sum()), bins), first_sample, side="right") - 1
+
+
+def mass_bin_starts(samples: int, bins: int) -> IntArray:
+    """The first sample of each of the bins that `numpy.array_split` makes of so many, [bins].
+
+    Raises:
+        OptionError: no bins.
+    """
+    if bins < 1:
+        raise OptionError(f"{bins} calibration bins: expected at least one")
+    size, larger = divmod(samples, bins)
+    return np.arange(bins) * size + np.minimum(np.arange(bins), larger)
+
+
+def binned_gap(which: IntArray, gaps: FloatArray, samples: int) -> float:
+    """The sum over bins of |summed gap between correctness and confidence| over the number of samples.
+
+    Args:
+        which: [entries] the bin of each.
+        gaps: [entries] correct - confidence of one sample, or summed over several.
+        samples: N.
+    """
+    return float(np.abs(np.bincount(which, weights=gaps)).sum() / samples)

@@ -1,0 +1,125 @@
+"""How well a score tells OOD from ID samples; OOD is the positive class and scores higher."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.metrics.checks import FloatArray, IntArray, check_scores
+
+
+@dataclass(frozen=True)
+class OodMetrics:
+    """Detection of one OOD set against the ID set, all 0..1."""
+
+    auroc: float
+    aupr_out: float  # average precision, OOD positive; depends on ood_share
+    aupr_in: float  # average precision, ID positive
+    fpr95: float  # share of ID flagged when at least 95 % of OOD is; lower is better
+    ood_share: float  # of the samples, what a blind detector's aupr_out is
+
+
+@dataclass(frozen=True, eq=False)
+class RocCurve:
+    """The share of ID and of OOD samples at or above each threshold, from (0,0) to (1,1)."""
+
+    false_positive_rate: FloatArray
+    true_positive_rate: FloatArray
+
+
+def ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> OodMetrics:
+    """AUROC (ties one half), step-wise AUPR both ways, and FPR95.
+
+    Args:
+        id_scores: [N] higher = more OOD.
+        ood_scores: [N'] likewise.
+
+    Raises:
+        DataError: a set is empty or a score is not finite.
+
+    Source: [HE] 5.
+    """
+    _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
+    return metrics_from_counts(id_counts, ood_counts)
+
+
+def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> RocCurve:
+    """The receiver operating characteristic, a point for every distinct score and (0,0).
+
+    Args:
+        id_scores: [N] higher = more OOD.
+        ood_scores: [N'] likewise.
+
+    Raises:
+        DataError: a set is empty or a score is not finite.
+    """
+    _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
+    false_positive = np.cumsum(id_counts[::-1]) / id_counts.sum()
+    true_positive = np.cumsum(ood_counts[::-1]) / ood_counts.sum()
+    return RocCurve(np.insert(false_positive, 0, 0.0), np.insert(true_positive, 0, 0.0))
+
+
+def count_scores(
+    id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """The distinct scores, ascending, and how many ID and OOD samples have each, all [levels].
+
+    Args:
+        id_scores: [N].
+        ood_scores: [N'].
+
+    Raises:
+        DataError: a set is empty or a score is not finite.
+    """
+    inside = check_scores(id_scores, "ID score")
+    outside = check_scores(ood_scores, "OOD score")
+    distinct, ranks = np.unique(np.concatenate([inside, outside]), return_inverse=True)
+    id_counts = np.bincount(ranks[: inside.size], minlength=distinct.size)
+    ood_counts = np.bincount(ranks[inside.size :], minlength=distinct.size)
+    return distinct, id_counts, ood_counts
+
+
+def metrics_from_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics:
+    """The metrics of samples counted by score: all of them depend on the order of scores and their ties only.
+
+    Args:
+        id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
+        ood_counts: [levels] OOD samples likewise.
+    """
+    id_total, ood_total = int(id_counts.sum()), int(ood_counts.sum())
+    return OodMetrics(
+        # In integers up to the one division.
+        auroc=ordered_pairs(id_counts, ood_counts) / (2 * id_total * ood_total),
+        aupr_out=_average_precision(ood_counts[::-1], id_counts[::-1]),
+        aupr_in=_average_precision(id_counts, ood_counts),
+        fpr95=_fpr95(id_counts[::-1], ood_counts[::-1]),
+        ood_share=ood_total / (id_total + ood_total),
+    )
+
+
+def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
+    """Twice the pairs of an ID and an OOD sample of which the OOD sample scores higher, a tie counting one.
+
+    Args:
+        id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
+        ood_counts: [levels] OOD samples likewise.
+    """
+    id_below = np.cumsum(id_counts) - id_counts
+    return int((ood_counts * (2 * id_below + id_counts)).sum())
+
+
+def _average_precision(positives: IntArray, negatives: IntArray) -> float:
+    """Step-wise, from the counts at each threshold, the strictest first."""
+    found = np.cumsum(positives)
+    flagged = found + np.cumsum(negatives)
+    # A resample can leave the strictest thresholds without samples.
+    precision = found / np.maximum(flagged, 1)
+    return float((positives * precision).sum() / positives.sum())
+
+
+def _fpr95(id_counts: IntArray, ood_counts: IntArray) -> float:
+    """From the counts at each threshold, the strictest first."""
+    kept = np.cumsum(ood_counts)
+    # 100 and 95 keep it in integers: 0.95 * N is not exact.
+    threshold = int(np.argmax(100 * kept >= 95 * kept[-1]))
+    return float(id_counts[: threshold + 1].sum() / id_counts.sum())

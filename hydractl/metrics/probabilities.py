@@ -1,0 +1,133 @@
+"""From member logits to probabilities, in float64 and in chunks of samples that bound the memory."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.special import log_softmax
+
+from hydractl.errors import DataError
+from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_member_logits, check_temperature
+
+# Member logits held in float64 at once: 16 MiB, a few times that with the temporaries.
+_CHUNK_ELEMENTS = 2**21
+# Beyond any float32 logit over any sensible temperature, far below where differences overflow float64.
+_LARGEST_LOGIT = 1e100
+
+
+def sample_chunks(member_logits: Logits) -> Iterator[slice]:
+    """Consecutive ranges of samples whose logits [M,n,C] fit the working memory.
+
+    Args:
+        member_logits: [M,N,C].
+
+    Raises:
+        DataError: not the logits of an ensemble.
+    """
+    check_member_logits(member_logits)
+    members, samples, classes = member_logits.shape
+    size = max(1, _CHUNK_ELEMENTS // (members * classes))
+    for start in range(0, samples, size):
+        yield slice(start, min(start + size, samples))
+
+
+def scaled_logits(member_logits: Logits, samples: slice, temperature: float) -> FloatArray:
+    """The logits of a range of samples over the temperature, [M,n,C] float64.
+
+    Raises:
+        DataError: a logit is NaN or infinite.
+    """
+    check_temperature(temperature)
+    scaled = member_logits[:, samples].astype(np.float64, order="C")
+    scaled /= temperature
+    if not (np.abs(scaled) <= _LARGEST_LOGIT).all():
+        member, sample, label = (int(i[0]) for i in np.nonzero(~(np.abs(scaled) <= _LARGEST_LOGIT)))
+        position = sample + samples.start
+        raise DataError(
+            f"logit of member {member}, sample {position}, class {label} is"
+            f" {member_logits[member, position, label]}: expected finite numbers, is the precision too low?"
+        )
+    return scaled
+
+
+def member_probabilities(scaled: FloatArray) -> FloatArray:
+    """The softmax over classes, [...,C]; uniform logits give exactly 1/C.
+
+    Args:
+        scaled: [...,C] finite logits.
+    """
+    exponentials: FloatArray = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+    exponentials /= exponentials.sum(axis=-1, keepdims=True)
+    return exponentials
+
+
+def mean_over_members(values: FloatArray) -> FloatArray:
+    """The mean over the first axis, exactly the common value where all members agree.
+
+    Args:
+        values: [M,...].
+    """
+    # A plain sum of equal values over M is off by a rounding, which would give equal members a mutual
+    # information above zero and an ensemble of copies another confidence than the network it copies.
+    first = values[0]
+    if len(values) == 1:
+        return np.asarray(first)
+    return np.asarray(first + (values[1:] - first).sum(axis=0) / len(values))
+
+
+def mean_probabilities(member_logits: Logits, temperature: float = 1.0) -> FloatArray:
+    """The members' mean softmax probabilities, [N,C] float64.
+
+    Args:
+        member_logits: [M,N,C] float32 or float64.
+        temperature: divides the logits of every member; > 1 softens.
+
+    Raises:
+        DataError: not the logits of an ensemble, or not finite.
+
+    Source: [HE] 4.2.
+    """
+    check_member_logits(member_logits)
+    probabilities = np.empty(member_logits.shape[1:], dtype=np.float64)
+    for samples in sample_chunks(member_logits):
+        scaled = scaled_logits(member_logits, samples, temperature)
+        probabilities[samples] = mean_over_members(member_probabilities(scaled))
+    return probabilities
+
+
+def mean_log_probabilities(member_logits: Logits, temperature: float = 1.0) -> FloatArray:
+    """The logarithm of the members' mean probabilities, [N,C] float64, finite even where they underflow.
+
+    Args:
+        member_logits: [M,N,C] float32 or float64.
+        temperature: divides the logits of every member; > 1 softens.
+
+    Raises:
+        DataError: not the logits of an ensemble, or not finite.
+
+    Source: [HE] 4.2.
+    """
+    check_member_logits(member_logits)
+    logarithms = np.empty(member_logits.shape[1:], dtype=np.float64)
+    for samples in sample_chunks(member_logits):
+        scaled = scaled_logits(member_logits, samples, temperature)
+        logarithms[samples] = _log_mean_exp(log_softmax(scaled, axis=-1))
+    return logarithms
+
+
+def label_log_probabilities(scaled: FloatArray, labels: IntArray) -> FloatArray:
+    """The logarithm of the mean probability of each sample's label, [n] float64, finite.
+
+    Args:
+        scaled: [M,n,C] finite logits.
+        labels: [n] in 0..C-1.
+    """
+    # Relative to the largest logit first: an offset common to all classes would swallow the digits.
+    shifted = scaled - scaled.max(axis=-1, keepdims=True)
+    chosen = np.take_along_axis(shifted, labels[None, :, None], axis=-1)[..., 0]
+    return _log_mean_exp(chosen - np.log(np.exp(shifted).sum(axis=-1)))
+
+
+def _log_mean_exp(logarithms: FloatArray) -> FloatArray:
+    largest = logarithms.max(axis=0)
+    # A mean of ratios to the largest, so that one member, or equal members, come out unchanged.
+    return np.asarray(largest + np.log(mean_over_members(np.exp(logarithms - largest))), dtype=np.float64)

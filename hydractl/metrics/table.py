@@ -1,0 +1,167 @@
+"""The table of per-sample quantities that every metric is computed from, small whatever the classes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import entr, logsumexp
+
+from hydractl.errors import DataError
+from hydractl.metrics.checks import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Logits,
+    check_labels,
+    check_member_logits,
+)
+from hydractl.metrics.probabilities import (
+    label_log_probabilities,
+    mean_over_members,
+    member_probabilities,
+    sample_chunks,
+    scaled_logits,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What the labels say about each prediction; all [N]."""
+
+    labels: IntArray
+    correct: BoolArray
+    nll: FloatArray  # -log of the mean probability of the label, nats, finite
+    brier: FloatArray  # sum over classes of (p - y)^2, 0..2
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionTable:
+    """What an ensemble of M >= 1 members says about each of N samples; all [N], entropies in nats."""
+
+    prediction: IntArray  # argmax of the mean probability, the first among equals
+    msp: FloatArray  # its probability
+    entropy: FloatArray  # of the mean probability
+    expected_entropy: FloatArray  # mean of the members' entropies
+    disagreement: FloatArray  # share of member pairs with different argmax; 0 for one member
+    max_logit: FloatArray  # largest member-mean logit, before the temperature
+    energy: FloatArray  # free energy of the member-mean logits, -T logsumexp(z / T)
+    mean_logits_prediction: IntArray  # argmax of the member-mean logits, for tools that average logits
+    mean_logits_msp: FloatArray  # largest softmax probability of the member-mean logits, for the same
+    outcomes: Outcomes | None
+
+    @property
+    def mutual_information(self) -> FloatArray:
+        """Entropy of the mean less the mean entropy of the members, nats, never below 0, [N]."""
+        return np.maximum(self.entropy - self.expected_entropy, 0.0)
+
+    def labelled(self) -> Outcomes:
+        """The outcomes.
+
+        Raises:
+            DataError: the samples have no labels.
+        """
+        if self.outcomes is None:
+            raise DataError("accuracy and calibration need labels, and these samples have none")
+        return self.outcomes
+
+
+def tabulate(
+    member_logits: Logits, labels: NDArray[np.integer] | None = None, temperature: float = 1.0
+) -> PredictionTable:
+    """The per-sample quantities of an ensemble's logits, the same bits however the samples are split.
+
+    Args:
+        member_logits: [M,N,C] float32 or float64.
+        labels: [N] integers in 0..C-1, or None for samples without, as OOD ones.
+        temperature: divides the logits of every member; > 1 softens.
+
+    Raises:
+        DataError: logits or labels of a wrong shape or type, empty, not finite, or outside the classes.
+    """
+    check_member_logits(member_logits)
+    _, count, classes = member_logits.shape
+    checked = None if labels is None else check_labels(labels, count, classes)
+    chunks = []
+    for samples in sample_chunks(member_logits):
+        scaled = scaled_logits(member_logits, samples, temperature)
+        chunks.append(_reduce(scaled, None if checked is None else checked[samples], temperature))
+    return concatenate(chunks)
+
+
+def concatenate(tables: Sequence[PredictionTable]) -> PredictionTable:
+    """One table of the samples of all, in order.
+
+    Args:
+        tables: at least one, all with labels or all without.
+
+    Raises:
+        DataError: no table, or only some have labels.
+    """
+    if not tables:
+        raise DataError("there are no predictions to measure")
+    outcomes = [table.outcomes for table in tables if table.outcomes is not None]
+    if len(outcomes) not in (0, len(tables)):
+        raise DataError("some of the samples have labels and some have none")
+    joined = {
+        field.name: np.concatenate([getattr(table, field.name) for table in tables])
+        for field in fields(PredictionTable)
+        if field.name != "outcomes"
+    }
+    return PredictionTable(**joined, outcomes=_join_outcomes(outcomes) if outcomes else None)
+
+
+def in_order(table: PredictionTable, positions: NDArray[np.integer]) -> PredictionTable:
+    """The table with its samples back in the order of their data set.
+
+    Args:
+        positions: [N] where each sample stands in the set, each place once.
+    """
+    order = np.argsort(positions)
+    outcomes = table.outcomes
+    moved = {f.name: getattr(table, f.name)[order] for f in fields(PredictionTable) if f.name != "outcomes"}
+    if outcomes is not None:
+        outcomes = Outcomes(*(getattr(outcomes, field.name)[order] for field in fields(Outcomes)))
+    return PredictionTable(**moved, outcomes=outcomes)
+
+
+def _join_outcomes(outcomes: Sequence[Outcomes]) -> Outcomes:
+    names = [field.name for field in fields(Outcomes)]
+    return Outcomes(*(np.concatenate([getattr(part, name) for part in outcomes]) for name in names))
+
+
+def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> PredictionTable:
+    members = member_probabilities(scaled)
+    mean = mean_over_members(members)
+    prediction = mean.argmax(axis=-1)
+    mean_logits = mean_over_members(scaled)
+    return PredictionTable(
+        prediction=prediction,
+        msp=mean.max(axis=-1),
+        entropy=entr(mean).sum(axis=-1),
+        expected_entropy=mean_over_members(entr(members).sum(axis=-1)),
+        disagreement=_disagreement(scaled.argmax(axis=-1)),
+        max_logit=temperature * mean_logits.max(axis=-1),
+        energy=-temperature * logsumexp(mean_logits, axis=-1),
+        mean_logits_prediction=mean_logits.argmax(axis=-1),
+        mean_logits_msp=member_probabilities(mean_logits).max(axis=-1),
+        outcomes=None if labels is None else _compare(scaled, mean, prediction, labels),
+    )
+
+
+def _compare(scaled: FloatArray, mean: FloatArray, prediction: IntArray, labels: IntArray) -> Outcomes:
+    error = mean.copy()
+    error[np.arange(len(labels)), labels] -= 1.0
+    # Subtracted from 0: a unary minus would make the loss of a sure label -0.0.
+    nll = 0.0 - label_log_probabilities(scaled, labels)
+    return Outcomes(labels=labels, correct=prediction == labels, nll=nll, brier=np.square(error).sum(axis=-1))
+
+
+def _disagreement(member_predictions: IntArray) -> FloatArray:
+    members, samples = member_predictions.shape
+    if members == 1:
+        return np.zeros(samples)
+    different = np.zeros(samples, dtype=np.int64)
+    for first in range(members):
+        different += (member_predictions[first + 1 :] != member_predictions[first]).sum(axis=0)
+    return np.asarray(different / (members * (members - 1) // 2), dtype=np.float64)

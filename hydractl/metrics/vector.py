@@ -1,0 +1,131 @@
+"""A scale and a shift for the logits of each class, fitted on held-out ID data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from hydractl.errors import DataError
+from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_labels, check_member_logits
+from hydractl.metrics.probabilities import (
+    label_log_probabilities,
+    mean_over_members,
+    member_probabilities,
+    sample_chunks,
+    scaled_logits,
+)
+from hydractl.metrics.temperature import fit_temperature
+
+# How far a scale may be from what the temperature makes of it, as a factor, and a shift from none, in nats: where a
+# class is told from all others without an error, the likelihood grows for ever.
+LARGEST_FACTOR, LARGEST_SHIFT = 100.0, 100.0
+
+
+@dataclass(frozen=True)
+class FittedVector:
+    """The scale and the shift of each class that minimise the NLL of the mean member probability, and the change.
+
+    Where every sample is predicted right they stay 1 and 0, as a temperature stays 1.
+    """
+
+    scale: tuple[float, ...]  # [C]
+    shift: tuple[float, ...]  # [C], nats; only their differences count, and their mean is 0
+    nll_before: float  # nats, with neither
+    nll_after: float
+    at_bound: bool  # the NLL still falls at the end of the range
+    argmax_changed: float  # share of the samples that are predicted another class
+
+    @property
+    def temperature(self) -> float:
+        """What divides the logits besides: nothing does."""
+        return 1.0
+
+    def apply(self, member_logits: Tensor) -> Tensor:
+        """Logits `[M,N,C]`, scaled and shifted."""
+        scale, shift = (torch.tensor(values, dtype=member_logits.dtype) for values in (self.scale, self.shift))
+        return member_logits * scale + shift
+
+    def __str__(self) -> str:
+        return (
+            f"scales {min(self.scale):.4f} to {max(self.scale):.4f}, "
+            f"shifts {min(self.shift):.4f} to {max(self.shift):.4f}"
+        )
+
+
+def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVector:
+    """The scale and shift of each class, the same for all members, whose mean probability has the lowest NLL.
+
+    It starts from the fitted temperature, so that it is never worse on these samples; deterministic.
+
+    Args:
+        member_logits: [M,N,C] float32 or float64, M >= 1.
+        labels: [N] integers in 0..C-1, each class at least once.
+
+    Raises:
+        DataError: logits or labels of a wrong shape or type, empty, not finite, or a class without samples.
+
+    Source: Guo et al. 2017, vector scaling: softmax(w * z + b).
+    """
+    check_member_logits(member_logits)
+    classes = member_logits.shape[2]
+    checked = check_labels(labels, member_logits.shape[1], classes)
+    if absent := classes - len(np.unique(checked)):
+        raise DataError(
+            f"{absent} of {classes} classes have no sample, so nothing tells their scale: give more data, or choose "
+            "`method` temperature"
+        )
+    start = fit_temperature(member_logits, checked)
+    before = start.nll_before
+    if start.at_bound and start.temperature == 1:
+        return FittedVector((1.0,) * classes, (0.0,) * classes, before, before, at_bound=True, argmax_changed=0.0)
+    first = np.r_[np.full(classes, 1 / start.temperature), np.zeros(classes)]
+    low = np.r_[first[:classes] / LARGEST_FACTOR, np.full(classes, -LARGEST_SHIFT)]
+    high = np.r_[first[:classes] * LARGEST_FACTOR, np.full(classes, LARGEST_SHIFT)]
+    found = minimize(
+        lambda point: _nll_and_gradient(member_logits, checked, point),
+        first,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=np.c_[low, high],
+        options={"maxiter": 2000, "ftol": 1e-14, "gtol": 1e-7},
+    )
+    scale, shift = np.split(found.x, 2)
+    at_bound = bool((np.isclose(found.x, low) | np.isclose(found.x, high)).any())
+    shift = shift - shift.mean()
+    changed = _changed(member_logits, scale, shift)
+    return FittedVector(tuple(scale.tolist()), tuple(shift.tolist()), before, float(found.fun), at_bound, changed)
+
+
+def _nll_and_gradient(member_logits: Logits, labels: IntArray, point: FloatArray) -> tuple[float, FloatArray]:
+    """The mean NLL at the scales and shifts `[2C]`, and its gradient."""
+    scale, shift = np.split(point, 2)
+    total, gradient = 0.0, np.zeros((2, len(scale)))
+    for samples in sample_chunks(member_logits):
+        logits, own = scaled_logits(member_logits, samples, 1.0), labels[samples]
+        changed = logits * scale + shift
+        total -= float(label_log_probabilities(changed, own).sum())
+        p = member_probabilities(changed)  # [M,n,C]
+        places = np.arange(len(own))
+        # A member answers for a sample by its share of the mean probability of the label.
+        of_label = np.maximum(p[:, places, own], np.finfo(np.float64).tiny)
+        share = of_label / of_label.sum(axis=0)
+        slope = p * share[:, :, None]
+        slope[:, places, own] -= share
+        gradient += [(slope * logits).sum(axis=(0, 1)), slope.sum(axis=(0, 1))]
+    return total / len(labels), gradient.ravel() / len(labels)
+
+
+def _changed(member_logits: Logits, scale: FloatArray, shift: FloatArray) -> float:
+    changed = 0
+    for samples in sample_chunks(member_logits):
+        logits = scaled_logits(member_logits, samples, 1.0)
+        before, after = (
+            mean_over_members(member_probabilities(one)).argmax(axis=-1) for one in (logits, logits * scale + shift)
+        )
+        changed += int((before != after).sum())
+    return float(changed / member_logits.shape[1])

@@ -1,0 +1,256 @@
+"""What `FusedAttention` computes, in fewer multiply-adds and fewer products: of all tokens, or of those pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hydractl.model.adapters import LowRank, RankOne
+from hydractl.model.attention import FusedAttention, attend, by_head
+from hydractl.model.encoder import Place
+from hydractl.model.fast.linear import fast_linear
+from hydractl.model.fast.products import grouped, one_above_another, product, side_by_side
+from hydractl.model.linear import Linear
+
+OutputWeights = Sequence[Tensor] | Tensor
+
+
+class PackedAttention(nn.Module):
+    """Attention with q, k and v in one product and one attention call over all members' heads.
+
+    Rows of `qkv` are the heads' q, k and v in turn, `[H,3,K,D]`, members one after the other: any run of heads,
+    of one member, of all, of an uneven few, is one slice, and no activation is ever rearranged. `out` holds each
+    member's output weight `[D,H_m*K]` in one piece. The state dict carries the names and shapes of the file.
+    """
+
+    qkv_bias: Tensor | None
+    order: Tensor | None
+
+    def __init__(self, attention: FusedAttention, common: bool = False) -> None:
+        """
+        Args:
+            attention: the layer's attention; its weights are copied and should be let go.
+            common: whether all members read the same hidden state here, as in the first layer in which they differ.
+                A head that several of them keep is then computed once.
+        """
+        super().__init__()
+        self.head_width, self.causal = attention.head_width, attention.causal
+        self.rows, self.common = attention.rows, common
+        first = _first_alike(attention) if common else list(range(sum(self.rows) // self.head_width))
+        distinct = sorted(set(first))
+        parts = (attention.q, attention.k, attention.v)
+        weights = [_by_head(part.weight, self.head_width) for part in parts]
+        biases = [_by_head(part.bias, self.head_width) for part in parts if part.bias is not None]
+        by_member = _output_weights(attention.o.weight.detach(), self.rows)
+        self.qkv = _frozen(torch.stack(weights, 1)[distinct].flatten(0, 2))
+        self.register_parameter("qkv_bias", _frozen(torch.stack(biases, 1)[distinct].flatten()) if biases else None)
+        self.out = _frozen(torch.cat([weight.flatten() for weight in by_member]))
+        assert attention.o.bias is not None
+        self.out_bias = _frozen(attention.o.bias.detach())
+        shared = len(distinct) < len(first)
+        places = torch.tensor([distinct.index(i) for i in first], device=self.qkv.device) if shared else None
+        self.register_buffer("order", places, persistent=False)
+
+    @property
+    def output_weights(self) -> OutputWeights:
+        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` where members are even."""
+        members, width = self.out_bias.shape
+        if len(set(self.rows)) == 1:
+            return self.out.view(members, width, self.rows[0])
+        parts = self.out.split([width * rows for rows in self.rows])
+        return [part.view(width, rows) for part, rows in zip(parts, self.rows, strict=True)]
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """`[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
+        return self.output(self.mix(x, mask))
+
+    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """What heads see, `[S,B,T,R]`; S is G where members share the layer, else 1."""
+        if not sum(self.rows):
+            return x[..., :0]
+        qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
+        q, k, v = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width)).unbind(-2)
+        z = attend(q, k, v, mask, self.causal)  # [S*B,T,H,K]
+        if self.order is not None:
+            # Each member gets its own row of heads, those that several keep more than once.
+            z = z[:, :, self.order]
+        return z.flatten(2).unflatten(0, (-1, x.shape[1]))
+
+    def output(self, z: Tensor) -> Tensor:
+        """Sums the heads' contributions: `[S,B,T,R]` to `[G,B,T,D]`, output bias included."""
+        return _project_output(self.output_weights, self.out_bias, z)
+
+    def _project(self, x: Tensor) -> Tensor:
+        members, batch = len(self.rows), x.shape[1:3]
+        if members == 1 or self.common:
+            return product(x, self.qkv, self.qkv_bias)
+        if len(set(self.rows)) == 1:
+            bias = self.qkv_bias.unflatten(0, (members, -1)) if self.qkv_bias is not None else None
+            return grouped(x.flatten(1, 2), self.qkv.unflatten(0, (members, -1)), bias).unflatten(1, batch)
+        outputs = [3 * rows for rows in self.rows]
+        biases = self.qkv_bias.split(outputs) if self.qkv_bias is not None else None
+        return side_by_side(x.flatten(1, 2), self.qkv.split(outputs), biases).unflatten(0, batch)[None]
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        order = slice(None) if self.order is None else self.order
+        weight = self.qkv.unflatten(0, (-1, 3, self.head_width))[order]  # [H,3,K,D]
+        for i, part in enumerate("qkv"):
+            destination[f"{prefix}{part}.weight"] = weight[:, i].flatten(0, 1)
+        if self.qkv_bias is not None:
+            bias = self.qkv_bias.unflatten(0, (-1, 3, self.head_width))[order]
+            for i, part in enumerate("qkv"):
+                destination[f"{prefix}{part}.bias"] = bias[:, i].flatten()
+        destination[f"{prefix}o.weight"] = torch.cat(list(self.output_weights), 1)
+        destination[f"{prefix}o.bias"] = self.out_bias.detach()
+
+
+class PooledAttention(nn.Module):
+    """Attention for the one or two tokens of a sample that are pooled, without keys or values of all tokens.
+
+    A head's scores are those of the query `W_k^T q` against x itself, and its output is `W_v` of the same mean of x:
+    about K times fewer multiply-adds, which pays from two tokens on. The key bias adds one number to all scores of a
+    query and cancels in the softmax; the value bias passes, as weights there add up to one. Exact up to rounding.
+    """
+
+    def __init__(self, attention: FusedAttention) -> None:
+        super().__init__()
+        self.head_width, self.causal, self.rows = attention.head_width, attention.causal, attention.rows
+        self.q, self.k, self.v, self.o = attention.q, attention.k, attention.v, attention.o
+
+    @property
+    def output_weights(self) -> OutputWeights:
+        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` where members are even."""
+        return _output_weights(self.o.weight, self.rows)
+
+    def mix(self, x: Tensor, mask: Tensor | None, place: Place) -> Tensor:
+        """What heads see at the pooled tokens, `[S,B,1 or 2,R]`, of what attention reads, `[G,B,T,D]`.
+
+        Args:
+            mask: `[B,T]`, true where a token counts.
+            place: of the pooled tokens.
+        """
+        asking, allowed = place.of(x), _visible(place, mask, self.causal, x.shape[2])
+        if len(x) == 1 or len(set(self.rows)) == 1:
+            groups = 1 if len(x) == 1 else len(self.rows)
+            z = self._mix(slice(None), groups, x, asking, allowed)
+        else:
+            pieces = [slice(end - rows, end) for end, rows in zip(accumulate(self.rows), self.rows, strict=True)]
+            own = zip(pieces, x.split(1), asking.split(1), strict=True)
+            z = torch.cat([self._mix(rows, 1, hidden, tokens, allowed) for rows, hidden, tokens in own], -1)
+        return z.unflatten(1, (-1, asking.shape[2]))
+
+    def output(self, z: Tensor) -> Tensor:
+        """Sums the heads' contributions: `[S,B,1 or 2,R]` to `[G,B,1 or 2,D]`, output bias included."""
+        assert self.o.bias is not None
+        return _project_output(self.output_weights, self.o.bias, z)
+
+    def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, allowed: Tensor | None) -> Tensor:
+        """What the heads in `rows` see, `[G,B*tokens,H*K]`.
+
+        The heads are those of `groups` members, of whom each reads its own x, or with one group the same for every x.
+        """
+        width, (batch, tokens) = self.head_width, asking.shape[1:3]
+        asking = asking.flatten(1, 2)  # [G,B*tokens,D]
+        if not len(self.q.weight[rows]):
+            return asking[..., :0]
+
+        def weights(linear: Linear) -> tuple[Tensor, Tensor | None]:
+            bias = linear.bias[rows].unflatten(0, (groups, -1)) if linear.bias is not None else None
+            return linear.weight[rows].unflatten(0, (groups, -1)), bias
+
+        (q_weight, q_bias), (k_weight, _), (v_weight, v_bias) = map(weights, (self.q, self.k, self.v))
+        q = grouped(asking, q_weight, q_bias).unflatten(-1, (-1, width)).transpose(1, 2)  # [G,H,B*tokens,K]
+        absorbed = torch.matmul(q, k_weight.unflatten(1, (-1, width))).transpose(1, 2)  # [G,B*tokens,H,D]
+        # Heads take the place of queries: they all read one and the same sequence, x.
+        queries = absorbed.unflatten(1, (batch, tokens)).flatten(2, 3).flatten(0, 1)[:, None]  # [G*B,1,tokens*H,D]
+        keys = x.flatten(0, 1)[:, None]  # [G*B,1,T,D]
+        mask = allowed.repeat(len(x), 1)[:, None, None] if allowed is not None else None
+        seen = F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask, scale=width**-0.5)
+        seen = seen.unflatten(0, (-1, batch)).reshape(len(x), batch * tokens, -1, x.shape[-1]).transpose(1, 2)
+        z = torch.matmul(seen, v_weight.unflatten(1, (-1, width)).mT).transpose(1, 2).flatten(2)
+        return z + v_bias[:, None] if v_bias is not None else z
+
+
+class AdaptedAttention(FusedAttention):
+    """Attention whose maps members adapt, by the fastest products; of pooled tokens alone where these are named."""
+
+    def __init__(self, attention: FusedAttention) -> None:
+        nn.Module.__init__(self)
+        self.head_width, self.causal, self.rows = attention.head_width, attention.causal, attention.rows
+        self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
+
+    def mix(self, x: Tensor, mask: Tensor | None, place: Place | None = None) -> Tensor:
+        """What heads see, `[S,B,T,R]` of what attention reads, `[G,B,T,D]`.
+
+        Args:
+            mask: `[B,T]`, true where a token counts.
+            place: of the pooled tokens, if no others are asked for; T is their number then.
+        """
+        asking, causal = x, self.causal
+        if place is not None:
+            # Keys absorbed by queries, as in `PooledAttention`, would have to be each member's own.
+            asking, mask, causal = place.of(x), _visible(place, mask, causal, x.shape[2]), False
+        q, k, v = self.q(asking), self.k(x), self.v(x)
+        if not q.shape[-1]:
+            return q
+        z = attend(*by_head(q, k, v, self.head_width), mask, causal)
+        return z.flatten(2).unflatten(0, (-1, x.shape[1]))
+
+
+def is_adapted(attention: FusedAttention) -> bool:
+    """Whether members adapt any of its maps."""
+    return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
+
+
+def _visible(place: Place, mask: Tensor | None, causal: bool, tokens: int) -> Tensor | None:
+    """`[B,T]`, true where the tokens at `place` may look; None means everywhere."""
+    if not causal or place.at is None:
+        return mask
+    before = torch.arange(tokens, device=place.at.device) <= place.at[:, None]
+    return before if mask is None else before & mask
+
+
+def _project_output(weights: OutputWeights, bias: Tensor, z: Tensor) -> Tensor:
+    """`[G,B,T,D]` of what heads see: `[S,B,T,R]`, members' heads side by side (S is 1) or apart (S is M)."""
+    members, shape = len(weights), z.shape[1:3]
+    if not z.shape[-1]:
+        return bias[:, None, None].expand(-1, *shape, -1)
+    if members == 1:
+        return product(z, weights[0], bias[0])
+    if isinstance(weights, Tensor):
+        own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,H_m*K]
+        return grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
+    parts = z[0].flatten(0, 1).split([weight.shape[1] for weight in weights], -1)
+    return one_above_another(parts, weights, bias).unflatten(1, shape)
+
+
+def _output_weights(weight: Tensor, rows: tuple[int, ...]) -> OutputWeights:
+    """Views of the output weight `[D,R]` by member."""
+    if len(set(rows)) == 1:
+        return weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
+    return weight.split(rows, 1)
+
+
+def _frozen(tensor: Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)
+
+
+def _by_head(rows: Tensor, head_width: int) -> Tensor:
+    return rows.detach().unflatten(0, (-1, head_width))
+
+
+def _first_alike(attention: FusedAttention) -> list[int]:
+    """For each head, members one after the other, the first one that computes the same: that head itself, if new."""
+    numbers = [head for kept in attention.heads for head in kept]
+    parts = [t for part in (attention.q, attention.k, attention.v) for t in (part.weight, part.bias) if t is not None]
+    rows = [_by_head(part, attention.head_width) for part in parts]
+
+    def alike(i: int, j: int) -> bool:
+        return numbers[i] == numbers[j] and all(torch.equal(part[i], part[j]) for part in rows)
+
+    return [next(j for j in range(i + 1) if alike(i, j)) for i in range(len(numbers))]

@@ -1,0 +1,159 @@
+"""A model made fast for inference: parts of it are replaced by faster ones, here and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self, cast
+
+import torch
+from torch import Tensor, nn
+
+from hydractl.checkpoint.contents import common_layer
+from hydractl.errors import OptionError
+from hydractl.model.attention import FusedAttention
+from hydractl.model.encoder import Place, Tower
+from hydractl.model.fast.attention import AdaptedAttention, PackedAttention, PooledAttention, is_adapted
+from hydractl.model.fast.linear import fast_linear, fast_mlp
+from hydractl.model.hydra import Hydra
+from hydractl.model.layer import Layer
+from hydractl.model.linear import Linear
+
+
+def optimize(model: Hydra) -> None:
+    """Replaces a model's parts by fast ones: the same answers up to rounding, but no gradients and no training.
+
+    Attention is one product for q, k and v and one call over all members' heads; in the first layer in which members
+    differ, a head that several keep alike is computed once; the last layer computes the pooled tokens only. Products
+    are those of the fastest library, activations overwrite their argument. A model that is fast already stays as it is.
+    """
+    for tower in model.spec.towers:
+        module = cast(Tower, model.get_submodule(tower.name))
+        if not isinstance(module, FastTower):
+            common = common_layer(model.spec, model.shared, tower.name)
+            model.add_module(tower.name, FastTower(module, common))
+    for name, child in model.named_children():
+        if isinstance(child, Linear):
+            model.add_module(name, fast_linear(child))
+    model.eval().requires_grad_(False)
+
+
+def use_fast_products(model: Hydra) -> None:
+    """Replaces a model's products by fast ones and leaves the rest, dropout among it; no gradients from now on."""
+    for tower in model.spec.towers:
+        for layer in cast(Tower, model.get_submodule(tower.name)).layers:
+            layer.mlp = fast_mlp(layer.mlp)
+            for part in ("q", "k", "v"):
+                layer.attention.add_module(part, fast_linear(cast(Linear, layer.attention.get_submodule(part))))
+    model.requires_grad_(False)
+
+
+def compile_model(model: nn.Module, backend: str = "inductor") -> None:
+    """Compiles a model in place, into one graph that serves every batch size.
+
+    Args:
+        backend: of torch.compile.
+    """
+    # All models of a process count against one limit of compilations, and a comparison holds many.
+    torch._dynamo.config.recompile_limit = 256
+    model.compile(fullgraph=True, dynamic=True, backend=backend)
+
+
+class FastTower(Tower):
+    """A tower of fast layers, of which the last computes the tokens that are pooled and no others."""
+
+    layers: Sequence[FastLayer]
+
+    def __init__(self, tower: Tower, common: int | None = None) -> None:
+        """
+        Args:
+            tower: its parameters are used, or copied where they are laid out anew; it stays as it is.
+            common: the layer in which members first differ while they still read the same hidden state, if any.
+        """
+        # A mean over tokens needs all of them, of the last layer too.
+        last = None if "mean" in tower.spec.pool else len(tower.layers) - 1
+        super().__init__(
+            tower.spec,
+            tower.embeddings,
+            [FastLayer(layer, pooled=i == last, common=i == common) for i, layer in enumerate(tower.layers)],
+            tower.norm,
+            fast_linear(tower.pooler) if tower.pooler is not None else None,
+            fast_linear(tower.projection) if tower.projection is not None else None,
+        )
+        self.eval()
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
+        """As a tower of plain layers, without gradients."""
+        place = self.place(input_ids)
+        return self.pool_at(place, self.encode_at(place, x, mask))
+
+    def encode_at(self, place: Place | None, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
+        """The last hidden state at the pooled tokens, `[G,B,1 or 2,D]`, or `[G,B,T,D]` where there is no `place`.
+
+        Args:
+            x: what layer `start` reads.
+        """
+        for layer in self.layers[start:]:
+            z, x = layer.mix_at(place, x, mask)
+            x = layer.complete(x, layer.attention.output(z))
+        return x
+
+    def pool_at(self, place: Place | None, x: Tensor) -> Tensor:
+        """What is pooled, `[G,B,D]`, of what `encode_at` returns."""
+        return self.pool(x, None) if place is None else self.finish(self.norm(x))
+
+    def train(self, mode: bool = True) -> Self:
+        """Refuses training: there are no gradients.
+
+        Raises:
+            OptionError: `mode` is true.
+        """
+        if mode:
+            raise OptionError("a model optimised for inference cannot be trained: load it again")
+        return super().train(False)
+
+
+class FastLayer(Layer):
+    """A layer with its attention's weights laid out for speed."""
+
+    attention: PackedAttention | PooledAttention | AdaptedAttention
+
+    def __init__(self, layer: Layer, pooled: bool, common: bool) -> None:
+        """
+        Args:
+            layer: stays as it is.
+            pooled: whether only pooled tokens are asked for.
+            common: as in `PackedAttention`.
+        """
+        attention = cast("FusedAttention", layer.attention)
+        super().__init__(
+            layer.pre_norm,
+            _fast_attention(attention, pooled, common),
+            layer.attention_norm,
+            fast_mlp(layer.mlp),
+            layer.mlp_norm,
+            layer.dropout,
+            layer.attention_scale,
+            layer.mlp_scale,
+        )
+        self.pooled = pooled
+
+    def mix_at(self, place: Place | None, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What the heads see, `[S,B,T,R]`, and the hidden state `[G,B,T,D]` of the same tokens.
+
+        Those are all tokens, or in the last layer of a tower with a `place` the tokens that stand there.
+        """
+        read = self.attention_input(x)
+        attention, pooled = self.attention, self.pooled
+        if isinstance(attention, PackedAttention) or (isinstance(attention, AdaptedAttention) and not pooled):
+            return attention.mix(read, mask), x
+        assert place is not None
+        return attention.mix(read, mask, place), place.of(x)
+
+
+def _fast_attention(
+    attention: FusedAttention, pooled: bool, common: bool
+) -> PackedAttention | PooledAttention | AdaptedAttention:
+    if is_adapted(attention):
+        return AdaptedAttention(attention)
+    return PooledAttention(attention) if pooled else PackedAttention(attention, common)

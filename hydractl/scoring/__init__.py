@@ -1,1 +1,0 @@
-"""Head scores: how much a model needs each of its heads. Higher = keep, always."""

@@ -1,0 +1,118 @@
+"""Each candidate's logits are those of transformers' model with that head's output columns zeroed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.circuit import replay as replay_module
+from hydractl.circuit.replay import Replay
+from hydractl.circuit.replay_cost import base_cost, candidate_cost
+from hydractl.families.open import read_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.model.fast import products
+from hydractl.model.hydra import Hydra
+from hydractl.model.without import without_heads
+from tests.circuit.conftest import build_case
+from tests.conftest import build_reference
+from tests.references import Reference
+from tests.surgery.test_prune import zero_heads
+
+
+def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tensor]:
+    candidates = member_heads(model.heads, 0)
+    inputs, prompts = dict(reference.inputs), ()
+    if model.spec.task == "zero-shot":
+        inputs = {"pixel_values": inputs["pixel_values"]}
+        prompts = tuple(
+            {name: tensor[part] for name, tensor in reference.inputs.items() if name != "pixel_values"}
+            for part in (slice(0, 2), slice(2, None))
+        )
+    found: dict[Head | None, torch.Tensor] = {}
+    with torch.inference_mode():
+        for group, logits in Replay(model, candidates, prompts).logits(inputs):
+            found |= dict(zip(group or (None,), logits, strict=True))
+    assert found.keys() == {None, *candidates}
+    return found
+
+
+@pytest.mark.parametrize("group_numbers", [1, 2**20])
+@pytest.mark.parametrize("pruned", [False, True])
+def test_equals_zeroed_columns(
+    reference: Reference, pruned: bool, group_numbers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(replay_module.GROUP_NUMBERS, "cpu", group_numbers)
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    widths = {tower.name: tower.head_width for tower in model.spec.towers}
+    gone = {head for head in member_heads(model.heads, 0) if pruned and (head.layer == 1 or head.head == 1)}
+    zero_heads(reference, gone, widths)
+    weights = {name: tensor.clone() for name, tensor in reference.model.state_dict().items()}
+    for head, logits in replayed(without_heads(model, gone), reference).items():
+        zero_heads(reference, [head] if head else [], widths)
+        assert_close(logits, reference.logits(), rtol=0, atol=1e-10)
+        reference.model.load_state_dict(weights)
+
+
+def test_the_last_layer_may_lose_every_head(family_reference: Reference, tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(family_reference.save(tmp_path)))
+    widths = {tower.name: tower.head_width for tower in model.spec.towers}
+    gone = {head for head in member_heads(model.heads, 0) if head.layer == 2}
+    zero_heads(family_reference, gone, widths)
+    assert_close(
+        replayed(without_heads(model, gone), family_reference)[None], family_reference.logits(), rtol=0, atol=1e-10
+    )
+
+
+def test_a_large_batch_is_replayed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = build_reference("bert")
+    network = Replay(from_checkpoint(read_checkpoint(reference.save(tmp_path))), [])
+    tokens, width = reference.inputs["input_ids"].shape[1], network.model.spec.towers[0].mlp_width
+    monkeypatch.setattr(replay_module, "ACTIVATION_BYTES", 7 * 4 * tokens * width + 3)
+    assert network.at_once(reference.inputs) == 7
+    monkeypatch.setattr(replay_module, "ACTIVATION_BYTES", 1)
+    assert network.at_once(reference.inputs) == 1
+
+
+def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    tower, batch = model.spec.towers[0], len(reference.inputs["pixel_values"])
+    counts, tokens = [tower.heads] * tower.layers, tower.embeddings.tokens
+    patches = tower.embeddings.patches * tower.width * 3 * 4 * 4
+    classify = tower.width * model.spec.classes
+    for candidates in ([], [Head("vision", 0, 1)], [Head("vision", 2, 3), Head("vision", 1, 0)]):
+        # Not every version of torch counts the fused kernels.
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.inference_mode():
+            list(Replay(model, candidates).logits(reference.inputs))
+        expected = patches + base_cost(tower, counts, tokens) + classify
+        expected += sum(candidate_cost(tower, counts, tokens, head.layer) + classify for head in candidates)
+        assert counter.get_total_flops() == 2 * batch * expected
+
+
+@pytest.mark.parametrize("name", ["vit", "bert", "clip"])
+def test_float32_replays_agree_with_float64_whichever_library(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = build_case(name, tmp_path)
+    # One layer has lost every head.
+    gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 1}
+    wide = without_heads(case.model, gone)
+    heads = member_heads(wide.heads, 0)[::2]
+    expected = logits_of(Replay(wide, heads, case.data().prompts), case.id_inputs)
+    narrow = without_heads(case.model, gone).float()
+    inputs = {key: t.float() if t.is_floating_point() else t for key, t in case.id_inputs.items()}
+    for library in (True, False):
+        monkeypatch.setattr(products, "ONEDNN", library)
+        found = logits_of(Replay(narrow, heads, case.data().prompts), inputs)
+        assert_close(found, [part.float() for part in expected], rtol=0, atol=2e-5)
+
+
+def logits_of(network: Replay, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    with torch.inference_mode():
+        return [one for _, group in network.logits(inputs) for one in group]

@@ -1,0 +1,223 @@
+"""Head scores equal those computed with transformers' own forward and torch's autograd on its own weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.circuit.ablation import ablation_scores
+from hydractl.circuit.data import ScoringData
+from hydractl.circuit.gate import gate_scores
+from hydractl.circuit.oba import oba_scores
+from hydractl.circuit.separation import outputs_of, separations
+from hydractl.circuit.taylor import taylor_scores
+from hydractl.errors import OptionError
+from hydractl.model.without import without_heads
+from hydractl.surgery.layerwise import by_taylor
+from tests.circuit.conftest import ID, Case, batches, build_case
+
+QKV = {
+    "vit": "vit.layers.{layer}.attention.{part}_proj",
+    "bert": "bert.encoder.layer.{layer}.attention.self.{word}",
+    "clip": "{tower}_model.encoder.layers.{layer}.self_attn.{part}_proj",
+}
+OUT = {
+    "vit": "vit.layers.{layer}.attention.o_proj",
+    "bert": "bert.encoder.layer.{layer}.attention.output.dense",
+    "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
+}
+WORDS = {"q": "query", "k": "key", "v": "value"}
+
+
+@pytest.fixture(params=["vit", "bert", "clip"])
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    return build_case(request.param, tmp_path)
+
+
+def data(case: Case, batch_size: int = 5) -> ScoringData:
+    return case.data(batch_size)
+
+
+def losses(case: Case) -> Tensor:
+    output = case.reference.model(**case.id_inputs, **case.prompts)
+    logits = output.logits_per_image if "logits_per_image" in output else output.logits
+    return F.cross_entropy(logits, case.labels, reduction="none")
+
+
+def their_taylor(case: Case) -> dict[Head, float]:
+    model = case.reference.model
+    model.zero_grad()
+    losses(case).mean().backward()
+    scores = {}
+    for head in member_heads(case.model.heads, 0):
+        width = case.model.spec.tower(head.tower).head_width
+        parts = []
+        for part in "qkv":
+            name = QKV[case.reference.name].format(tower=head.tower, layer=head.layer, part=part, word=WORDS[part])
+            weight = model.get_submodule(name).weight
+            product = (weight * weight.grad)[head.head * width : (head.head + 1) * width]
+            parts.append(product.abs().sum() / product.numel())
+        scores[head] = float(sum(parts) / 3)
+    return scores
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 100])
+def test_taylor(case: Case, batch_size: int) -> None:
+    heads = member_heads(case.model.heads, 0)
+    assert taylor_scores(case.model, data(case, batch_size), heads) == pytest.approx(their_taylor(case), abs=1e-10)
+
+
+def test_taylor_of_a_pruned_model(case: Case) -> None:
+    gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 0 or head.head == 1}
+    pruned, naive = without_heads(case.model, frozenset(gone)), case.naive()
+    for head in gone:
+        naive.turn(head, on=False)
+    expected = {head: score for head, score in their_taylor(case).items() if head not in gone}
+    assert taylor_scores(pruned, data(case), member_heads(pruned.heads, 0)) == pytest.approx(expected, abs=1e-10)
+
+
+def test_sequential_pruning_takes_gradients_anew_after_each_layer(case: Case) -> None:
+    heads = [head for head in member_heads(case.model.heads, 0) if head.tower == case.model.spec.towers[0].name]
+    naive, expected = case.naive(), []
+    for layer, share in enumerate((2, 2, 1)):
+        scores = {head: score for head, score in their_taylor(case).items() if head in heads and head.layer == layer}
+        for head in sorted(scores, key=scores.__getitem__)[:share]:
+            expected.append(head)
+            naive.turn(head, on=False)
+    assert by_taylor(case.model, data(case), heads, 5) == expected
+
+
+def test_global_scope_scores_once(case: Case) -> None:
+    scores = their_taylor(case)
+    heads = member_heads(case.model.heads, 0)
+    assert by_taylor(case.model, data(case), heads, 4, "global") == sorted(heads, key=scores.__getitem__)[:4]
+    with pytest.raises(OptionError, match="`budget`"):
+        by_taylor(case.model, data(case), heads, 99)
+
+
+def their_gate(case: Case) -> dict[Head, float]:
+    """A gate on a head's output scales its columns of W_O, so the chain rule gives its gradient from theirs."""
+    projections = case.naive().projections
+    expected: dict[Head, float] = dict.fromkeys(member_heads(case.model.heads, 0), 0.0)
+    for i in range(ID):
+        case.reference.model.zero_grad()
+        losses(case)[i].backward()
+        for head in expected:
+            weight = projections[head.tower][head.layer].weight
+            width = case.model.spec.tower(head.tower).head_width
+            columns = slice(head.head * width, (head.head + 1) * width)
+            expected[head] += abs(float((weight * weight.grad)[:, columns].sum())) / ID
+    return expected
+
+
+def test_gate(case: Case) -> None:
+    expected = their_gate(case)
+    for tower in case.model.spec.towers:
+        own = {head: value for head, value in expected.items() if head.tower == tower.name}
+        assert gate_scores(case.model, data(case), tower.name) == pytest.approx(own, abs=1e-10)
+        normalized = gate_scores(case.model, data(case), tower.name, normalize=True)
+        for layer in range(tower.layers):
+            assert sum(v**2 for h, v in normalized.items() if h.layer == layer) == pytest.approx(1.0)
+
+
+def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
+    """The last layer, and with it nothing that a gradient goes through; a search may well come to that."""
+    gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 2 or head.head == 1}
+    pruned, naive = without_heads(case.model, frozenset(gone)), case.naive()
+    for head in gone:
+        naive.turn(head, on=False)
+    left = member_heads(pruned.heads, 0)
+    expected = {head: score for head, score in their_gate(case).items() if head not in gone}
+    for tower in case.model.spec.towers:
+        own = {head: score for head, score in expected.items() if head.tower == tower.name}
+        assert gate_scores(pruned, data(case), tower.name) == pytest.approx(own, abs=1e-10)
+    assert oba_scores(pruned, data(case), left, 2) == pytest.approx(
+        {head: score for head, score in their_saliencies(case, 2).items() if head not in gone}, rel=1e-9, abs=1e-12
+    )
+    assert separations(pruned, data(case)).keys() == {head for head in left if head.tower == left[0].tower}
+    assert ablation_scores(pruned, data(case), left, "avg").keys() == set(left)
+
+
+def test_separation(case: Case) -> None:
+    tower = case.model.spec.towers[0]
+    seen: dict[int, Tensor] = {}
+    for layer, projection in enumerate(case.naive().projections[tower.name]):
+        projection.register_forward_pre_hook(lambda _m, inputs, layer=layer: seen.update({layer: inputs[0][:, 0]}))
+    outputs = []
+    for inputs in (case.id_inputs, case.ood_inputs):
+        with torch.no_grad():
+            case.reference.model(**inputs, **case.prompts)
+        outputs.append({layer: z.numpy() for layer, z in seen.items()})
+    found = separations(case.model, data(case, 4))
+    assert len(found) == tower.layers * tower.heads
+    for head, entry in found.items():
+        columns = slice(head.head * tower.head_width, (head.head + 1) * tower.head_width)
+        inside, outside = (z[head.layer][:, columns] for z in outputs)
+        gap = inside.mean(0) - outside.mean(0)
+        assert entry.euclidean == pytest.approx(np.linalg.norm(gap), abs=1e-10)
+        expected = np.sqrt(gap @ np.linalg.inv(np.cov(inside.T)) @ gap)
+        assert entry.mahalanobis == pytest.approx(expected, rel=1e-8)
+        assert entry.mean == (entry.euclidean + entry.mahalanobis) / 2
+    heads = [Head(tower.name, 2, 1), Head(tower.name, 0, 3 % tower.heads)]
+    said = outputs_of(case.model, batches(case.id_inputs, None, 4), heads, ID, data(case).ranks)
+    for head in heads:
+        columns = slice(head.head * tower.head_width, (head.head + 1) * tower.head_width)
+        np.testing.assert_allclose(said[head], outputs[0][head.layer][:, columns], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("objective", ["acc", "ood", "avg"])
+def test_ablation(case: Case, objective: str) -> None:
+    naive, heads = case.naive(), member_heads(case.model.heads, 0)
+    samples = (case.id_inputs, case.labels, case.ood_inputs)
+
+    def score() -> float:
+        accuracy, auroc = naive.measure(*samples)
+        return {"acc": accuracy, "ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+
+    whole = score()
+    expected = {}
+    for head in heads:
+        naive.turn(head, on=False)
+        expected[head] = whole - score()
+        naive.turn(head, on=True)
+    assert ablation_scores(case.model, case.data(), heads, objective) == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
+
+
+def their_saliencies(case: Case, order: int) -> dict[Head, float]:
+    """By derivatives of transformers' own loss with respect to all weights of its linear maps."""
+    outside = ("position", "word_embeddings", "token_type", "token_embedding", "cls_token", "classifier")
+    named = {
+        name: weight
+        for name, weight in case.reference.model.named_parameters()
+        if weight.ndim > 1 and not any(part in name for part in outside)
+    }
+    with sdpa_kernel(SDPBackend.MATH):
+        value = losses(case).mean()
+        for _ in range(order - 1):
+            gradients = torch.autograd.grad(value, list(named.values()), create_graph=True)
+            value = sum((g * w.detach()).sum() for g, w in zip(gradients, named.values(), strict=True))
+        found = dict(zip(named, torch.autograd.grad(value, list(named.values())), strict=True))
+    scores = {}
+    for head in member_heads(case.model.heads, 0):
+        width = case.model.spec.tower(head.tower).head_width
+        places, total = slice(head.head * width, (head.head + 1) * width), 0.0
+        for part in "qkvo":
+            pattern = OUT[case.reference.name] if part == "o" else QKV[case.reference.name]
+            name = pattern.format(tower=head.tower, layer=head.layer, part=part, word=WORDS.get(part)) + ".weight"
+            of_map = (found[name] * named[name]).abs()
+            total += float((of_map[:, places] if part == "o" else of_map[places]).sum().detach())
+        scores[head] = total
+    return scores
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_oba(case: Case, order: int) -> None:
+    scores = oba_scores(case.model, data(case), member_heads(case.model.heads, 0), order)
+    assert scores == pytest.approx(their_saliencies(case, order), rel=1e-9, abs=1e-12)

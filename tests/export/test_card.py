@@ -1,0 +1,58 @@
+"""A model card says what a model is, and nothing that names in the model or a report would have it say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from transformers import ViTConfig, ViTForImageClassification
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.export.card import model_card
+from hydractl.families.open import read_checkpoint
+from hydractl.text import printable
+from tests.hostile import controls, generated
+from tests.report.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of
+
+FRONT = {
+    "library_name": "transformers",
+    "pipeline_tag": "image-classification",
+    "tags": ["hydractl", "ensemble", "uncertainty"],
+}
+SECTIONS = ["Hydra ensemble", "Loading", "Members and heads", "Origin"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("models")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, **sizes)).save_pretrained(folder)
+    return replace(read_checkpoint(folder), labels=("a", "b"))
+
+
+def test_names_stay_names(checkpoint: Checkpoint) -> None:
+    fronts: list[dict[str, Any]] = []
+
+    @generated(SYSTEMS, SETS)
+    def check(systems: list[str], sets: list[str]) -> None:
+        made = {"command": systems[0], systems[-1]: {sets[0]: sets[-1]}, "inputs": [{"source": name} for name in sets]}
+        named = replace(checkpoint, labels=(*systems, *sets), provenance=made)
+        card = model_card(named, report_of(systems, sets), "AutoModel")
+        assert not controls(card)
+        _, head, body = card.split("---\n", 2)
+        fronts.append(yaml.safe_load(head))
+        tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)
+        headings = [plain(tokens[place + 1]) for place, token in enumerate(tokens) if token.type == "heading_open"]
+        assert headings == [*SECTIONS, *(f"Results of {printable(name)}".strip() for name in systems)]
+        rows = list(markdown_rows(tokens))
+        assert {len(row) for row in rows} == {2}
+        assert [plain(row[0]) for row in rows].count("metric") == len(systems)
+        of_sets = [row for row in rows if plain(row[0]).startswith("ood") and plain(row[0]).endswith("auroc")]
+        assert len(of_sets) == len(systems) * len(sets)
+
+    check()
+    assert len(fronts) > 20
+    assert all(front == FRONT for front in fronts)

@@ -1,0 +1,221 @@
+"""An exported Hydra is a model of transformers like any other, where this project is installed and where it is not."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from accelerate.state import AcceleratorState
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.testing import assert_close
+from transformers.initialization import guard_torch_init_functions
+
+import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import member_heads
+from hydractl.export.code import MODELING, file_name, flat_modules
+from hydractl.export.folder import CLASSES, write_hydra
+from hydractl.families.open import read_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.surgery.choose import at_random
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import spread
+from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
+from hydractl.training.recipe import Recipe
+from tests.conftest import build_reference
+from tests.references import CLASSES as COUNT
+from tests.references import Reference
+
+LABELS = tuple("abcde")
+PROCESSOR = {
+    "image_processor_type": "ViTImageProcessor",
+    "size": {"height": 12, "width": 12},
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
+
+
+def hydra_of(reference: Reference, folder: Path, separate: tuple[str, ...] = ()) -> Checkpoint:
+    dense = read_checkpoint(reference.save(folder))
+    heads = member_heads(dense.heads, 0)
+    members = [drop_heads(dense, at_random(heads, budget, seed)) for seed, budget in enumerate((2, 5, 9))]
+    fused = fuse(members, separate)
+    labels = LABELS if fused.spec.task != "zero-shot" else None
+    processor = {"preprocessor_config.json": PROCESSOR} if fused.spec.towers[0].name == "vision" else {}
+    return replace(fused, labels=labels, preprocessing=fused.preprocessing or processor)
+
+
+def automatic_class(checkpoint: Checkpoint) -> Any:
+    return getattr(transformers, CLASSES[checkpoint.spec.task][1])
+
+
+def logits_of(output: Any) -> Tensor:
+    return output.logits_per_image if "logits_per_image" in output else output.logits
+
+
+def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Reference, tmp_path: Path) -> None:
+    checkpoint = replace(hydra_of(family_reference, tmp_path / "theirs", ("classifier",)), temperature=1.5)
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model, info = automatic_class(checkpoint).from_pretrained(
+        tmp_path / "hydra", dtype=torch.float64, output_loading_info=True
+    )
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    expected = from_checkpoint(checkpoint)(**family_reference.inputs)
+    output = model(**family_reference.inputs)
+    assert_close(logits_of(output), expected.logits, rtol=0, atol=1e-12)
+    assert_close(output.member_logits.transpose(0, 1), expected.member_logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_members_that_share_weights_are_a_folder_too(method: EnsembleMethod, tmp_path: Path) -> None:
+    reference = build_reference("vit")
+    made = spread(read_checkpoint(reference.save(tmp_path / "vit")), Ensemble(method.name, 3), Recipe(), 0)
+    checkpoint = replace(made, labels=LABELS)
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)
+    expected = from_checkpoint(checkpoint)(**reference.inputs)
+    assert_close(model(**reference.inputs).logits, expected.logits, rtol=0, atol=1e-12)
+
+
+def test_saving_what_was_loaded_gives_the_same_weights(tmp_path: Path) -> None:
+    checkpoint = hydra_of(build_reference("vit"), tmp_path / "theirs")
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)
+    model.save_pretrained(tmp_path / "again")
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("hydra", "again"))
+    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    python_files = {path.name for path in (tmp_path / "hydra").glob("*.py")}
+    assert python_files == {path.name for path in (tmp_path / "again").glob("*.py")} != set()
+
+
+ALONE = """
+import importlib.abc, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] == "hydractl":
+            raise ModuleNotFoundError("No module named 'hydractl'", name="hydractl")
+
+sys.meta_path.insert(0, Absent())
+import torch, transformers
+from safetensors.torch import load_file, save_file
+
+folder, automatic = sys.argv[1:]
+model = getattr(transformers, automatic).from_pretrained(folder, trust_remote_code=True, dtype=torch.float64)
+inputs = load_file(f"{folder}/../inputs.safetensors")
+with torch.no_grad():
+    output = model(**inputs)
+logits = output.logits_per_image if "logits_per_image" in output else output.logits
+model.save_pretrained(f"{folder}/../again")
+again = getattr(transformers, automatic).from_pretrained(f"{folder}/../again", trust_remote_code=True)
+save_file({"logits": logits.contiguous()}, f"{folder}/../logits.safetensors")
+print(type(model).__module__)
+"""
+
+
+@pytest.mark.parametrize("name", ["vit", "roberta", "clip"])
+def test_loads_where_this_project_is_not(name: str, tmp_path: Path) -> None:
+    reference = build_reference(name)
+    checkpoint = hydra_of(reference, tmp_path / "theirs")
+    write_hydra(checkpoint, tmp_path / "hydra")
+    save_file(reference.inputs, tmp_path / "inputs.safetensors")
+    result = subprocess.run(
+        [sys.executable, "-c", ALONE, str(tmp_path / "hydra"), CLASSES[checkpoint.spec.task][1]],
+        capture_output=True,
+        text=True,
+        env={"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": "", "OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("transformers_modules.")
+    expected = from_checkpoint(checkpoint)(**reference.inputs).logits
+    assert_close(load_file(tmp_path / "logits.safetensors")["logits"], expected, rtol=0, atol=1e-12)
+
+
+def test_pipeline_gives_the_mean_of_the_members_probabilities(tmp_path: Path) -> None:
+    for name in ("vit", "timm"):
+        checkpoint = hydra_of(build_reference(name, dtype=torch.float32), tmp_path / name)
+        write_hydra(checkpoint, tmp_path / f"{name}-hydra")
+        pipe = transformers.pipeline("image-classification", str(tmp_path / f"{name}-hydra"))
+        image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8))
+        answer = {entry["label"]: entry["score"] for entry in pipe(image, top_k=COUNT)}
+        pixels = pipe.image_processor([image], return_tensors="pt")["pixel_values"]
+        expected = from_checkpoint(checkpoint)(pixel_values=pixels).probabilities[0].tolist()
+        assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
+
+
+@pytest.fixture
+def own_process() -> Iterator[None]:
+    """Leaves no settings of accelerate behind, which transformers makes for the whole process."""
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_trainer_trains_it(tmp_path: Path, own_process: None) -> None:
+    checkpoint = hydra_of(build_reference("bert", dtype=torch.float32), tmp_path / "theirs")
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hydra")
+    rows = [{"input_ids": [2 + i, 5, 9], "attention_mask": [1, 1, 1], "labels": i % COUNT} for i in range(7)]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "run"), max_steps=8, learning_rate=5e-3, per_device_train_batch_size=7, report_to=[],
+        use_cpu=True, save_strategy="no", per_device_eval_batch_size=3, disable_tqdm=True, logging_strategy="no",
+    )  # fmt: skip
+    trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before
+    assert trainer.predict(rows).predictions[0].shape == (7, COUNT)
+
+
+def test_card_says_what_it_is_and_how_it_did(tmp_path: Path) -> None:
+    checkpoint = hydra_of(build_reference("vit"), tmp_path / "theirs")
+    report = {"models": {"ours": {"id": {"accuracy": 0.8125}, "ood": {"textures": {"auroc": 0.75}}}}}
+    write_hydra(checkpoint, tmp_path / "hydra", report)
+    card = (tmp_path / "hydra" / "README.md").read_text()
+    assert "pipeline_tag: image-classification" in card and "3 members of the family vit" in card
+    assert "| id accuracy | 0.8125 |" in card and "| ood textures auroc | 0.75 |" in card
+    assert "■" in card and "trust_remote_code=True" in card and str(tmp_path) not in card
+
+
+def test_flat_code_imports_nothing_of_this_project() -> None:
+    for module, source in flat_modules().items():
+        for line in source.splitlines():
+            assert not line.startswith(("import hydractl", "from hydractl")), module
+
+
+def test_the_entry_names_every_module_itself() -> None:
+    """As transformers 5.9 needs: it copies the modules that the entry names, and not what those import."""
+    modules = flat_modules()
+    named = re.findall(r"^\s*from\s+\.(\S+)\s+import", modules[MODELING], flags=re.MULTILINE)
+    assert set(named) == {file_name(module) for module in modules}
+
+
+def test_weights_that_are_loaded_are_not_drawn_anew(tmp_path: Path) -> None:
+    """As transformers 5.9 does with all of a model: it tells what is loaded by a mark on the parameter."""
+    write_hydra(hydra_of(build_reference("vit"), tmp_path / "theirs"), tmp_path / "hydra")
+    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "hydra")
+    for parameter in model.parameters():
+        parameter._is_hf_initialized = True
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with guard_torch_init_functions():
+        model.apply(model._init_weights)
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_config_is_plain_json(tmp_path: Path) -> None:
+    write_hydra(hydra_of(build_reference("vit"), tmp_path / "theirs"), tmp_path / "hydra")
+    config = json.loads((tmp_path / "hydra" / "config.json").read_text())
+    assert config["id2label"] == {str(i): label for i, label in enumerate(LABELS)}
+    assert config["auto_map"]["AutoModelForImageClassification"] == "modeling_hydra.HydraForImageClassification"

@@ -1,0 +1,94 @@
+"""What is exported answers as the model does, at every batch size and text length."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hydractl.checkpoint.heads import member_heads
+from hydractl.errors import OptionError, OutputError
+from hydractl.export.graph import example_inputs, require_same_answers, trace
+from hydractl.export.onnx import check_onnx, write_onnx
+from hydractl.export.torch_export import check_torch_export, write_torch_export
+from hydractl.families.open import read_checkpoint
+from hydractl.model.build import from_checkpoint
+from hydractl.model.hydra import Hydra
+from hydractl.surgery.fuse import fuse
+from hydractl.surgery.prune import drop_heads
+from hydractl.training.adapters import spread
+from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
+from hydractl.training.recipe import Recipe
+from tests.conftest import FAMILY_VARIANTS, build_reference
+
+
+def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
+    """Three uneven members over a trunk of one layer."""
+    reference = build_reference(name, dtype=dtype)
+    dense = read_checkpoint(reference.save(folder / name))
+    above = [head for head in member_heads(dense.heads, 0) if head.layer]
+    model = from_checkpoint(fuse([drop_heads(dense, above[i : 2 * i + 1]) for i in range(3)]))
+    if model.spec.task == "zero-shot":
+        with torch.inference_mode():
+            classes = model.embed_texts(reference.inputs["input_ids"], reference.inputs.get("attention_mask"))
+        model.class_embeddings = classes.clone()
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_onnx(name: str, tmp_path: Path) -> None:
+    model = hydra(name, tmp_path)
+    write_onnx(trace(model), tmp_path / "m.onnx")
+    assert check_onnx(tmp_path / "m.onnx", model) < 1e-5
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    inputs = example_inputs(model, batch=4, tokens=6, seed=9)
+    arrays = {key: value.numpy() for key, value in inputs.items()}
+    probabilities, member_logits = session.run(["probabilities", "member_logits"], arrays)
+    expected = model(**inputs)
+    assert member_logits.shape == (3, 4, 5)
+    assert_close(torch.from_numpy(member_logits), expected.member_logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=1e-5)
+    manifest = json.loads(session.get_modelmeta().custom_metadata_map["hydractl"])
+    assert manifest["members"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+def test_members_that_share_weights_are_exported_alike(method: EnsembleMethod, tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "vit"))
+    model = from_checkpoint(spread(dense, Ensemble(method.name, 3), Recipe(), 0))
+    write_onnx(trace(model), tmp_path / "m.onnx")
+    assert check_onnx(tmp_path / "m.onnx", model) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+def test_torch_export_in_float64(name: str, tmp_path: Path) -> None:
+    model = hydra(name, tmp_path, torch.float64)
+    write_torch_export(trace(model), tmp_path / "m.pt2")
+    assert check_torch_export(tmp_path / "m.pt2", model) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["vit", "bert"])
+def test_a_float32_graph_runs_wherever_torch_does(name: str, tmp_path: Path) -> None:
+    called = [node.target for node in trace(hydra(name, tmp_path)).program.graph.nodes if node.op == "call_function"]
+    namespaces = {target.namespace for target in called if isinstance(target, torch._ops.OpOverload)}
+    assert namespaces == {"aten"}
+
+
+def test_a_wrong_graph_is_not_passed(tmp_path: Path) -> None:
+    model = hydra("vit", tmp_path)
+    with pytest.raises(OutputError, match="do not use it"):
+        require_same_answers("m.onnx", model, lambda inputs: torch.zeros(len(inputs["pixel_values"]), 5))
+
+
+def test_zero_shot_needs_classes(tmp_path: Path) -> None:
+    model = from_checkpoint(read_checkpoint(build_reference("clip").save(tmp_path)))
+    with pytest.raises(OptionError, match="`classes`"):
+        trace(model)

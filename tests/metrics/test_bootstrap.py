@@ -1,0 +1,133 @@
+from dataclasses import asdict, fields
+
+import numpy as np
+import pytest
+
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics.bootstrap import (
+    bootstrap,
+    classification_replicates,
+    percentile_interval,
+    sets_replicates,
+)
+from hydractl.metrics.calibration import (
+    ClassificationMetrics,
+    adaptive_calibration_error,
+    expected_calibration_error,
+)
+from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
+from hydractl.metrics.table import tabulate
+
+
+def drawn(sizes, replicates, seed):
+    """The places that each resample draws of each set: one generator, one set after the other."""
+    generator = np.random.default_rng(seed)
+    return [[generator.integers(size, size=size) for size in sizes] for _ in range(replicates)]
+
+
+def test_one_sample_leaves_nothing_to_chance():
+    values = bootstrap(lambda counts: np.column_stack([counts[:, 0], counts.sum(axis=1)]), [1], replicates=3)
+
+    assert values.tolist() == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize("size", [7, 30_000])
+def test_counts_are_of_the_places_drawn_however_many_resamples_are_held_at_a_time(size):
+    weights = np.arange(size)
+    values = bootstrap(lambda first, second: np.column_stack([first @ weights, second[:, 0]]), [size, 3], 5, seed=4)
+
+    assert values.tolist() == [
+        [first.sum(), np.count_nonzero(second == 0)] for first, second in drawn([size, 3], 5, seed=4)
+    ]
+
+
+def test_the_interval_of_a_mean_is_the_normal_one(generator):
+    data = generator.normal(size=2000)
+    values = bootstrap(lambda counts: counts @ data[:, None] / 2000, [2000], replicates=4000)
+    interval = percentile_interval(values[:, 0])
+    half_width = 1.96 * data.std() / np.sqrt(2000)
+
+    assert interval.low == pytest.approx(data.mean() - half_width, abs=0.1 * half_width)
+    assert interval.high == pytest.approx(data.mean() + half_width, abs=0.1 * half_width)
+
+
+def test_percentiles_by_hand():
+    interval = percentile_interval(np.arange(101.0), level=0.9)
+
+    assert (interval.low, interval.high) == (pytest.approx(5), pytest.approx(95))
+
+
+@pytest.mark.parametrize("samples", [400, 9])
+def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, samples):
+    # Rounded logits, so that confidences tie; fewer samples than bins.
+    logits, labels = ensemble[0][:1, :samples].round(), ensemble[1][:samples]
+    table = tabulate(logits, labels)
+    ours = classification_replicates(table, replicates=20, seed=3)
+
+    def of_resampled(positions):
+        correct = table.outcomes.correct[positions]
+        return [
+            float(correct.mean()),
+            float(table.outcomes.brier[positions].mean()),
+            float(table.outcomes.nll[positions].mean()),
+            expected_calibration_error(table.msp[positions], correct),
+            adaptive_calibration_error(table.msp[positions], correct),
+        ]
+
+    expected = [of_resampled(*positions) for positions in drawn([samples], 20, seed=3)]
+    names = [field.name for field in fields(ClassificationMetrics)]
+    assert list(ours) == names
+    np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 9])
+def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
+    id_scores, ood_scores = generator.normal(size=80).round(decimals), generator.normal(1, size=50).round(decimals)
+    ours = sets_replicates(id_scores, {"far": ood_scores}, replicates=20, seed=3)["far"]
+
+    def of_resampled(inside, outside):
+        return list(asdict(ood_metrics(id_scores[inside], ood_scores[outside])).values())
+
+    expected = [of_resampled(*positions) for positions in drawn([80, 50], 20, seed=3)]
+    assert list(ours) == [field.name for field in fields(OodMetrics)]
+    np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
+
+
+def test_the_seed_decides(generator):
+    inside, sets = generator.normal(size=50), {"far": generator.normal(size=50)}
+    first, again, other = (
+        sets_replicates(inside, sets, replicates=10, seed=seed)["far"]["auroc"] for seed in (1, 1, 2)
+    )
+
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_replicates_of_two_systems_are_paired(generator):
+    # The second system is right wherever the first is, and on 40 samples more.
+    first = np.zeros((1, 400, 2))
+    first[0, :300, 0] = 1
+    first[0, 300:, 1] = 1
+    second = first.copy()
+    second[0, 300:340] = [1, 0]
+    labels = np.zeros(400, dtype=int)
+    accuracies = [
+        classification_replicates(tabulate(logits, labels), replicates=500)["accuracy"] for logits in (first, second)
+    ]
+    paired = percentile_interval(accuracies[1] - accuracies[0])
+
+    # Every resample favours the second: paired, its gain is Binomial(400, 0.1) / 400.
+    assert (accuracies[1] >= accuracies[0]).all()
+    assert paired.low == pytest.approx(0.1 - 1.96 * np.sqrt(0.1 * 0.9 / 400), abs=0.006)
+    assert paired.high == pytest.approx(0.1 + 1.96 * np.sqrt(0.1 * 0.9 / 400), abs=0.006)
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(DataError, match="without samples"):
+        bootstrap(lambda counts: counts, [0])
+    with pytest.raises(OptionError, match="0 bootstrap replicates"):
+        bootstrap(lambda counts: counts, [3], replicates=0)
+    with pytest.raises(OptionError, match="level"):
+        percentile_interval(np.zeros(3), level=1.0)
+    with pytest.raises(DataError, match="need labels"):
+        classification_replicates(tabulate(np.zeros((1, 2, 3))))

@@ -1,0 +1,230 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_accuracy
+
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics.calibration import (
+    adaptive_calibration_error,
+    classification_metrics,
+    equal_mass_bins,
+    equal_width_bins,
+    expected_calibration_error,
+    reliability_diagram,
+)
+from hydractl.metrics.table import tabulate
+
+SAMPLES = st.lists(
+    st.tuples(st.sampled_from([k / 15 for k in range(16)]) | st.floats(0, 1), st.booleans()),
+    min_size=1,
+    max_size=40,
+)
+
+
+def columns(samples):
+    return np.array([s[0] for s in samples]), np.array([s[1] for s in samples])
+
+
+def test_ece_by_hand():
+    confidence = np.array([0.95, 0.95, 0.55, 0.55])
+    correct = np.array([True, False, True, True])
+
+    # Two bins of two: |0.5 - 0.95| and |1 - 0.55|, each half of the samples.
+    assert expected_calibration_error(confidence, correct) == pytest.approx(0.45, abs=1e-15)
+
+
+def test_gaps_of_one_bin_cancel():
+    confidence = np.array([0.5, 0.52])
+
+    # 0.5 and 0.52 lie in (7/15, 8/15]: |(1 - 0.5) + (0 - 0.52)| / 2.
+    assert expected_calibration_error(confidence, np.array([True, False])) == pytest.approx(0.01, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "expected"),
+    [
+        (1.0, 14),
+        (np.nextafter(1, 0), 14),
+        (14 / 15, 13),
+        (np.nextafter(14 / 15, 1), 14),
+        (0.2, 2),
+        (0.6, 8),
+        (1 / 15, 0),
+        (np.nextafter(1 / 15, 1), 1),
+        (0.0, 0),
+        (1e-300, 0),
+    ],
+)
+def test_bins_are_closed_on_the_right(confidence, expected):
+    assert equal_width_bins(np.array([confidence]), 15).tolist() == [expected]
+
+
+def test_a_confidence_of_one_shares_the_last_bin():
+    # In one bin the gaps 0 - 1 and 1 - 0.95 partly cancel; a bin of its own for 1 would give 1.05 / 2.
+    ece = expected_calibration_error(np.array([1.0, 0.95]), np.array([False, True]))
+
+    assert ece == pytest.approx(0.95 / 2, abs=1e-15)
+
+
+def test_fewer_samples_than_bins():
+    confidence, correct = np.array([0.9, 0.6, 0.3]), np.array([True, False, True])
+
+    by_hand = (0.1 + 0.6 + 0.7) / 3
+    assert expected_calibration_error(confidence, correct) == pytest.approx(by_hand, abs=1e-15)
+    assert adaptive_calibration_error(confidence, correct) == pytest.approx(by_hand, abs=1e-15)
+
+
+def test_one_sample():
+    assert expected_calibration_error(np.array([0.7]), np.array([True])) == pytest.approx(0.3, abs=1e-15)
+    assert adaptive_calibration_error(np.array([0.7]), np.array([True])) == pytest.approx(0.3, abs=1e-15)
+
+
+def test_adaptive_ece_by_hand():
+    confidence = np.array([0.9, 0.8, 0.7, 0.6])
+    correct = np.array([True, False, True, True])
+
+    # Two bins of equal mass: 0.6, 0.7 (gap 0.4 + 0.3) and 0.8, 0.9 (gap -0.8 + 0.1).
+    assert adaptive_calibration_error(confidence, correct, bins=2) == pytest.approx(1.4 / 4, abs=1e-15)
+
+
+def test_adaptive_ece_keeps_ties_together():
+    confidence = np.array([0.5, 0.8, 0.8, 0.8])
+    correct = np.array([True, True, False, True])
+
+    # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
+    assert adaptive_calibration_error(confidence, correct, bins=2) == pytest.approx(0.1 / 4, abs=1e-15)
+
+
+def test_all_confidences_tied_are_one_bin():
+    confidence, correct = np.full(30, 0.75), np.arange(30) < 15
+
+    assert adaptive_calibration_error(confidence, correct) == pytest.approx(0.25, abs=1e-15)
+    assert expected_calibration_error(confidence, correct) == pytest.approx(0.25, abs=1e-15)
+
+
+@given(SAMPLES, st.integers(1, 20), st.randoms(use_true_random=False))
+def test_no_order_of_the_samples_matters(samples, bins, random):
+    shuffled = random.sample(samples, len(samples))
+
+    for error in (expected_calibration_error, adaptive_calibration_error):
+        assert error(*columns(samples), bins) == pytest.approx(error(*columns(shuffled), bins), abs=1e-14)
+
+
+@given(SAMPLES, st.integers(1, 20))
+def test_ece_equals_its_definition(samples, bins):
+    total = 0.0
+    for k in range(bins):
+        inside = [(p, c) for p, c in samples if k / bins < p <= (k + 1) / bins or (k == 0 and p == 0)]
+        if inside:
+            accuracy = sum(c for _, c in inside) / len(inside)
+            confidence = sum(p for p, _ in inside) / len(inside)
+            total += len(inside) / len(samples) * abs(accuracy - confidence)
+
+    assert expected_calibration_error(*columns(samples), bins) == pytest.approx(total, abs=1e-13)
+
+
+@given(SAMPLES, st.integers(1, 20))
+def test_adaptive_ece_equals_its_definition(samples, bins):
+    ordered = sorted(samples)
+    bin_of_position = [k for k, part in enumerate(np.array_split(ordered, bins)) for _ in part]
+    gaps = {}
+    for confidence, correct in ordered:
+        first = next(i for i, sample in enumerate(ordered) if sample[0] == confidence)
+        home = bin_of_position[first]
+        gaps[home] = gaps.get(home, 0.0) + correct - confidence
+
+    by_definition = sum(abs(gap) for gap in gaps.values()) / len(samples)
+    assert adaptive_calibration_error(*columns(samples), bins) == pytest.approx(by_definition, abs=1e-13)
+
+
+def test_ece_equals_torchmetrics_away_from_edges(generator):
+    # Of two classes, so that the confidence torchmetrics bins is the positive class's probability.
+    probability = generator.uniform(size=1000)
+    correct = generator.uniform(size=1000) < probability**2
+    theirs = binary_calibration_error(torch.from_numpy(probability), torch.from_numpy(correct).int(), n_bins=15)
+
+    assert expected_calibration_error(probability, correct) == pytest.approx(float(theirs), abs=1e-6)
+
+
+def test_equal_mass_bins_of_counts_that_hold_zeros():
+    assert equal_mass_bins(np.array([0, 2, 0, 2, 0]), bins=2)[[1, 3]].tolist() == [0, 1]
+
+
+def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):
+    logits, labels = ensemble
+    ours = classification_metrics(tabulate(logits, labels))
+    mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
+    target = torch.from_numpy(labels)
+    their = {
+        "brier": torch_uncertainty.BrierScore(num_classes=10),
+        "nll": torch_uncertainty.CategoricalNLL(),
+        "ece": torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15),
+        "adaptive_ece": torch_uncertainty.AdaptiveCalibrationError(task="multiclass", num_classes=10, num_bins=15),
+    }
+
+    for name, metric in their.items():
+        metric.update(mean, target)
+        # They sum in float32.
+        assert getattr(ours, name) == pytest.approx(float(metric.compute()), abs=2e-6), name
+    accuracy = multiclass_accuracy(mean, target, num_classes=10, average="micro")
+    assert ours.accuracy == pytest.approx(float(accuracy), abs=1e-7)
+
+
+def test_a_class_that_never_occurs_and_data_of_one_class(ensemble):
+    logits, _ = ensemble
+    ours = classification_metrics(tabulate(logits, np.full(400, 9)))
+
+    mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
+    assert ours.accuracy == float((mean.argmax(-1) == 9).double().mean())
+    assert ours.nll == pytest.approx(float(-mean[:, 9].log().mean()), abs=1e-12)
+
+
+def test_sure_and_wrong_is_as_bad_as_it_gets():
+    logits = np.array([[[1e4, -1e4]]], dtype=np.float32)
+    ours = classification_metrics(tabulate(logits, np.array([1])))
+
+    assert (ours.accuracy, ours.brier, ours.nll, ours.ece, ours.adaptive_ece) == (0, 2, 2e4, 1, 1)
+
+
+def test_metrics_need_labels():
+    with pytest.raises(DataError, match="need labels"):
+        classification_metrics(tabulate(np.zeros((1, 2, 3))))
+
+
+def test_reliability_diagram_by_hand():
+    diagram = reliability_diagram(np.array([1.0, 0.5, 0.5, 0.4]), np.array([True, True, False, True]), bins=2)
+
+    assert diagram.edges.tolist() == [0, 0.5, 1]
+    assert diagram.counts.tolist() == [3, 1]
+    assert diagram.confidence == pytest.approx([1.4 / 3, 1], abs=1e-15)
+    assert diagram.accuracy == pytest.approx([2 / 3, 1], abs=1e-15)
+
+
+def test_an_empty_bin_of_the_diagram_has_no_means():
+    diagram = reliability_diagram(np.array([0.9]), np.array([True]), bins=2)
+
+    assert diagram.counts.tolist() == [0, 1]
+    assert np.isnan([diagram.confidence[0], diagram.accuracy[0]]).all()
+
+
+@pytest.mark.parametrize("error", [expected_calibration_error, adaptive_calibration_error, reliability_diagram])
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([], [], "at least one"),
+        ([0.5, np.nan], [True, True], "sample 1 is nan"),
+        ([0.5, 1.5], [True, True], "sample 1 is 1.5"),
+        ([0.5], [True, True], r"shape \(2,\)"),
+    ],
+)
+def test_confidences_that_make_no_sense_are_refused(error, confidence, correct, message):
+    with pytest.raises(DataError, match=message):
+        error(np.array(confidence), np.array(correct, dtype=bool))
+
+
+@pytest.mark.parametrize("error", [expected_calibration_error, adaptive_calibration_error, reliability_diagram])
+def test_there_is_at_least_one_bin(error):
+    with pytest.raises(OptionError, match="0 calibration bins"):
+        error(np.array([0.5]), np.array([True]), 0)

@@ -1,0 +1,132 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics import probabilities
+from hydractl.metrics.conformal import (
+    conformal_metrics,
+    conformal_threshold,
+    nonconformity,
+    prediction_sets,
+)
+
+# One sample: classes of probability 0.5, 0.3, 0.2.
+LOGITS = np.log([[[0.5, 0.3, 0.2]]])
+
+
+@pytest.mark.parametrize(
+    ("method", "label", "score"),
+    [("lac", 0, 0.5), ("lac", 2, 0.8), ("aps", 0, 0.5), ("aps", 1, 0.8), ("aps", 2, 1.0)],
+)
+def test_scores_by_hand(method, label, score):
+    scores = nonconformity(LOGITS, np.array([label]), method)
+
+    assert scores == pytest.approx([score], abs=1e-15)
+
+
+def test_equally_probable_classes_have_one_aps_score():
+    logits = np.log([[[0.2, 0.4, 0.2, 0.2]]])
+    scores = [nonconformity(logits, np.array([label]), "aps")[0] for label in range(4)]
+
+    assert scores == pytest.approx([1, 0.4, 1, 1], abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("method", "threshold", "size"),
+    [
+        ("lac", 0.4, 1),
+        ("lac", 0.5, 1),
+        ("lac", 0.7, 2),
+        ("lac", 0.8, 3),
+        ("aps", 0.1, 1),
+        ("aps", 0.5, 1),
+        ("aps", 0.79, 1),
+        ("aps", 0.8, 2),
+        ("aps", 1.0, 3),
+    ],
+)
+def test_sets_by_hand(method, threshold, size):
+    logits = np.repeat(LOGITS, 3, axis=1)
+    sets = prediction_sets(logits, np.array([0, 1, 2]), threshold, method)
+
+    assert sets.size.tolist() == [size] * 3
+    assert sets.covered.tolist() == [True, size >= 2, size >= 3]
+    metrics = conformal_metrics(sets)
+    assert (metrics.coverage, metrics.mean_size) == (pytest.approx(size / 3), size)
+
+
+@pytest.mark.parametrize(
+    ("count", "coverage", "rank"), [(9, 0.9, 9), (10, 0.9, 10), (19, 0.9, 18), (99, 0.95, 95), (4, 0.5, 3)]
+)
+def test_the_threshold_is_the_score_of_the_corrected_rank(count, coverage, rank):
+    scores = np.linspace(0.01, 0.99, count)[::-1]
+
+    assert conformal_threshold(scores, coverage) == np.sort(scores)[rank - 1]
+
+
+def test_too_few_scores_promise_only_the_set_of_all_classes():
+    threshold = conformal_threshold(np.full(8, 0.1), 0.9)
+
+    assert threshold == 1
+    for method in ("lac", "aps"):
+        assert prediction_sets(LOGITS, np.array([2]), threshold, method).size.tolist() == [3]
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
+def test_new_samples_are_covered_as_promised(generator, method, coverage):
+    labels = generator.integers(10, size=8000)
+    logits = generator.normal(size=(2, 8000, 10))
+    logits[:, np.arange(8000), labels] += 1.5
+    threshold = conformal_threshold(nonconformity(logits[:, :4000], labels[:4000], method), coverage)
+    metrics = conformal_metrics(prediction_sets(logits[:, 4000:], labels[4000:], threshold, method))
+
+    # Four standard errors of two binomial shares of 4,000.
+    assert metrics.coverage > coverage - 4 * math.sqrt(2 * coverage * (1 - coverage) / 4000)
+    assert metrics.mean_size < 10
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0, 8.0]), min_size=2, max_size=7))
+def test_aps_scores_equal_their_definition(weights):
+    total = sum(weights)
+    logits = np.tile(np.log(weights), (1, len(weights), 1))
+    scores = nonconformity(logits, np.arange(len(weights)), "aps")
+
+    by_definition = [sum(other for other in weights if other >= weight) / total for weight in weights]
+    np.testing.assert_allclose(scores, by_definition, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+def test_a_set_holds_the_classes_whose_score_is_within_the_threshold(generator, method, monkeypatch):
+    logits = generator.normal(size=(3, 60, 5)).astype(np.float32)
+    sizes = []
+    for sample in range(60):
+        repeated = np.repeat(logits[:, sample : sample + 1], 5, axis=1)
+        scores = nonconformity(repeated, np.arange(5), method)
+        sizes.append(max(1, int((scores <= 0.77).sum())))
+    monkeypatch.setattr(probabilities, "_CHUNK_ELEMENTS", 3 * 5 * 7)
+
+    sets = prediction_sets(logits, np.zeros(60, dtype=int), 0.77, method)
+    assert sets.size.tolist() == sizes
+
+
+def test_temperature_is_applied():
+    scores = nonconformity(2 * LOGITS, np.array([0]), "lac", temperature=2.0)
+
+    assert scores == pytest.approx([0.5], abs=1e-15)
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(DataError, match="at least one"):
+        conformal_threshold(np.array([]))
+    with pytest.raises(DataError, match="label 3"):
+        nonconformity(LOGITS, np.array([3]), "lac")
+    with pytest.raises(DataError, match="label 3"):
+        prediction_sets(LOGITS, np.array([3]), 0.5, "lac")
+    for coverage in (0.0, 1.0, math.nan):
+        with pytest.raises(OptionError, match="coverage"):
+            conformal_threshold(np.array([0.5]), coverage)

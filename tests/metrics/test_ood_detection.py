@@ -1,0 +1,140 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn import metrics as sklearn_metrics
+from torchmetrics.functional.classification import binary_auroc, binary_average_precision
+
+from hydractl.errors import DataError
+from hydractl.metrics.ood_detection import ood_metrics, roc_curve
+
+# Few values, so that ties abound; and any, so that close scores are told apart.
+SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=40)
+
+
+def labelled(id_scores, ood_scores):
+    is_ood = np.repeat([0, 1], [len(id_scores), len(ood_scores)])
+    return is_ood, np.concatenate([id_scores, ood_scores])
+
+
+def naive_average_precision(positives, negatives):
+    total = 0.0
+    for threshold in sorted(set(positives), reverse=True):
+        found = sum(s >= threshold for s in positives)
+        flagged = found + sum(s >= threshold for s in negatives)
+        total += sum(s == threshold for s in positives) / len(positives) * found / flagged
+    return total
+
+
+def naive_fpr95(id_scores, ood_scores):
+    keeping = [t for t in ood_scores if 100 * sum(s >= t for s in ood_scores) >= 95 * len(ood_scores)]
+    return sum(s >= max(keeping) for s in id_scores) / len(id_scores)
+
+
+def test_by_hand_with_a_tie():
+    metrics = ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]))
+
+    # Pairs in order: 4 above 1, 2, 3; 2 above 1, ties 2, below 3.
+    assert metrics.auroc == pytest.approx(4.5 / 6, abs=1e-15)
+    # Thresholds 4 (1 of 1) and 2 (2 of 4).
+    assert metrics.aupr_out == pytest.approx(0.5 * 1 + 0.5 * 2 / 4, abs=1e-15)
+    # ID found from the low end: 1 (1 of 1), 2 (2 of 3), 3 (3 of 4).
+    assert metrics.aupr_in == pytest.approx((1 + 2 / 3 + 3 / 4) / 3, abs=1e-15)
+    # All OOD are kept at 2, where ID 2 and 3 are flagged.
+    assert metrics.fpr95 == pytest.approx(2 / 3, abs=1e-15)
+    assert metrics.ood_share == pytest.approx(2 / 5, abs=1e-15)
+
+
+def test_all_scores_tied():
+    metrics = ood_metrics(np.zeros(3), np.zeros(5))
+
+    assert (metrics.auroc, metrics.fpr95) == (0.5, 1)
+    assert (metrics.aupr_out, metrics.aupr_in) == (5 / 8, 3 / 8)
+
+
+def test_perfect_and_inverted():
+    low, high = np.arange(5.0), np.arange(10.0, 15.0)
+
+    perfect, inverted = ood_metrics(low, high), ood_metrics(high, low)
+    assert (perfect.auroc, perfect.aupr_out, perfect.aupr_in, perfect.fpr95) == (1, 1, 1, 0)
+    assert (inverted.auroc, inverted.fpr95) == (0, 1)
+
+
+@pytest.mark.parametrize(("count", "kept"), [(20, 19), (40, 38), (100, 95), (180, 171), (21, 20), (19, 19)])
+def test_fpr95_keeps_at_least_95_percent_and_no_more_than_needed(count, kept):
+    ood_scores = np.arange(count, dtype=float)
+    threshold = ood_scores[count - kept]
+    id_scores = np.array([threshold, np.nextafter(threshold, -1)])
+
+    assert ood_metrics(id_scores, ood_scores).fpr95 == 0.5
+
+
+@given(SCORES, SCORES)
+def test_equals_the_quadratic_definitions(id_scores, ood_scores):
+    ours = ood_metrics(np.array(id_scores), np.array(ood_scores))
+    pairs = [(o > i) + (o == i) / 2 for o in ood_scores for i in id_scores]
+
+    assert ours.auroc == pytest.approx(sum(pairs) / len(pairs), abs=1e-13)
+    assert ours.aupr_out == pytest.approx(naive_average_precision(ood_scores, id_scores), abs=1e-13)
+    inverted = [-s for s in id_scores], [-s for s in ood_scores]
+    assert ours.aupr_in == pytest.approx(naive_average_precision(*inverted), abs=1e-13)
+    assert ours.fpr95 == pytest.approx(naive_fpr95(id_scores, ood_scores), abs=1e-13)
+
+
+@given(SCORES, SCORES)
+def test_equals_scikit_learn(id_scores, ood_scores):
+    ours = ood_metrics(np.array(id_scores), np.array(ood_scores))
+    is_ood, scores = labelled(id_scores, ood_scores)
+    false_positive, true_positive, _ = sklearn_metrics.roc_curve(is_ood, scores, drop_intermediate=False)
+
+    assert ours.auroc == pytest.approx(sklearn_metrics.roc_auc_score(is_ood, scores), abs=1e-12)
+    aupr_out = sklearn_metrics.average_precision_score(is_ood, scores)
+    assert ours.aupr_out == pytest.approx(aupr_out, abs=1e-12)
+    aupr_in = sklearn_metrics.average_precision_score(1 - is_ood, -scores)
+    assert ours.aupr_in == pytest.approx(aupr_in, abs=1e-12)
+    assert ours.fpr95 == pytest.approx(false_positive[np.argmax(true_positive >= 0.95)], abs=1e-12)
+
+
+def test_equals_torchmetrics_and_torch_uncertainty(generator, torch_uncertainty):
+    id_scores = -generator.beta(5, 2, size=900).round(2)
+    ood_scores = -generator.beta(3, 2, size=700).round(2)
+    ours = ood_metrics(id_scores, ood_scores)
+    is_ood, scores = labelled(id_scores, ood_scores)
+    # Above 0: torchmetrics takes numbers outside 0..1 for logits.
+    target, values = torch.from_numpy(is_ood), torch.from_numpy(scores + 1)
+
+    assert ours.auroc == pytest.approx(float(binary_auroc(values, target)), abs=1e-6)
+    assert ours.aupr_out == pytest.approx(float(binary_average_precision(values, target)), abs=1e-6)
+    aupr_in = binary_average_precision(1 - values, 1 - target)
+    assert ours.aupr_in == pytest.approx(float(aupr_in), abs=1e-6)
+    fpr95 = torch_uncertainty.FPR95(pos_label=1)
+    fpr95.update(values, target)
+    assert ours.fpr95 == pytest.approx(float(fpr95.compute()), abs=1e-6)
+
+
+@given(SCORES, SCORES)
+def test_the_area_under_the_roc_curve_is_the_auroc(id_scores, ood_scores):
+    curve = roc_curve(np.array(id_scores), np.array(ood_scores))
+    area = np.trapezoid(curve.true_positive_rate, curve.false_positive_rate)
+
+    assert curve.false_positive_rate[0] == curve.true_positive_rate[0] == 0
+    assert curve.false_positive_rate[-1] == curve.true_positive_rate[-1] == 1
+    assert area == pytest.approx(ood_metrics(np.array(id_scores), np.array(ood_scores)).auroc, abs=1e-12)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_scores_that_are_not_finite_are_refused(bad):
+    with pytest.raises(DataError, match="ID score of sample 1 is"):
+        ood_metrics(np.array([0.0, bad]), np.array([0.0]))
+    with pytest.raises(DataError, match="OOD score of sample 0 is"):
+        ood_metrics(np.array([0.0]), np.array([bad]))
+
+
+def test_an_empty_set_is_refused():
+    with pytest.raises(DataError, match="OOD score"):
+        ood_metrics(np.array([0.0]), np.array([]))
+    with pytest.raises(DataError, match="ID score"):
+        roc_curve(np.array([]), np.array([0.0]))

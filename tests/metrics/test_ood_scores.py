@@ -1,0 +1,52 @@
+import math
+
+import numpy as np
+import pytest
+
+from hydractl.errors import OptionError
+from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score
+from hydractl.metrics.table import tabulate
+
+
+def scores(logits, name):
+    return find_ood_score(name).of_answers(Answers(tabulate(logits), logits))
+
+
+@pytest.mark.parametrize("name", [score.name for score in OOD_SCORES if not score.needs_features])
+def test_higher_is_more_ood(name):
+    # The first sample: members sure and of one mind. The second: weak logits, members of two minds.
+    logits = np.array([[[9.0, 0.0, 0.0], [1.0, -1.0, -1.0]], [[9.0, 0.0, 0.0], [-1.0, 1.0, -1.0]]])
+    sure, unsure = scores(logits, name)
+
+    assert unsure > sure
+
+
+def test_values_by_hand():
+    logits = np.array([[[math.log(3), 0.0]], [[0.0, 0.0]]])
+
+    assert scores(logits, "msp") == pytest.approx([-0.625], abs=1e-15)
+    assert scores(logits, "max-logit") == pytest.approx([-math.log(3) / 2], abs=1e-15)
+    assert scores(logits, "energy") == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
+    entropy = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
+    assert scores(logits, "entropy") == pytest.approx([entropy], abs=1e-15)
+    assert scores(logits, "gen") == pytest.approx([2 * (0.625 * 0.375) ** 0.1], abs=1e-15)
+    members = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
+    assert scores(logits, "mutual-information") == pytest.approx([entropy - members], abs=1e-15)
+
+
+def test_generalised_entropy_takes_the_likeliest_100_classes_and_the_temperature():
+    logits = np.random.default_rng(0).normal(size=(2, 5, 150))
+    expected = []
+    for sample in range(5):
+        members = [[math.exp(z / 2) for z in logits[m, sample]] for m in range(2)]
+        p = sorted((a / sum(members[0]) + b / sum(members[1])) / 2 for a, b in zip(*members, strict=True))
+        expected.append(sum((x * (1 - x)) ** 0.1 for x in p[50:]))
+    found = find_ood_score("gen").of_answers(Answers(tabulate(logits, temperature=2.0), logits, 2.0))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_each_has_a_name_of_its_own_and_one_way_to_be_computed():
+    assert len({score.name for score in OOD_SCORES}) == len(OOD_SCORES)
+    assert all((score.of_answers is None) == score.needs_features for score in OOD_SCORES)
+    with pytest.raises(OptionError, match="expected msp, entropy"):
+        find_ood_score("odin")

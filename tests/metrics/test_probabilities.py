@@ -1,0 +1,110 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from hydractl.errors import DataError, OptionError
+from hydractl.metrics.probabilities import mean_log_probabilities, mean_probabilities
+
+
+def test_two_members_by_hand():
+    logits = np.array([[[0.0, 0.0]], [[math.log(3), 0.0]]])
+
+    assert mean_probabilities(logits)[0] == pytest.approx([0.625, 0.375], abs=1e-15)
+    assert mean_log_probabilities(logits)[0] == pytest.approx(np.log([0.625, 0.375]), abs=1e-15)
+
+
+def test_temperature_divides_the_logits_of_each_member():
+    logits = np.array([[[0.0, 0.0]], [[2 * math.log(3), 0.0]]])
+
+    assert mean_probabilities(logits, temperature=2.0)[0] == pytest.approx([0.625, 0.375], abs=1e-15)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 1000])
+@pytest.mark.parametrize("members", [1, 3, 7])
+def test_uniform_logits_give_exactly_one_over_c(members, classes):
+    probabilities = mean_probabilities(np.full((members, 2, classes), -3.5, dtype=np.float32))
+
+    assert (probabilities == 1 / classes).all()
+
+
+def test_equals_torch_in_float64(ensemble):
+    logits, _ = ensemble
+    theirs = torch.from_numpy(logits).double().softmax(-1).mean(0)
+
+    np.testing.assert_allclose(mean_probabilities(logits), theirs, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(mean_log_probabilities(logits), theirs.log(), rtol=0, atol=1e-12)
+
+
+def test_saturated_logits_keep_a_finite_logarithm():
+    logits = np.array([[[1e4, -1e4, 0.0]]], dtype=np.float32)
+
+    assert mean_log_probabilities(logits)[0].tolist() == [0.0, -2e4, -1e4]
+
+
+def test_logarithm_of_a_mean_in_which_one_member_is_sure():
+    logits = np.array([[[1e4, -1e4]], [[-1e4, 1e4]]], dtype=np.float32)
+
+    assert mean_log_probabilities(logits)[0] == pytest.approx([-math.log(2)] * 2, abs=1e-15)
+
+
+@given(
+    npst.arrays(
+        np.float32,
+        npst.array_shapes(min_dims=3, max_dims=3, min_side=2, max_side=5),
+        elements=st.floats(-(2.0**100), 2.0**100, width=32),
+    ),
+    st.floats(1e-3, 1e4),
+)
+def test_any_finite_logits_give_a_distribution_with_a_finite_logarithm(logits, temperature):
+    probabilities = mean_probabilities(logits, temperature)
+    logarithms = mean_log_probabilities(logits, temperature)
+
+    np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=0, atol=1e-12)
+    assert np.isfinite(logarithms).all()
+    np.testing.assert_allclose(np.exp(logarithms), probabilities, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_logit_that_is_not_finite_is_named(value):
+    logits = np.zeros((2, 3, 4), dtype=np.float32)
+    logits[1, 2, 3] = value
+
+    with pytest.raises(DataError, match=f"member 1, sample 2, class 3 is {value}"):
+        mean_probabilities(logits)
+
+
+def test_the_position_of_a_bad_logit_counts_from_the_first_sample():
+    logits = np.zeros((1, 3_000, 1_000), dtype=np.float32)
+    logits[0, 2_999, 7] = np.nan
+
+    with pytest.raises(DataError, match="sample 2999, class 7"):
+        mean_probabilities(logits)
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (np.zeros((2, 3), dtype=np.float32), r"shape \(2, 3\)"),
+        (np.zeros((1, 2, 3), dtype=np.float16), "type float16"),
+        (np.zeros((1, 2, 3), dtype=np.int64), "type int64"),
+        (np.zeros((0, 2, 3), dtype=np.float32), "0 members"),
+        (np.zeros((1, 0, 3), dtype=np.float32), "0 samples"),
+        (np.zeros((1, 2, 1), dtype=np.float32), "1 class"),
+    ],
+)
+def test_what_cannot_be_the_logits_of_an_ensemble_is_refused(logits, message):
+    with pytest.raises(DataError, match=message):
+        mean_probabilities(logits)
+    with pytest.raises(DataError, match=message):
+        mean_log_probabilities(logits)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
+def test_a_temperature_must_be_positive(temperature):
+    with pytest.raises(OptionError, match="temperature"):
+        mean_probabilities(np.zeros((1, 2, 3)), temperature)

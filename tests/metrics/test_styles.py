@@ -1,0 +1,181 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from hydractl.errors import DataError
+from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.ood_scores import Answers, find_ood_score
+from hydractl.metrics.openood import trapezoidal_ood_metrics
+from hydractl.metrics.selective import selective_metrics
+from hydractl.metrics.styles import OURS, find_style
+from hydractl.metrics.table import tabulate
+from hydractl.metrics.torch_uncertainty import (
+    fpr95_at_nearest_recall,
+    left_closed_calibration_error,
+    tie_splitting_calibration_error,
+)
+
+OPENOOD, THEIRS, LEGACY = map(find_style, ("openood", "torch-uncertainty", "torch-uncertainty-legacy"))
+SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)
+
+
+def curve_points(positives, negatives):
+    """(recall, precision, share of negatives flagged) at every threshold, the strictest first."""
+    points = []
+    for threshold in sorted({*positives, *negatives}, reverse=True):
+        found = sum(s >= threshold for s in positives)
+        flagged = sum(s >= threshold for s in negatives)
+        points.append((found / len(positives), found / (found + flagged), flagged / len(negatives)))
+    return points
+
+
+def trapezoidal_aupr(positives, negatives):
+    # The convention of the curve: it starts at recall 0 with precision 1.
+    points = [(0.0, 1.0), *((recall, precision) for recall, precision, _ in curve_points(positives, negatives))]
+    return sum((r1 - r0) * (p0 + p1) / 2 for (r0, p0), (r1, p1) in pairwise(points))
+
+
+@given(SCORES, SCORES)
+def test_openood_by_its_formulas(id_scores, ood_scores):
+    styled = trapezoidal_ood_metrics(np.array(id_scores), np.array(ood_scores))
+    ours = ood_metrics(np.array(id_scores), np.array(ood_scores))
+
+    assert styled.auroc == ours.auroc
+    assert styled.aupr_out == pytest.approx(trapezoidal_aupr(ood_scores, id_scores), abs=1e-12)
+    inverted = [-s for s in id_scores], [-s for s in ood_scores]
+    assert styled.aupr_in == pytest.approx(trapezoidal_aupr(*inverted), abs=1e-12)
+    # Its curve drops collinear points, so its threshold can only be laxer.
+    assert styled.fpr95 >= ours.fpr95
+
+
+def test_openood_by_hand():
+    styled = OPENOOD.ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]))
+
+    # Recall 0, 1/2, 1/2, 1 with precision 1, 1, 1/2, 2/4.
+    assert styled.aupr_out == pytest.approx(0.5 * 1 + 0.5 * 0.5, abs=1e-15)
+    assert styled.fpr95 == pytest.approx(2 / 3, abs=1e-15)
+
+
+def test_openood_passes_over_a_collinear_point():
+    # At 90, 95 and 100 % of OOD the curve goes two ID to the right for two OOD up: the middle point is dropped.
+    id_scores = ood_scores = np.repeat([2.0, 1.0, 0.0], [36, 2, 2])
+
+    assert ood_metrics(id_scores, ood_scores).fpr95 == 0.95
+    assert OPENOOD.ood_metrics(id_scores, ood_scores).fpr95 == 1
+
+
+def test_openood_averages_logits(ensemble):
+    logits, labels = ensemble
+    table = tabulate(logits, labels)
+    answers = Answers(table, logits)
+    confidence, prediction = torch.from_numpy(logits).double().mean(0).softmax(-1).max(-1)
+
+    np.testing.assert_allclose(OPENOOD.of(find_ood_score("msp")).of_answers(answers), -confidence, rtol=0, atol=1e-14)
+    accuracy = float((prediction.numpy() == labels).mean())
+    assert OPENOOD.classification_metrics(table, 15).accuracy == accuracy
+    for score in ("entropy", "mutual-information"):
+        with pytest.raises(DataError, match="openood has no score"):
+            OPENOOD.of(find_ood_score(score))
+
+
+def test_openood_and_our_accuracy_can_differ():
+    # Members' means: logits favour class 0 (one very sure member), probabilities class 1 (two of three).
+    table = tabulate(np.array([[[20.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]]), np.array([0]))
+
+    assert OURS.classification_metrics(table, 15).accuracy == 0
+    assert OPENOOD.classification_metrics(table, 15).accuracy == 1
+
+
+def test_calibration_equals_torchmetrics_on_the_edges():
+    # Exact in float32; 0.5, 0.75 and 1 lie on edges of four bins, each with a neighbour inside.
+    confidence = np.array([1.0, 0.875, 0.75, 0.625, 0.5, 0.4375])
+    probabilities = np.stack([confidence, *[(1 - confidence) / 3] * 3], axis=1)
+    labels = np.array([1, 0, 0, 0, 2, 0])
+    theirs = multiclass_calibration_error(
+        torch.from_numpy(probabilities), torch.from_numpy(labels), num_classes=4, n_bins=4
+    )
+
+    ours = left_closed_calibration_error(confidence, labels == 0, bins=4)
+    assert ours == pytest.approx(float(theirs), abs=1e-7)
+    # By hand: [0.25,0.5) 0.5625; [0.5,0.75) 0.375 - 0.5; [0.75,1) 0.125 + 0.25; 1 alone.
+    assert ours == pytest.approx((0.5625 + 0.125 + 0.375 + 1) / 6, abs=1e-15)
+
+
+def test_adaptive_calibration_equals_torch_uncertainty_with_ties(torch_uncertainty):
+    # Each tie is of one outcome, so that their unstable sort cannot matter.
+    confidence = np.repeat([0.5, 0.625, 0.75, 0.875], [5, 4, 7, 3])
+    correct = np.repeat([True, False, True, False], [5, 4, 7, 3])
+    probabilities = torch.from_numpy(np.stack([confidence, 1 - confidence], axis=1))
+    metric = torch_uncertainty.AdaptiveCalibrationError(task="multiclass", num_classes=2, num_bins=4)
+    metric.update(probabilities, torch.from_numpy(np.where(correct, 0, 1)))
+
+    ours = tie_splitting_calibration_error(confidence, correct, bins=4)
+    assert ours == pytest.approx(float(metric.compute()), abs=1e-6)
+
+
+def test_a_table_in_torch_uncertainty_style_equals_it(ensemble, torch_uncertainty):
+    logits, labels = ensemble
+    table = tabulate(logits, labels)
+    mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
+    styled = THEIRS.classification_metrics(table, 15)
+    ece = torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15)
+    adaptive = torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15, adaptive=True)
+    aurc = torch_uncertainty.AURC()
+
+    for ours, metric in (
+        (styled.ece, ece),
+        (styled.adaptive_ece, adaptive),
+        (THEIRS.aurc(table.msp, table.labelled().correct), aurc),
+    ):
+        metric.update(mean, torch.from_numpy(labels))
+        assert ours == pytest.approx(float(metric.compute()), abs=2e-6)
+
+
+def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble, torch_uncertainty):
+    answers = Answers(tabulate(ensemble[0]), ensemble[0])
+    metric = torch_uncertainty.Entropy(reduction="none")
+    metric.update(torch.from_numpy(ensemble[0]).double().softmax(-1).transpose(0, 1))
+
+    ours = THEIRS.of(find_ood_score("entropy")).of_answers(answers)
+    np.testing.assert_allclose(ours, metric.compute(), rtol=0, atol=1e-12)
+    assert (ours < answers.table.entropy).any()
+
+
+def test_nearest_recall_by_hand():
+    # Of 15 OOD, 14 are nearer to 95 % than all are: the lowest is given up, and ID 0 is not flagged.
+    ood_scores, id_scores = np.arange(15.0), np.array([0.0, 1.5, -0.5, 20.0])
+    assert fpr95_at_nearest_recall(id_scores, ood_scores) == 2 / 4
+    assert ood_metrics(id_scores, ood_scores).fpr95 == 3 / 4
+    legacy = LEGACY.ood_metrics(id_scores, ood_scores)
+    assert legacy.fpr95 == 2 / 4
+
+
+@given(SCORES, SCORES)
+def test_nearest_recall_equals_its_definition(id_scores, ood_scores):
+    points = curve_points(ood_scores, id_scores)
+    complete = next(i for i, (recall, _, _) in enumerate(points) if recall == 1)
+    nearest = min(reversed(points[: complete + 1]), key=lambda point: abs(point[0] - 0.95))
+
+    assert fpr95_at_nearest_recall(np.array(id_scores), np.array(ood_scores)) == nearest[2]
+
+
+def test_our_own_style_changes_nothing(ensemble, generator):
+    table = tabulate(*ensemble)
+    id_scores, far = -table.msp, generator.normal(size=50)
+
+    assert OURS.classification_metrics(table, 15) == classification_metrics(table)
+    assert OURS.ood_metrics(id_scores, far) == ood_metrics(id_scores, far)
+    correct = table.labelled().correct
+    assert OURS.aurc(table.msp, correct) == selective_metrics(table.msp, correct).aurc
+    assert OURS.of(find_ood_score("energy")) == find_ood_score("energy")
+
+
+def test_one_sample_has_no_trapezoid():
+    with pytest.raises(DataError, match="two samples"):
+        THEIRS.aurc(np.array([0.5]), np.array([True]))

@@ -1,0 +1,216 @@
+import math
+import tracemalloc
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy
+
+from hydractl.errors import DataError
+from hydractl.metrics import probabilities
+from hydractl.metrics.table import PredictionTable, concatenate, tabulate
+
+COLUMNS = [field.name for field in fields(PredictionTable) if field.name != "outcomes"]
+
+
+def assert_same_bits(first, second):
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(first, name), getattr(second, name), err_msg=name)
+    assert (first.outcomes is None) == (second.outcomes is None)
+    if first.outcomes is not None:
+        for name in ("labels", "correct", "nll", "brier"):
+            np.testing.assert_array_equal(getattr(first.outcomes, name), getattr(second.outcomes, name))
+
+
+def test_two_members_by_hand():
+    logits = np.array([[[0.0, 0.0]], [[math.log(3), 0.0]]])
+    table = tabulate(logits, np.array([1]))
+    entropy_of_mean = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
+    mean_entropy = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
+
+    assert table.prediction.tolist() == [0]
+    assert table.msp == pytest.approx([0.625], abs=1e-15)
+    assert table.entropy == pytest.approx([entropy_of_mean], abs=1e-15)
+    assert table.expected_entropy == pytest.approx([mean_entropy], abs=1e-15)
+    assert table.mutual_information == pytest.approx([entropy_of_mean - mean_entropy], abs=1e-15)
+    assert table.max_logit == pytest.approx([math.log(3) / 2], abs=1e-15)
+    assert table.energy == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
+    assert table.mean_logits_msp == pytest.approx([math.sqrt(3) / (1 + math.sqrt(3))], abs=1e-15)
+    assert table.outcomes.correct.tolist() == [False]
+    assert table.outcomes.nll == pytest.approx([-math.log(0.375)], abs=1e-15)
+    assert table.outcomes.brier == pytest.approx([2 * 0.625**2], abs=1e-15)
+
+
+def test_energy_has_the_temperature_of_the_free_energy():
+    table = tabulate(np.array([[[2.0, 0.0]]]), temperature=2.0)
+
+    assert table.energy == pytest.approx([-2 * math.log(math.e + 1)], abs=1e-15)
+    assert table.max_logit == pytest.approx([2.0], abs=1e-15)
+
+
+def test_equals_torch_and_scipy_in_float64(ensemble):
+    logits, labels = ensemble
+    table = tabulate(logits, labels)
+    members = torch.from_numpy(logits).double().softmax(-1)
+    mean = members.mean(0)
+    target = torch.nn.functional.one_hot(torch.from_numpy(labels), 10)
+    nll = torch.nn.functional.nll_loss(mean.log(), torch.from_numpy(labels), reduction="none")
+
+    np.testing.assert_array_equal(table.prediction, mean.argmax(-1))
+    np.testing.assert_array_equal(table.outcomes.correct, mean.argmax(-1).numpy() == labels)
+    np.testing.assert_allclose(table.msp, mean.amax(-1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(table.entropy, entropy(mean, axis=-1), rtol=0, atol=1e-12)
+    expected = entropy(members, axis=-1).mean(0)
+    np.testing.assert_allclose(table.expected_entropy, expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(table.outcomes.nll, nll, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(table.outcomes.brier, (mean - target).square().sum(-1), rtol=0, atol=1e-14)
+    mean_logits = torch.from_numpy(logits).double().mean(0)
+    np.testing.assert_allclose(table.energy, -mean_logits.logsumexp(-1), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(table.max_logit, mean_logits.amax(-1), rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(table.mean_logits_prediction, mean_logits.argmax(-1))
+
+
+def test_the_split_into_chunks_and_calls_changes_no_bit(ensemble, monkeypatch):
+    logits, labels = ensemble
+    whole = tabulate(logits, labels)
+    parts = [tabulate(logits[:, part], labels[part]) for part in (slice(0, 1), slice(1, 130), slice(130, 400))]
+    assert_same_bits(whole, concatenate(parts))
+
+    monkeypatch.setattr(probabilities, "_CHUNK_ELEMENTS", 3 * 10 * 7)
+    assert_same_bits(whole, tabulate(logits, labels))
+
+
+def test_logits_that_are_not_contiguous_change_no_bit(ensemble):
+    logits, labels = ensemble
+    sample_major = np.ascontiguousarray(logits.transpose(1, 0, 2)).transpose(1, 0, 2)
+
+    assert_same_bits(tabulate(logits, labels), tabulate(sample_major, labels))
+
+
+@pytest.mark.parametrize("members", [2, 3, 7])
+def test_copies_of_a_network_are_that_network(ensemble, members):
+    single, labels = ensemble[0][:1], ensemble[1]
+    copies = tabulate(np.repeat(single, members, axis=0), labels)
+
+    assert_same_bits(copies, tabulate(single, labels))
+    assert (copies.mutual_information == 0).all()
+
+
+def test_one_member_has_no_disagreement_and_no_mutual_information(ensemble):
+    table = tabulate(ensemble[0][:1])
+
+    assert (table.disagreement == 0).all()
+    assert (table.mutual_information == 0).all()
+
+
+def test_disagreement_is_the_share_of_pairs():
+    logits = np.eye(4)[np.array([[0, 0, 0], [0, 0, 1], [0, 1, 2], [0, 1, 3]])]
+
+    assert tabulate(logits).disagreement == pytest.approx([0, 4 / 6, 1], abs=1e-15)
+
+
+def test_the_first_of_tied_classes_is_predicted():
+    assert tabulate(np.array([[[0.0, 5.0, 5.0]]])).prediction.tolist() == [1]
+
+
+def test_saturated_logits_stay_finite():
+    logits = np.array([[[1e4, -1e4], [1e4, -1e4]], [[1e4, -1e4], [-1e4, 1e4]]], dtype=np.float32)
+    table = tabulate(logits, np.array([1, 0]))
+
+    assert table.msp.tolist() == [1.0, 0.5]
+    assert table.entropy == pytest.approx([0, math.log(2)], abs=1e-15)
+    assert table.mutual_information == pytest.approx([0, math.log(2)], abs=1e-15)
+    assert table.outcomes.nll == pytest.approx([2e4, math.log(2)], abs=1e-12)
+    assert table.outcomes.brier == pytest.approx([2, 0.5], abs=1e-15)
+
+
+def test_a_sure_and_right_prediction_has_a_loss_of_plain_zero():
+    nll = tabulate(np.array([[[1e4, -1e4]]]), np.array([0])).outcomes.nll
+
+    assert nll.tolist() == [0]
+    assert not np.signbit(nll).any()
+
+
+def test_members_that_hardly_differ_have_no_negative_mutual_information(generator):
+    logits = generator.normal(size=(1, 500, 10)) + 1e-12 * generator.normal(size=(3, 500, 10))
+    table = tabulate(logits)
+
+    # Rounding alone would go below.
+    assert (table.entropy < table.expected_entropy).any()
+    assert (table.mutual_information >= 0).all()
+
+
+def test_an_offset_common_to_all_classes_costs_no_digits():
+    table = tabulate(np.array([[[131072.0, 131072.0]]], dtype=np.float32), np.array([1]))
+
+    assert table.outcomes.nll == pytest.approx([math.log(2)], abs=1e-15)
+
+
+def test_many_members_never_leave_the_range(generator):
+    logits = generator.normal(scale=30, size=(11, 2000, 5))
+    table = tabulate(logits, logits.mean(0).argmax(-1))
+
+    assert table.msp.max() <= 1
+    assert table.mutual_information.min() >= 0
+    assert not np.signbit(table.outcomes.nll).any()
+    assert (table.mutual_information <= math.log(5)).all()
+
+
+def test_logits_that_come_from_bfloat16_are_taken_at_their_value(ensemble):
+    logits = torch.from_numpy(ensemble[0]).bfloat16()
+    table = tabulate(logits.float().numpy())
+
+    theirs = logits.double().softmax(-1).mean(0).amax(-1)
+    np.testing.assert_allclose(table.msp, theirs, rtol=0, atol=1e-14)
+
+
+def test_a_thousand_classes(generator):
+    logits = generator.normal(size=(2, 50, 1000)).astype(np.float32)
+    labels = generator.integers(1000, size=50)
+    table = tabulate(logits, labels)
+
+    mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
+    np.testing.assert_allclose(table.outcomes.nll, -mean.log()[range(50), labels], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(table.entropy, entropy(mean, axis=-1), rtol=0, atol=1e-12)
+
+
+def test_memory_is_a_small_multiple_of_a_chunk():
+    logits = np.zeros((3, 4000, 1000), dtype=np.float32)
+    tracemalloc.start()
+    tabulate(logits, np.zeros(4000, dtype=np.int64))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak < 200e6
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([0, 1]), "for 3 samples"),
+        (np.array([0.0, 1.0, 1.0]), "type float64"),
+        (np.array([0, 1, 2]), "sample 2 has label 2: expected 0 to 1"),
+        (np.array([0, -1, 1]), "sample 1 has label -1"),
+    ],
+)
+def test_labels_that_do_not_fit_are_refused(labels, message):
+    with pytest.raises(DataError, match=message):
+        tabulate(np.zeros((1, 3, 2)), labels)
+
+
+def test_nothing_can_be_joined_with_nothing():
+    with pytest.raises(DataError, match="no predictions"):
+        concatenate([])
+
+
+def test_labelled_and_unlabelled_samples_do_not_mix():
+    logits = np.zeros((1, 2, 3))
+
+    with pytest.raises(DataError, match="some have none"):
+        concatenate([tabulate(logits), tabulate(logits, np.array([0, 1]))])
+
+
+def test_outcomes_need_labels():
+    with pytest.raises(DataError, match="need labels"):
+        tabulate(np.zeros((1, 2, 3))).labelled()

@@ -1,0 +1,135 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from hydractl.errors import DataError
+from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.probabilities import mean_probabilities
+from hydractl.metrics.table import tabulate
+from hydractl.metrics.temperature import BOUNDS, fit_temperature
+
+
+def test_by_hand():
+    # Right three times in four at logits 2 to 0: p = 3/4 needs 2 / T = log 3.
+    logits = np.tile([2.0, 0.0], (1, 4, 1))
+    fitted = fit_temperature(logits, np.array([0, 0, 0, 1]))
+
+    assert fitted.temperature == pytest.approx(2 / math.log(3), rel=1e-6)
+    assert fitted.nll_after == pytest.approx(-0.75 * math.log(0.75) - 0.25 * math.log(0.25), abs=1e-12)
+    assert not fitted.at_bound
+
+
+def test_of_two_equal_members_is_that_of_one():
+    logits = np.tile([2.0, 0.0], (2, 4, 1))
+
+    assert fit_temperature(logits, np.array([0, 0, 0, 1])).temperature == pytest.approx(2 / math.log(3), rel=1e-6)
+
+
+def test_one_member_equals_scikit_learn(ensemble):
+    logits, labels = ensemble[0][0].astype(np.float64), ensemble[1]
+    # A linear classifier whose decision function is the logits it is given.
+    identity = LogisticRegression()
+    identity.classes_, identity.coef_, identity.intercept_ = np.arange(10), np.eye(10), np.zeros(10)
+    theirs = CalibratedClassifierCV(FrozenEstimator(identity), method="temperature").fit(logits, labels)
+
+    temperature = fit_temperature(logits[None], labels).temperature
+    ours = mean_probabilities(logits[None], temperature)
+    np.testing.assert_allclose(ours, theirs.predict_proba(logits), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_no_temperature_nearby_or_far_is_better(ensemble, members):
+    logits, labels = ensemble[0][:members] * 3, ensemble[1]
+    fitted = fit_temperature(logits, labels)
+
+    def nll(temperature):
+        return classification_metrics(tabulate(logits, labels, temperature)).nll
+
+    assert fitted.nll_before == pytest.approx(nll(1.0), abs=1e-12)
+    assert fitted.nll_after == pytest.approx(nll(fitted.temperature), abs=1e-12)
+    assert fitted.nll_after < fitted.nll_before
+    others = [*np.geomspace(*BOUNDS, 60), *(fitted.temperature * np.array([0.999, 1.001]))]
+    assert min(nll(other) for other in others) > fitted.nll_after
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "small", "large", "valley"),
+    [(4, 1, 0.1, 1000.0, 1157.6), (9, 2, 0.01, 100.0, 0.0113), (9, 2, 1.0, 10.0, 1.105)],
+)
+def test_the_deepest_of_several_valleys_is_found(right, wrong, small, large, valley):
+    # A member of small margins and one of large margins, each with errors of its own: one valley for each.
+    timid = np.array([[small, 0.0]] * (right + wrong))
+    bold = np.array([[large, 0.0]] * right + [[0.0, large]] * wrong)
+    logits, labels = np.array([timid, bold]), np.array([1] * wrong + [0] * right)
+    fitted = fit_temperature(logits, labels)
+
+    losses = [classification_metrics(tabulate(logits, labels, t)).nll for t in np.geomspace(*BOUNDS, 600)]
+    assert sum(a > b < c for a, b, c in zip(losses, losses[1:], losses[2:], strict=False)) == 2
+    assert fitted.nll_after <= min(losses)
+    assert fitted.temperature == pytest.approx(valley, rel=0.05)
+
+
+def test_a_single_network_predicts_the_same_classes(ensemble):
+    logits, labels = ensemble[0][:1], ensemble[1]
+    temperature = fit_temperature(logits, labels).temperature
+
+    np.testing.assert_array_equal(tabulate(logits, temperature=temperature).prediction, tabulate(logits).prediction)
+
+
+def test_separable_data_leave_the_temperature_alone_and_say_so():
+    logits = np.array([[[0.01, 0.0], [0.0, 0.01]]])
+    fitted = fit_temperature(logits, np.array([0, 1]))
+
+    assert fitted.at_bound
+    assert fitted.temperature == 1
+    assert fitted.nll_after == fitted.nll_before > 0
+
+
+def test_data_without_signal_end_at_the_other_bound():
+    logits = np.array([[[5.0, 0.0], [5.0, 0.0], [0.0, 5.0]]])
+
+    assert fit_temperature(logits, np.array([1, 1, 0])).at_bound
+
+
+def test_logits_that_say_nothing_leave_the_temperature_alone():
+    fitted = fit_temperature(np.zeros((1, 4, 3), dtype=np.float32), np.array([0, 1, 2, 0]))
+
+    assert (fitted.temperature, fitted.at_bound) == (1.0, False)
+
+
+def test_saturated_logits_are_softened():
+    logits = np.tile(np.array([2e4, 0.0], dtype=np.float32), (1, 4, 1))
+    fitted = fit_temperature(logits, np.array([0, 0, 0, 1]))
+
+    assert not fitted.at_bound or fitted.temperature == pytest.approx(BOUNDS[1])
+    assert fitted.nll_after < 1 < fitted.nll_before
+
+
+def test_is_deterministic(ensemble):
+    assert fit_temperature(*ensemble) == fit_temperature(*ensemble)
+
+
+def test_what_cannot_be_fitted_is_refused():
+    with pytest.raises(DataError, match="0 samples"):
+        fit_temperature(np.zeros((1, 0, 3)), np.zeros(0, dtype=int))
+    with pytest.raises(DataError, match="label 3"):
+        fit_temperature(np.zeros((1, 1, 3)), np.array([3]))
+    with pytest.raises(DataError, match="is nan"):
+        fit_temperature(np.full((1, 1, 3), np.nan), np.array([0]))
+
+
+def test_how_many_predictions_it_changes() -> None:
+    generator = np.random.default_rng(0)
+    logits = 5 * generator.normal(size=(3, 400, 4)).astype(np.float32)
+    labels = generator.integers(0, 4, 400)
+    found = fit_temperature(logits, labels)
+    before, after = (
+        softmax(logits.astype(np.float64) / t, axis=-1).mean(0).argmax(-1) for t in (1.0, found.temperature)
+    )
+    assert found.argmax_changed == (before != after).mean() > 0
+    assert fit_temperature(logits[:1], labels).argmax_changed == 0

@@ -1,0 +1,91 @@
+"""Products, of one weight and of several members' weights, whichever way they are computed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.testing import assert_close
+
+from hydractl.model.fast import products
+from hydractl.model.fast.products import ONEDNN, activated_product, by_onednn, grouped, product
+from hydractl.model.layer import ACTIVATIONS
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 9, 16), (3, 1, 1, 16), (2, 16), (1, 0, 9, 16)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_equals_linear(shape: tuple[int, ...], biased: bool) -> None:
+    x, weight, bias = torch.randn(shape), torch.randn(24, 16), torch.randn(24) if biased else None
+    with torch.inference_mode():
+        for given in (x, x.transpose(0, 1).contiguous().transpose(0, 1)):
+            assert_close(product(given, weight, bias), F.linear(x, weight, bias), rtol=0, atol=1e-5)
+
+
+def test_torch_itself_multiplies_where_onednn_must_not() -> None:
+    x, weight = torch.randn(5, 16), torch.randn(24, 16)
+    with torch.inference_mode():
+        assert by_onednn(x, weight) == ONEDNN
+        assert not by_onednn(x, torch.randn(24, 32)[:, :16])  # of such rows it makes a slow product
+        assert not by_onednn(x.double(), weight.double())
+        assert not by_onednn(x.half(), weight.half())
+        assert not by_onednn(x.to("meta"), weight.to("meta"))  # operations are counted there
+        with torch.autocast("cpu"):
+            assert product(x, weight, None).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_an_activation_with_its_product(activation: str) -> None:
+    x, weight, bias = torch.randn(5, 16), torch.randn(24, 16), torch.randn(24)
+    with torch.inference_mode():
+        for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 0.05)):
+            found = activated_product(x.to(dtype), weight.to(dtype), bias.to(dtype), activation)
+            assert (found is not None) == (activation in products.FUSIBLE and dtype in products.DTYPES and ONEDNN)
+            if found is not None:
+                apart = ACTIVATIONS[activation](
+                    F.linear(x.to(dtype).double(), weight.to(dtype).double(), bias.to(dtype).double())
+                )
+                assert_close(found.double(), apart, rtol=close, atol=close)
+
+
+def test_a_compiled_graph_multiplies_alike_at_every_size() -> None:
+    weight, bias = torch.randn(3, 24, 16), torch.randn(3, 24)
+
+    def run(x: Tensor) -> Tensor:
+        hidden = activated_product(x, weight[0], bias[0], "gelu")
+        if hidden is None:  # as in the graphs of some releases of torch
+            hidden = F.gelu(product(x, weight[0], bias[0]))
+        return hidden.flatten(1, 2) + grouped(x.flatten(1, 2), weight, bias)
+
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend="aot_eager")
+    with torch.inference_mode():
+        for batch in (2, 3, 5):
+            x = torch.randn(3, batch, 7, 16)
+            assert_close(compiled(x), run(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("large", [1, products.LARGE])
+@pytest.mark.parametrize("per_member_bias", [True, False, None])
+@pytest.mark.parametrize("members", [(3, 3), (1, 3), (3, 1)])
+def test_each_members_product(
+    members: tuple[int, int], per_member_bias: bool | None, large: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "LARGE", large)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(members[0], 5, 7, generator=generator)
+    weight = torch.randn(members[1], 5, 7, generator=generator)
+    bias = None
+    if per_member_bias is not None:
+        bias = torch.randn(*([3] if per_member_bias else []), 5, generator=generator)
+    expected = x.double() @ weight.double().mT
+    if bias is not None:
+        expected = expected + (bias.double()[:, None] if per_member_bias else bias.double())
+    for context in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with context():
+            assert_close(grouped(x, weight, bias), expected.float(), rtol=0, atol=1e-5)
+            assert_close(grouped(x, weight.mT.contiguous().mT, bias), expected.float(), rtol=0, atol=1e-5)
+            assert_close(halved(x, weight, bias), expected, rtol=0.05, atol=0.1)
+
+
+def halved(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return grouped(x.bfloat16(), weight.bfloat16(), bias.bfloat16() if bias is not None else None).double()
