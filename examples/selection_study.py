@@ -24,16 +24,17 @@ import numpy as np
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import member_heads
 from hydractl.data.ranks import Ranks
+from hydractl.data.reading import Reading
 from hydractl.metrics.temperature import fit_temperature
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.greedy import Answers, quality
 from hydractl.selection.run import Asked, Pool, choose, pool
 from hydractl.steps.answered import answers_of, selection_data
 from hydractl.steps.candidates import named_circuits
-from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, DEFAULT_TEMPLATE
+from hydractl.steps.inputs import DEFAULT_BATCH_SIZE
 from hydractl.steps.joint import Questions, joint_families, joint_searches
-from hydractl.steps.material import Material, Reading, open_material
-from hydractl.steps.watch import LOG
+from hydractl.steps.material import Material, open_material
+from hydractl.watch import LOG
 
 CHOSEN_ON = "choose"  # the OOD set
 OOD = "ood "  # what names of OOD sets begin with in the file of answers
@@ -141,7 +142,7 @@ def main() -> None:
     parser.add_argument("--joint-rules", nargs="+", choices=tuple(RULES), default=["nll", "avg"])
     parser.add_argument("--answers", type=Path, required=True)
     asked = parser.parse_args()
-    reading = Reading(None, None, DEFAULT_TEMPLATE, None, None, None, "name")
+    reading = Reading()
     outside = [f"{CHOSEN_ON}={asked.choose_ood}", *asked.test_ood]
     material = open_material(asked.model, asked.id_data, outside, reading, "cpu", "float32", LOG)
     whole = pool(material.checkpoint, [family(sources(asked, material))])

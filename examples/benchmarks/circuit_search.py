@@ -24,7 +24,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.circuit.data import ScoringData
-from hydractl.circuit.modes import EXACT, SCREENED, Mode
+from hydractl.circuit.modes import Exact, Mode, Screened
 from hydractl.circuit.objective import measure
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
@@ -182,7 +182,7 @@ def searches(reference: ViTForImageClassification, model: Hydra, steps: int, sam
     def theirs() -> None:
         chosen["naive"] = naive(reference, plain, steps)
 
-    exact, screened, slow = timed(lambda: ours(EXACT)), timed(lambda: ours(SCREENED)), timed(theirs)
+    exact, screened, slow = timed(lambda: ours(Exact())), timed(lambda: ours(Screened())), timed(theirs)
     counted = counted_ratio(chosen["exact"], EVERY, model.spec.tower("vision"))
     print(
         f"{steps} steps: naive / exact {slow / exact:.2f}, counted {counted:.2f}, choices {agree(chosen, 'exact')}; "

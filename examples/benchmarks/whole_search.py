@@ -19,14 +19,14 @@ from transformers import AutoModelForImageClassification
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.data import ScoringData
-from hydractl.circuit.modes import EXACT, SCREENED, Mode
+from hydractl.circuit.modes import Exact, Mode, Screened
 from hydractl.circuit.objective import OBJECTIVES, Objective
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
-from hydractl.steps.inputs import DEFAULT_TEMPLATE
-from hydractl.steps.material import Material, Reading, open_material
-from hydractl.steps.watch import LOG
+from hydractl.data.reading import Reading
+from hydractl.steps.material import Material, open_material
+from hydractl.watch import LOG
 
 BATCH = 64
 TIMED = 3  # candidates of the naive search at a time, each in a layer of its own
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=12)
     parser.add_argument("--limit", type=int)
     asked = parser.parse_args()
-    reading = Reading(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
+    reading = Reading(limit=asked.limit)
     material = open_material(asked.model, asked.id_data, asked.ood_data, reading, "cpu", None, LOG)
     data = material.scoring_data(BATCH, Ranks())
     naive = naive_candidates(asked.model, data)
@@ -80,7 +80,7 @@ def main() -> None:
     measured = sum(candidates - step for step in range(asked.budget))
 
     times, found, each = {}, {}, [naive()]
-    for mode in (EXACT, SCREENED):
+    for mode in (Exact(), Screened()):
         start = time.perf_counter()
         found[mode.name] = search(material, data, asked.objective, asked.budget, mode)
         times[mode.name] = time.perf_counter() - start

@@ -1,124 +1,187 @@
 """The modes of a search: how a round is made up, and how its candidates are measured.
 
-A new mode is a file of its own and a row here.
+A new mode is a row here, a dataclass whose fields are its own options, and a file for what it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
-from hydractl.circuit.headmap import layer_round
-from hydractl.circuit.ranking import Round, Search, greedy_round
+from hydractl import bounds
+from hydractl.checkpoint.heads import layer_budgets
+from hydractl.circuit.ranking import Round, greedy_round
+from hydractl.errors import OptionError
+from hydractl.options import Option
 
 if TYPE_CHECKING:
     from hydractl.circuit.ablation import Progress
     from hydractl.circuit.data import SearchData
     from hydractl.circuit.objective import Measures
-    from hydractl.circuit.ranking import Ranking
+    from hydractl.circuit.ranking import Ranking, Search
     from hydractl.model.hydra import Hydra
 
     #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
     #: of the shortcut taken, if any.
     Measured = list[tuple[Ranking, Measures]]
-    Measurement = Callable[[Search, Hydra, SearchData, Sequence[Ranking], Progress], Measured]
+
+HeadsPerStep = Annotated[
+    int,
+    Option("Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS),
+]
+
+
+class Mode(Protocol):
+    """A way to search; its fields are its options.
+
+    Attributes:
+        shortfall: what its shortcut leaves to chance, in words; `{slack}` stands for how much.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    shortfall: ClassVar[str]
+
+    def check(self, network: Hydra) -> None:
+        """Raises OptionError for a network that it cannot search, before any work."""
+
+    def round(self, search: Search, done: int) -> Round:
+        """Returns the round after so many heads have left."""
+
+    def measure(
+        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    ) -> Measured:
+        """Measures the candidates of a round on a network that lacks what has left.
+
+        Args:
+            growing: rankings that have all dropped it. One ranking's result must not depend on the others.
+        """
 
 
 @dataclass(frozen=True)
-class Mode:
-    """A way to search.
+class Exact:
+    """Measures every candidate in every round."""
 
-    Attributes:
-        round: the round after so many heads have left.
-        measure: measures the candidates of a round on a network that lacks what has left, for rankings that have all
-            dropped it. What it gives one ranking must not depend on the others.
-        options: those that it goes by, of the ones that not all modes do.
-        shortfall: what its shortcut leaves to chance, in words; `{slack}` stands for how much.
-        check: raises OptionError for a network that it cannot search, before any work.
+    name: ClassVar[str] = "exact"
+    help: ClassVar[str] = "the paper's search, which measures every candidate in every round"
+    shortfall: ClassVar[str] = ""
+
+    heads_per_step: HeadsPerStep = 1
+
+    def check(self, network: Hydra) -> None:
+        """Accepts every network."""
+
+    def round(self, search: Search, done: int) -> Round:
+        return greedy_round(search, done, self.heads_per_step)
+
+    def measure(
+        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    ) -> Measured:
+        from hydractl.circuit.ablation import ablate
+
+        measures = ablate(network, data, search.left(growing[0].dropped), progress)
+        return [(ranking, measures) for ranking in growing]
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Measures candidates in half precision, and those near the best again in float32."""
+
+    name: ClassVar[str] = "screened"
+    help: ClassVar[str] = "candidates run in half precision, and those near the best again in float32"
+    shortfall: ClassVar[str] = ", of heads within {slack} of the best, a margin that the first step suggests"
+
+    heads_per_step: HeadsPerStep = 1
+
+    def check(self, network: Hydra) -> None:
+        from hydractl.circuit.screen import refuse_half_precision
+
+        refuse_half_precision(network)
+
+    def round(self, search: Search, done: int) -> Round:
+        # The first round measures both ways. Nobody knows how many candidates come near the best later.
+        return greedy_round(search, done, self.heads_per_step)._replace(passes=1.0 if done else 2.0)
+
+    def measure(
+        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    ) -> Measured:
+        from hydractl.circuit.screen import measure_screened
+
+        return measure_screened(search, network, data, growing, progress)
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Measures only the candidates with the smallest gradients.
+
+    Raises:
+        OptionError: a shortlist shorter than what leaves in a step.
     """
 
-    name: str
-    help: str
-    round: Callable[[Search, int], Round]
-    measure: Measurement
-    options: frozenset[str] = frozenset({"heads_per_step"})
-    shortfall: str = ""
-    check: Callable[[Hydra], None] = lambda network: None
+    name: ClassVar[str] = "shortlist"
+    help: ClassVar[str] = "only the candidates with the smallest gradients are measured"
+    shortfall: ClassVar[str] = "; the best of the first shortlist was {slack} below the best of all"
 
-    def account(self, ranking: Ranking) -> str | None:
-        """What was left to chance for an objective, in a line of text; None where nothing was."""
-        if ranking.shortcut is None:
-            return None
-        first, *later = ranking.shortcut.checked
-        checked = f"exact scores: {first} in the first step, {sum(later)} in all others"
-        return f"{ranking.objective}: {checked}{self.shortfall.format(slack=f'{ranking.slack:.4f}')}"
+    heads_per_step: HeadsPerStep = 1
+    shortlist: Annotated[
+        int,
+        Option("Candidates on a shortlist.", metavar="K", minimum=1, maximum=bounds.HEADS),
+    ] = 16
 
+    def __post_init__(self) -> None:
+        if self.shortlist < self.heads_per_step:
+            raise OptionError(
+                f"`shortlist` {self.shortlist} is shorter than `heads_per_step` {self.heads_per_step}: lengthen it"
+            )
 
-def _exact(
-    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-) -> Measured:
-    from hydractl.circuit.ablation import ablate
+    def check(self, network: Hydra) -> None:
+        """Accepts every network."""
 
-    measures = ablate(network, data, search.left(growing[0].dropped), progress)
-    return [(ranking, measures) for ranking in growing]
+    def round(self, search: Search, done: int) -> Round:
+        whole = greedy_round(search, done, self.heads_per_step)
+        return whole._replace(passes=min(1.0, self.shortlist / whole.left)) if done else whole
 
+    def measure(
+        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    ) -> Measured:
+        from hydractl.circuit.shortlist import measure_shortlisted
 
-def _screened(
-    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-) -> Measured:
-    from hydractl.circuit.screen import measure_screened
-
-    return measure_screened(search, network, data, growing, progress)
+        return measure_shortlisted(search, network, data, growing, progress, size=self.shortlist)
 
 
-def _screenable(network: Hydra) -> None:
-    from hydractl.circuit.screen import refuse_half_precision
+@dataclass(frozen=True)
+class HeadMap:
+    """Searches layer by layer.
 
-    refuse_half_precision(network)
+    Source: Wang et al. 2025.
+    """
 
+    name: ClassVar[str] = "headmap"
+    help: ClassVar[str] = "layer by layer, each giving up its share of the budget at once"
+    shortfall: ClassVar[str] = ""
 
-def _screened_round(search: Search, done: int) -> Round:
-    # The first is measured both ways. How many will come near the best later, nobody can say.
-    return greedy_round(search, done)._replace(passes=1.0 if done else 2.0)
+    measure = Exact.measure
 
+    def check(self, network: Hydra) -> None:
+        """Accepts every network."""
 
-def _shortlisted(
-    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-) -> Measured:
-    from hydractl.circuit.shortlist import measure_shortlisted
-
-    return measure_shortlisted(search, network, data, growing, progress)
-
-
-def _shortlisted_round(search: Search, done: int) -> Round:
-    whole = greedy_round(search, done)
-    return whole._replace(passes=min(1.0, search.shortlist / whole.left)) if done else whole
-
-
-MODES = (
-    Mode("exact", "the paper's search, which measures every candidate in every round", greedy_round, _exact),
-    Mode(
-        "screened",
-        "candidates run in half precision, and those near the best again in float32",
-        _screened_round,
-        _screened,
-        shortfall=", of heads within {slack} of the best, a margin that the first step suggests",
-        check=_screenable,
-    ),
-    Mode(
-        "shortlist",
-        "only the candidates with the smallest gradients are measured",
-        _shortlisted_round,
-        _shortlisted,
-        frozenset({"heads_per_step", "shortlist"}),
-        "; the best of the first shortlist was {slack} below the best of all",
-    ),
-    Mode("headmap", "layer by layer, each giving up its share of the budget at once", layer_round, _exact, frozenset()),
-)
-EXACT, SCREENED, SHORTLISTED, HEADMAP = MODES
+    def round(self, search: Search, done: int) -> Round:
+        for place, share in layer_budgets(search.candidates, search.budget).items():
+            if done < share:
+                heads = tuple(head for head in search.candidates if (head.tower, head.layer) == place)
+                return Round(heads, len(heads), share)
+            done -= share
+        raise ValueError(f"all {search.budget} heads have left already")
 
 
-def taking(option: str) -> tuple[str, ...]:
-    """The modes that go by an option."""
-    return tuple(mode.name for mode in MODES if option in mode.options)
+MODES = (Exact, Screened, Shortlist, HeadMap)
+
+
+def shortcut_account(mode: Mode, ranking: Ranking) -> str | None:
+    """Returns a line on what a mode left to chance for an objective; None if it took no shortcut."""
+    if ranking.shortcut is None:
+        return None
+    first, *later = ranking.shortcut.checked
+    checked = f"exact scores: {first} in the first step, {sum(later)} in all others"
+    return f"{ranking.objective}: {checked}{mode.shortfall.format(slack=f'{ranking.slack:.4f}')}"

@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hydractl.checkpoint.heads import Head
-from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.circuit.modes import Mode
     from hydractl.circuit.objective import Measure, Objective
 
 TieBreak = Literal["order", "nll"]
-
-#: Candidates on a shortlist unless said otherwise.
-SHORTLIST = 16
 
 
 @dataclass(frozen=True)
@@ -105,25 +101,12 @@ class Search:
     Attributes:
         mode: how a round is made up, and how its candidates are measured.
         tie_break: among equals the first in candidate order, or the one with the lowest ID loss.
-        heads_per_step: above 1, a round drops so many of its best at once, which is no longer Algorithm 1.
-        shortlist: how many candidates a shortlist holds.
-
-    Raises:
-        OptionError: a shortlist shorter than what leaves in a step.
     """
 
     candidates: tuple[Head, ...]
     budget: int
     mode: Mode
     tie_break: TieBreak = "order"
-    heads_per_step: int = 1
-    shortlist: int = SHORTLIST
-
-    def __post_init__(self) -> None:
-        if "shortlist" in self.mode.options and self.shortlist < self.heads_per_step:
-            raise OptionError(
-                f"`shortlist` {self.shortlist} is shorter than `heads_per_step` {self.heads_per_step}: lengthen it"
-            )
 
     def round(self, done: int) -> Round:
         """The round after so many heads have left."""
@@ -134,7 +117,7 @@ class Search:
         return [head for head in self.round(len(dropped)).heads if head not in dropped]
 
 
-def greedy_round(search: Search, done: int) -> Round:
-    """A round of Algorithm 1: every head that is left is a candidate, and the best of them leave."""
-    drops = min(search.heads_per_step, search.budget - done)
+def greedy_round(search: Search, done: int, heads_per_step: int) -> Round:
+    """Returns a round of Algorithm 1: every head that is left is a candidate, and the best of them leave."""
+    drops = min(heads_per_step, search.budget - done)
     return Round(search.candidates, len(search.candidates) - done, drops)

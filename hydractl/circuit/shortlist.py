@@ -16,7 +16,13 @@ from hydractl.model.hydra import Hydra
 
 
 def measure_shortlisted(
-    search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    search: Search,
+    network: Hydra,
+    data: SearchData,
+    growing: Sequence[Ranking],
+    progress: Progress,
+    *,
+    size: int,
 ) -> list[tuple[Ranking, Measures]]:
     """For each ranking the exact measures of the candidates it may choose from, and the ranking with its account.
 
@@ -31,7 +37,7 @@ def measure_shortlisted(
     """
     dropped = growing[0].dropped
     left, first = search.left(dropped), growing[0].shortcut is None
-    few = _least_needed(network, data, left, search.shortlist)
+    few = _least_needed(network, data, left, size)
     measures: Measures = ablate(network, data, left if first else few, progress)
     return [(replace(ranking, shortcut=_account(ranking, measures, few)), measures) for ranking in growing]
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from threading import RLock, Timer
 from typing import TYPE_CHECKING
 
-from hydractl.steps.watch import Advance
 from hydractl.text import printable
+from hydractl.watch import Advance
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -27,7 +27,7 @@ COMMANDS = (
     Command("build", "build:build", writes=True),
     Command("score-heads", "score_heads:score_heads", output="scores.json", artifact=methodcaller("to_json")),
     Command(
-        "extract-circuit", "extract_circuit:extract_circuit", "circuit.json",
+        "extract-circuit", "extract_circuit:ExtractCircuit", "circuit.json",
         artifact=_the_circuit, may_stream=_one_objective,
     ),
     Command("circuit overlap", "circuit_overlap:circuit_overlap"),

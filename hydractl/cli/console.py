@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from hydractl.cli.bars import Bars
 from hydractl.steps.result import Result
-from hydractl.steps.watch import Advance
 from hydractl.text import one_line, printable, without_secrets, wrapped
+from hydractl.watch import Advance
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,7 +126,7 @@ class Terminal:
         # Asked once: the first bar puts a stream in the place of stderr that may be no terminal (rich before 15).
         self._is_watched = not quiet and sys.stderr.isatty()
         self._bars: Bars | None = None  # while the command works
-        self.command = shlex.join(["hydractl", *_without_secrets(sys.argv[1:])])
+        self.command: str | None = shlex.join(["hydractl", *_without_secrets(sys.argv[1:])])
 
     def note(self, message: str) -> None:
         """A line on stderr, unless quiet."""

@@ -20,8 +20,10 @@ from hydractl.cli import console
 from hydractl.cli.help import help_text, metavar, respelled
 from hydractl.cli.parsing import STDOUT
 from hydractl.errors import HydractlError, OptionError
+from hydractl.options import make, run
 from hydractl.steps.options import Declared, Option, declared, flags_of
 from hydractl.steps.result import Result
+from hydractl.watch import Watcher
 
 STEPS = Path(__file__).parents[1] / "steps"
 
@@ -49,17 +51,17 @@ class Command:
     may_stream: Callable[[dict[str, Any]], None] = lambda values: None
 
     @property
-    def step(self) -> Callable[..., Result]:
+    def step(self) -> Any:
         """Imported when it is asked for: a command line needs one step of them all."""
-        found: Callable[..., Result] = resolve_name(f"hydractl.steps.{self.place}")
-        return found
+        return resolve_name(f"hydractl.steps.{self.place}")
 
     @property
     def first_line(self) -> str:
         """What the step's docstring begins with, read from its file: to import all steps takes many times as long."""
         module, _, function = self.place.partition(":")
         text = (STEPS / f"{module}.py").read_text(encoding="utf-8")
-        return text.partition(f"\ndef {function}(")[2].partition('"""')[2].partition("\n")[0]
+        kind = "class" if function[0].isupper() else "def"
+        return text.partition(f"\n{kind} {function}")[2].partition('"""')[2].partition("\n")[0]
 
 
 # What every command takes besides its step's options.
@@ -122,7 +124,6 @@ def _run(command: Command, values: dict[str, Any]) -> None:
         os.environ["HF_TOKEN"] = own["token"]  # where every library looks that fetches something
     leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts, one speaks
     terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
-    extra = {"watch": terminal} if "watch" in inspect.signature(command.step).parameters else {}
     if "device" in values:
         import_module("hydractl.process").prepare()
 
@@ -141,7 +142,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
     try:
         with terminal.working(command.name):
-            result = command.step(**values, **extra)
+            result = _run_step(command.step, values, terminal)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.
         partial = getattr(error, "partial", None)
@@ -149,6 +150,15 @@ def _run(command: Command, values: dict[str, Any]) -> None:
             put_out(partial)
         raise
     put_out(result)
+
+
+def _run_step(step: Any, values: dict[str, Any], watch: Watcher) -> Result:
+    if isinstance(step, type):
+        result: Result = run(make(step, values), watch)
+        return result
+    extra = {"watch": watch} if "watch" in inspect.signature(step).parameters else {}
+    found: Result = step(**values, **extra)
+    return found
 
 
 def _streamed(command: Command, values: dict[str, Any]) -> bool:
@@ -213,6 +223,8 @@ def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> An
 def _shown(command: Command, option: Declared) -> bool | str:
     if option.name == "output" and command.output:
         return command.output
+    if option.row_default is not None:
+        return str(option.row_default)
     return option.default not in (None, False, "", ()) and not option.required
 
 

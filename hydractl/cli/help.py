@@ -6,7 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hydractl.steps.options import Declared, flags_of
@@ -34,9 +34,9 @@ def spelling(option: Declared) -> str:
     return metavar(option).removesuffix("...") if option.option.positional else flags_of(option)[0]
 
 
-def help_text(step: Callable[..., Any], options: Sequence[Declared]) -> str:
+def help_text(step: Any, options: Sequence[Declared]) -> str:
     """What `--help` says above the options: a step's docstring without what only Python needs."""
-    text = inspect.getdoc(inspect.unwrap(step)) or ""
+    text = inspect.getdoc(step if isinstance(step, type) else inspect.unwrap(step)) or ""
     of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
     blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
     # After this mark nothing is wrapped again.

@@ -46,7 +46,7 @@ class Networks:
     dropout: Dropout | None = None
     seed: int = 0
     workers: int = 0
-    ranks: Ranks = Ranks()  # noqa: RUF009 (a frozen value)
+    ranks: Ranks = Ranks()
     in_parallel: InParallel = map
     on_note: Callable[[str], None] | None = None
 

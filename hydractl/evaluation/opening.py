@@ -45,7 +45,7 @@ class AskedSets:
     shifted: Sequence[str] | Mapping[str, str | Path | Indexed] = ()
     corrupt: Sequence[tuple[Corruption, int]] = ()
     seed: int = 0
-    columns: Columns = Columns()  # noqa: RUF009 (a frozen value)
+    columns: Columns = Columns()
     limit: int | None = None
     match: Literal["name", "index"] = "name"
     skip_bad: bool = False

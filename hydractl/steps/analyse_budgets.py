@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.like import DataSetsLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.steps.candidates import existing_members, named_circuits, named_scores
 from hydractl.steps.inputs import (
@@ -32,10 +33,10 @@ from hydractl.steps.inputs import (
     as_member,
     model_name,
 )
-from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.analysis.budgets import Cut, Quality

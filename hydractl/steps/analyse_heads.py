@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.data.like import DataLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -28,10 +29,10 @@ from hydractl.steps.inputs import (
     Template,
     TextColumn,
 )
-from hydractl.steps.material import SOURCE, LabelledData, Reading, open_material, origin_of
+from hydractl.steps.material import SOURCE, LabelledData, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

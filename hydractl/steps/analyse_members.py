@@ -27,7 +27,7 @@ from hydractl.steps.inputs import (
 from hydractl.steps.material import SOURCE, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.corruptions.kinds import describe_kinds
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_TEMPLATE,
@@ -27,10 +28,10 @@ from hydractl.steps.inputs import (
     Template,
     as_member,
 )
-from hydractl.steps.material import SOURCE, LabelledData, Reading, open_material, origin_of
+from hydractl.steps.material import SOURCE, LabelledData, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect

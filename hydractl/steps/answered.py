@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hydractl.selection.store import Store
     from hydractl.selection.turns import Journal
     from hydractl.steps.material import Material
-    from hydractl.steps.watch import Watcher
+    from hydractl.watch import Watcher
 
 #: Options of `select` that a joint search does not go by: whoever asked too little of them need not search again.
 BOUNDS = ("max_cost", "max_parameters")

@@ -15,7 +15,7 @@ from hydractl.steps.compute import DTYPES, choose_device, choose_dtype
 from hydractl.steps.inputs import Compiled, Device, DtypeLike, ModelLike, as_checkpoint, model_name
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from hydractl import bounds
 from hydractl.errors import OptionError, OutputError
@@ -13,18 +13,23 @@ from hydractl.selection.objectives import Objective
 from hydractl.steps.built import Built
 from hydractl.steps.compute import choose_device, dtype_name
 from hydractl.steps.estimate import estimates
-from hydractl.steps.extract_circuit import ModeName
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE, BatchSize, Device, Dtype, Limit, Precision, Seed
 from hydractl.steps.limits import Limits
 from hydractl.steps.options import Option, step
 from hydractl.steps.pipeline import Given, Task
 from hydractl.steps.plan import HYDRA, NETWORK, Asked, plan
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import torch
 
     from hydractl.steps.latency import LatencyLimit
+
+    ModeName = str
+else:
+    from hydractl.circuit.modes import MODES
+
+    ModeName = Literal[tuple(mode.name for mode in MODES)]
 
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
 STEPS = "steps.json"

@@ -33,7 +33,7 @@ from hydractl.steps.inputs import (
 from hydractl.steps.options import Option, step
 from hydractl.steps.posterior import Pairs, Posterior, fit_posterior
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Acceptance, Checkpoint

@@ -1,13 +1,23 @@
-"""Devices and precisions, from every name that people have for them."""
+"""Where and how a command computes: devices and precisions, from every name that people have for them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl import bounds
 from hydractl.errors import OptionError
+from hydractl.options import Option
 
 if TYPE_CHECKING:
     import torch
+
+    DtypeLike = str | torch.dtype
+    DeviceLike = str | torch.device
+else:
+    DtypeLike = DeviceLike = Any
+
+DEFAULT_BATCH_SIZE = 64
 
 #: Every spelling of a precision, and what this project calls it.
 DTYPES = {
@@ -63,3 +73,41 @@ def choose_device(device: Any) -> torch.device:
     if (found.index or 0) >= here:
         raise OptionError(f"`device` {device}: this machine has {here} of them: choose another device, or auto")
     return found
+
+
+Device = Annotated[
+    DeviceLike,
+    Option("Where to compute; auto takes a GPU if there is one.", "Compute", "auto|cpu|cuda[:N]|mps", remembered=False),
+]
+Dtype = Annotated[
+    DtypeLike | None,
+    Option("Precision. Default: the checkpoint's own.", "Compute", "fp32|bf16|fp16|fp64", plain=dtype_name),
+]
+BatchSize = Annotated[
+    int,
+    Option(
+        "Samples per forward pass. It fixes the batches, and so the result.",
+        "Compute",
+        minimum=1,
+        maximum=bounds.BATCH,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Says where a network computes, in which precision and in batches of how many samples."""
+
+    device: Device = "auto"
+    dtype: Dtype = None
+    batch_size: BatchSize = DEFAULT_BATCH_SIZE
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device."""
+        return choose_device(self.device)
+
+    @property
+    def torch_dtype(self) -> torch.dtype | None:
+        """The precision; None for the checkpoint's own."""
+        return choose_dtype(self.dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hydractl.steps.pipeline import Task
 from hydractl.steps.plan import CIRCUITS, Asked
-from hydractl.steps.watch import Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -72,8 +72,9 @@ class Foreseen:
         """Opens the network and the data, and times a few batches."""
         from hydractl.circuit.pace import reading_seconds, replay_seconds
         from hydractl.data.ranks import Ranks
+        from hydractl.data.reading import Reading
         from hydractl.steps.inputs import DEFAULT_TEMPLATE
-        from hydractl.steps.material import Reading, open_material
+        from hydractl.steps.material import open_material
 
         (inside,), outside = _sets(asked, 1)
         how = Reading(asked.limit, None, DEFAULT_TEMPLATE, None, None, None, "name")
@@ -162,7 +163,7 @@ def _search(model: Hydra, data: ScoringData, search: str) -> float:
 
     heads = tuple(member_heads(model.heads, 0))
     mode = next(mode for mode in MODES if mode.name == search)
-    wanted = Search(heads, heads_to_rank("50%", len(heads)), mode)
+    wanted = Search(heads, heads_to_rank("50%", len(heads)), mode())
     return seconds_of(model, data, wanted, [Ranking(name) for name in parse_objectives(",".join(CIRCUITS))]) or 0.0
 
 

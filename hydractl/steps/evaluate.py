@@ -37,7 +37,7 @@ from hydractl.steps.options import Option, brief, step
 from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder
 from hydractl.steps.suites import SuiteLike, SuiteReported, evaluate_tasks
 from hydractl.steps.systems import Systems
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     ScoreName = str

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hydractl.errors import OptionError
 from hydractl.steps.report import Reported, check_outputs, write_outputs
 from hydractl.steps.systems import Systems, named_systems
-from hydractl.steps.watch import Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import torch

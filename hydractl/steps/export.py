@@ -12,7 +12,7 @@ from hydractl.export.choices import FORMATS, Request, format_called, format_of, 
 from hydractl.steps.inputs import DEFAULT_TEMPLATE, Classes, Dtype, Force, Model, Template
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     FormatName = str

@@ -54,6 +54,14 @@ class Extracted(Result):
 
         return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
 
+    def write(self, force: bool) -> None:
+        """Writes each circuit to its file, if it has one."""
+        from hydractl.artifacts import write_json
+
+        artifacts = self.to_json()
+        for objective, path in self.outputs.items():
+            write_json(path, artifacts[objective], force)
+
     def lines(self) -> Iterator[str]:
         if self.outputs:
             yield from map(str, self.outputs.values())

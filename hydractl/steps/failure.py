@@ -13,7 +13,7 @@ from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, ModelLike
 from hydractl.steps.tuned import Finetuned, Tuned
-from hydractl.steps.watch import Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint

@@ -29,8 +29,8 @@ from hydractl.steps.inputs import (
 from hydractl.steps.options import Option, step
 from hydractl.steps.trained import finished, told, written
 from hydractl.steps.tuned import Finetuned, Tuned
-from hydractl.steps.watch import LOG, Watcher
 from hydractl.training.ensembles import METHODS, taking
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.training.recipe import Recipe

@@ -13,7 +13,7 @@ from hydractl.steps.inputs import Dtype, Force, ModelLike, Output, as_path
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
 from hydractl.steps.selected import SelectionLike, follow
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import torch

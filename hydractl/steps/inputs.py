@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from hydractl import bounds
+from hydractl.data.reading import DEFAULT_TEMPLATE as DEFAULT_TEMPLATE
 from hydractl.errors import OptionError
-from hydractl.steps.options import Option
+from hydractl.options import Option
+from hydractl.steps.compute import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
+from hydractl.steps.compute import BatchSize as BatchSize
+from hydractl.steps.compute import Device as Device
+from hydractl.steps.compute import DeviceLike as DeviceLike
+from hydractl.steps.compute import Dtype as Dtype
+from hydractl.steps.compute import DtypeLike as DtypeLike
 
 if TYPE_CHECKING:
-    import torch
-
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.scores import Scores
@@ -40,10 +45,8 @@ if TYPE_CHECKING:
 
     CircuitLike = str | Path | Circuit | HasCircuit
     ScoresLike = str | Path | Scores | HasScores
-    DtypeLike = str | torch.dtype
-    DeviceLike = str | torch.device
 else:  # what the command line derives flags from: any text will do
-    ModelLike = CircuitLike = ScoresLike = DtypeLike = DeviceLike = Any
+    ModelLike = CircuitLike = ScoresLike = Any
 
 # Options that several steps share, each said once.
 Model = Annotated[
@@ -53,27 +56,11 @@ Model = Annotated[
         heading="Model",
         metavar="MODEL",
         positional=True,
+        remembered=False,
     ),
-]
-Device = Annotated[
-    DeviceLike,
-    Option("Where to compute; auto takes a GPU if there is one.", heading="Compute", metavar="auto|cpu|cuda[:N]|mps"),
-]
-Dtype = Annotated[
-    DtypeLike | None,
-    Option("Precision; without it the checkpoint's own.", heading="Compute", metavar="fp32|bf16|fp16|fp64"),
 ]
 Precision = Annotated[
     Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", heading="Compute")
-]
-BatchSize = Annotated[
-    int,
-    Option(
-        "Samples per forward pass; fixes the batches, so the result.",
-        heading="Compute",
-        minimum=1,
-        maximum=bounds.BATCH,
-    ),
 ]
 Compiled = Annotated[
     bool, Option("Compile the model with torch.compile first.", heading="Compute", flags=("--compile",))
@@ -84,7 +71,10 @@ Workers = Annotated[
 ]
 Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=bounds.SEED)]
 Output = Annotated[str | Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"))]
-Force = Annotated[bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"))]
+Force = Annotated[
+    bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"), remembered=False)
+]
+Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", heading="Output", remembered=False)]
 Plot = Annotated[
     str | Path | None,
     Option("Draw the result as well; .svg and .pdf will do.", heading="Output", metavar="FILE.png"),
@@ -130,10 +120,6 @@ Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands fo
 def as_path(given: str | Path | None) -> Path | None:
     """Where a step writes, as a path; None where it writes nothing."""
     return None if given is None else Path(given)
-
-
-DEFAULT_BATCH_SIZE = 64
-DEFAULT_TEMPLATE = "A photo of a {label}."
 
 
 def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpoint:

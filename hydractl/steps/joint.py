@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hydractl.selection.run import Asked
     from hydractl.selection.turns import Journal
     from hydractl.steps.material import Material
-    from hydractl.steps.watch import Advance, Watcher
+    from hydractl.watch import Advance, Watcher
 
 
 def joint_searches(

@@ -10,7 +10,7 @@ from pydantic import Field
 from hydractl.errors import OutputError
 from hydractl.schema import Items, Origin, Schema, read_json
 from hydractl.steps.limits import parse_ratio
-from hydractl.steps.watch import Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import torch

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.like import DataLike, DataSetsLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
+from hydractl.options import Option
 from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
-from hydractl.steps.options import Option
-from hydractl.steps.watch import Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.data import ScoringData
     from hydractl.data.batches import Batch, CachedBatches
-    from hydractl.data.columns import Columns
     from hydractl.data.like import Modality
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
@@ -29,30 +29,15 @@ if TYPE_CHECKING:
 
 
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
-LABELLED = Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE)
+LABELLED = Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE, remembered=False)
 LabelledData = Annotated[DataLike, LABELLED]
 OOD_SETS = Option(
-    "Out-of-distribution data; repeat it for several sets, which count alike.", "Data", SOURCE, repeated=True
+    "Out-of-distribution data; repeat it for several sets, which count alike.",
+    "Data",
+    SOURCE,
+    repeated=True,
+    remembered=False,
 )
-
-
-class Reading(NamedTuple):
-    """The options that say how data are read."""
-
-    limit: int | None
-    classes: Any
-    template: str
-    image_column: str | None
-    text_column: str | None
-    label_column: str | None
-    match_labels: Literal["name", "index"]
-
-    @property
-    def columns(self) -> Columns:
-        """The columns that were named."""
-        from hydractl.data.columns import Columns
-
-        return Columns(self.image_column, self.text_column, self.label_column)
 
 
 @dataclass(frozen=True, eq=False)

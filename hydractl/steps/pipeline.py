@@ -14,8 +14,8 @@ from typing import Any
 from hydractl.errors import OutputError
 from hydractl.steps.options import declared, flags_of
 from hydractl.steps.result import Result
-from hydractl.steps.watch import Watcher
 from hydractl.text import printable
+from hydractl.watch import Watcher
 
 
 @dataclass(frozen=True)

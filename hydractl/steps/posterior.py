@@ -11,7 +11,7 @@ from hydractl.data.like import DataLike
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, DtypeLike
 from hydractl.steps.result import Result
-from hydractl.steps.watch import Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.attached import BayesVlm

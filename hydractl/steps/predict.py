@@ -26,8 +26,8 @@ from hydractl.steps.inputs import (
 )
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
 from hydractl.text import printable, shortened
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.like import DataLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -29,15 +30,15 @@ from hydractl.steps.inputs import (
     as_circuit,
     as_scores,
 )
-from hydractl.steps.material import SOURCE, Reading, drawn_data
+from hydractl.steps.material import SOURCE, drawn_data
 from hydractl.steps.options import Option, step
 from hydractl.steps.pruned import Pruned, PrunedMember, output_file, prune_members
 from hydractl.steps.pruned_weights import WeightPruning, prune_weights
 from hydractl.steps.selected import SelectionLike, follow
-from hydractl.steps.watch import LOG, Watcher
 from hydractl.surgery.choose import Scope, heads_leaving
 from hydractl.surgery.methods import PRUNE_METHODS, Pruning, Trunk, choose_heads, notes, resolved, taking
 from hydractl.surgery.weight_methods import WEIGHT_METHODS
+from hydractl.watch import LOG, Watcher
 
 METHODS = (*PRUNE_METHODS, *WEIGHT_METHODS)
 OF_WEIGHTS = tuple(method.name for method in WEIGHT_METHODS)

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydractl.data.like import DataLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import DeviceLike, ModelLike
-from hydractl.steps.material import Reading, drawn_data
+from hydractl.steps.material import drawn_data
 from hydractl.steps.pruned import Pruned, PrunedMember, output_file
-from hydractl.steps.watch import Watcher
 from hydractl.surgery.weight_methods import WEIGHT_METHODS
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.steps.inputs import DtypeLike

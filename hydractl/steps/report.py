@@ -12,7 +12,7 @@ from hydractl.optional import require
 from hydractl.steps.inputs import Force
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring, taking
 from hydractl.data.like import DataLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
@@ -29,10 +30,10 @@ from hydractl.steps.inputs import (
     TextColumn,
     as_path,
 )
-from hydractl.steps.material import SOURCE, Reading, open_material, origin_of
+from hydractl.steps.material import SOURCE, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint

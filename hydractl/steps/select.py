@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.data.like import DataSetsLike
+from hydractl.data.reading import Reading
 from hydractl.selection.candidates import Family, Sources, counts, family
 from hydractl.selection.objectives import Objective
 from hydractl.steps.answered import answers_of, journal_beside, selection_data, store_beside
@@ -35,10 +36,10 @@ from hydractl.steps.inputs import (
     as_path,
 )
 from hydractl.steps.joint import Questions, joint_families, joint_searches
-from hydractl.steps.material import OOD_SETS, LabelledData, Material, Reading, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
 from hydractl.steps.options import Option, step
 from hydractl.steps.selected import Selected, write_selected
-from hydractl.steps.watch import LOG, Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit

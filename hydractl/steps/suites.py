@@ -17,7 +17,7 @@ from hydractl.steps.result import Result
 if TYPE_CHECKING:
     from hydractl.evaluation.suites import Suite, Task
     from hydractl.steps.evaluation import Evaluation
-    from hydractl.steps.watch import Watcher
+    from hydractl.watch import Watcher
 
     SuiteLike = str | Path | Suite
 else:  # what the command line derives flags from

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hydractl.data.like import DataLike, DataSetsLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
-from hydractl.steps.material import Material, Reading, open_materials
-from hydractl.steps.options import Option
-from hydractl.steps.watch import Watcher
+from hydractl.options import Option
+from hydractl.steps.compute import Compute
+from hydractl.steps.inputs import ModelLike
+from hydractl.steps.material import Material, open_materials
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import torch
@@ -150,8 +152,7 @@ def open_tasks(
     model: ModelLike,
     tasks: Mapping[str, Sources],
     reading: Reading,
-    device: DeviceLike,
-    dtype: DtypeLike | None,
+    compute: Compute,
     watch: Watcher,
 ) -> Tasks:
     """The model and the data of each task, labels matched.
@@ -163,4 +164,4 @@ def open_tasks(
     """
     if reading.classes is not None and len(tasks) > 1:
         raise OptionError("`classes` are those of one task: leave them out; each `task` has those of its own data")
-    return Tasks(open_materials(model, tasks, reading, device, dtype, watch))
+    return Tasks(open_materials(model, tasks, reading, compute.device, compute.dtype, watch))

@@ -13,7 +13,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit import cost, pace
 from hydractl.circuit.cost import round_cost, search_cost, seconds_of
 from hydractl.circuit.data import ScoringData
-from hydractl.circuit.modes import EXACT, HEADMAP, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
 from hydractl.circuit.objective import Measure
 from hydractl.circuit.ranking import Ranking, Search, Step
 from hydractl.circuit.replay_cost import base_cost, candidate_costs, tokens_of
@@ -28,23 +28,23 @@ def test_the_cost_left_of_each_search(tmp_path: Path) -> None:
     costs = candidate_costs(model.spec, model.heads, heads)
     whole = sum(costs.values())
 
-    def rounds(mode: Mode = EXACT, **options: int) -> list[float]:
-        search = Search(heads, 4, mode, **options)
+    def rounds(mode: Mode) -> list[float]:
+        search = Search(heads, 4, mode)
         return [search_cost(model.spec, model.heads, search, done) for done in range(4)]
 
     def once(done: int) -> float:
-        return round_cost(model.spec, model.heads, Search(heads, 4, EXACT), done)
+        return round_cost(model.spec, model.heads, Search(heads, 4, Exact()), done)
 
     assert once(0) == pytest.approx(whole)
-    assert rounds() == pytest.approx([sum(map(once, range(done, 4))) for done in range(4)])
-    assert rounds(heads_per_step=3)[0] == pytest.approx(once(0) + once(3))
-    assert rounds(SCREENED)[0] == pytest.approx(rounds()[0] + whole)
+    assert rounds(Exact()) == pytest.approx([sum(map(once, range(done, 4))) for done in range(4)])
+    assert rounds(Exact(heads_per_step=3))[0] == pytest.approx(once(0) + once(3))
+    assert rounds(Screened())[0] == pytest.approx(rounds(Exact())[0] + whole)
     listed = once(1) * 3 / 11 + once(2) * 3 / 10 + once(3) * 3 / 9
-    assert rounds(SHORTLISTED, shortlist=3) == pytest.approx(
+    assert rounds(Shortlist(shortlist=3)) == pytest.approx(
         [whole + listed, listed, listed - once(1) * 3 / 11, once(3) * 3 / 9]
     )
     # Layer 0 gives up two heads, 1 and 2 one each: each head is measured once, in a network a little smaller.
-    layered = rounds(HEADMAP)[0]
+    layered = rounds(HeadMap())[0]
     assert whole * 8 / 12 < layered < whole
 
 
@@ -61,7 +61,7 @@ def test_a_search_takes_its_candidates_and_the_network_itself_in_every_round(
         return work if batches is data.id else 2 * work
 
     monkeypatch.setattr(cost, "replay_seconds", replayed)
-    search = Search(tuple(Head("vision", layer, head) for layer in range(3) for head in range(4)), 4, EXACT)
+    search = Search(tuple(Head("vision", layer, head) for layer in range(3) for head in range(4)), 4, Exact())
     step = Step(Head("vision", 0, 0), Measure(1, 2, 1, 2, 0.5))
     left = search_cost(model.spec, model.heads, search, 0) + search_cost(model.spec, model.heads, search, 1)
     seconds = seconds_of(model, data, search, [Ranking("acc"), Ranking("ood", steps=(step,))])

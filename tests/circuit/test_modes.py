@@ -13,7 +13,7 @@ from hydractl.circuit import screen
 from hydractl.circuit.ablation import ablate
 from hydractl.circuit.artifact import circuit_json
 from hydractl.circuit.gate import gate_scores
-from hydractl.circuit.modes import EXACT, HEADMAP, MODES, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, Measure, Measures
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.circuit.search import extract_circuits
@@ -24,7 +24,9 @@ from hydractl.model.without import without_heads
 from tests.circuit.conftest import Case, build_case
 from tests.circuit.naive import Naive, score
 
-EACH_MODE = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+EACH_MODE = pytest.mark.parametrize(
+    "mode", [Exact(), Screened(), Shortlist(shortlist=3), HeadMap()], ids=lambda mode: mode.name
+)
 BUDGET = 4
 HUGE = 10**9
 
@@ -34,9 +36,8 @@ def vit(tmp_path: Path) -> Case:
     return build_case("vit", tmp_path)
 
 
-def search_of(case: Case, mode: Mode, shortlist: int = 3, heads_per_step: int = 1) -> Search:
-    candidates = tuple(member_heads(case.model.heads, 0))
-    return Search(candidates, BUDGET, mode, heads_per_step=heads_per_step, shortlist=shortlist)
+def search_of(case: Case, mode: Mode) -> Search:
+    return Search(tuple(member_heads(case.model.heads, 0)), BUDGET, mode)
 
 
 def found_by(
@@ -51,8 +52,8 @@ def test_a_screen_whose_margin_covers_everything_is_the_exact_search(
     case: Case, heads_per_step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(screen, "_margin", lambda rough, full, objective: HUGE)
-    exact = found_by(case, search_of(case, EXACT, heads_per_step=heads_per_step))
-    screened = found_by(case, search_of(case, SCREENED, heads_per_step=heads_per_step))
+    exact = found_by(case, search_of(case, Exact(heads_per_step)))
+    screened = found_by(case, search_of(case, Screened(heads_per_step)))
     assert [ranking.steps for ranking in screened] == [ranking.steps for ranking in exact]
     count = len(member_heads(case.model.heads, 0))
     rounds = range(0, BUDGET, heads_per_step)
@@ -60,7 +61,7 @@ def test_a_screen_whose_margin_covers_everything_is_the_exact_search(
 
 
 def test_a_screen_goes_by_half_precision_only_to_leave_candidates_out(case: Case) -> None:
-    exact, screened = found_by(case, search_of(case, EXACT)), found_by(case, search_of(case, SCREENED))
+    exact, screened = found_by(case, search_of(case, Exact())), found_by(case, search_of(case, Screened()))
     assert [ranking.steps[0] for ranking in screened] == [ranking.steps[0] for ranking in exact]
     for ranking in screened:
         network = case.model
@@ -108,7 +109,7 @@ def test_the_choice_is_made_on_full_precision_among_those_within_the_margin(
         {"rough": [55, 0, 51, 0], "full": [50, 0, 50, 0]},  # 51 is just inside; of equals the first
     ]
     monkeypatch.setattr(screen, "ablate", scripted(rounds))
-    search = Search(tuple(HEADS), 3, SCREENED)
+    search = Search(tuple(HEADS), 3, Screened())
     (found,) = extract_circuits(vit.model, vit.data(), search, [Ranking("acc")])
     assert [(step.head.head, step.measure.correct) for step in found.steps] == [(3, 90), (1, 71), (0, 50)]
     assert found.shortcut == Shortcut("margin", 4, (4, 2, 2))
@@ -122,15 +123,15 @@ def test_objectives_find_the_same_alone_and_together(vit: Case, mode: Mode) -> N
 
 
 def test_a_shortlist_of_all_is_the_exact_search(case: Case) -> None:
-    exact = found_by(case, search_of(case, EXACT))
-    listed = found_by(case, search_of(case, SHORTLISTED, shortlist=1000))
+    exact = found_by(case, search_of(case, Exact()))
+    listed = found_by(case, search_of(case, Shortlist(shortlist=1000)))
     assert [ranking.steps for ranking in listed] == [ranking.steps for ranking in exact]
     assert {ranking.shortcut.slack for ranking in listed} == {0}
 
 
 def test_a_shortlist_holds_the_lowest_gate_scores(case: Case) -> None:
     data = case.data(batch_size=3)
-    for found in found_by(case, search_of(case, SHORTLISTED), batch_size=3):
+    for found in found_by(case, search_of(case, Shortlist(shortlist=3)), batch_size=3):
         network, objective = case.model, found.objective
         for number, step in enumerate(found.steps):
             heads = member_heads(network.heads, 0)
@@ -175,7 +176,7 @@ def test_headmap_goes_layer_by_layer(case: Case) -> None:
     if len(case.model.heads) == 2:  # CLIP: four heads over six layers
         shares = [("vision", 0, 1), ("vision", 1, 1), ("vision", 2, 1), ("text", 0, 1)]
     networks = []
-    search = search_of(case, HEADMAP)
+    search = search_of(case, HeadMap())
     found = extract_circuits(
         case.model,
         case.data(),

@@ -14,7 +14,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit import screen
 from hydractl.circuit.data import ScoringData, SeveralTasks
 from hydractl.circuit.gate import gate_scores
-from hydractl.circuit.modes import EXACT, SCREENED, SHORTLISTED, Mode
+from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
@@ -73,8 +73,8 @@ def all_of(tasks: Sequence[Task]) -> SeveralTasks:
     return SeveralTasks(tuple(task.data() for task in tasks))
 
 
-def search_of(case: Case, mode: Mode, shortlist: int = 1000) -> Search:
-    return Search(tuple(member_heads(case.model.heads, 0)), BUDGET, mode, shortlist=shortlist)
+def search_of(case: Case, mode: Mode) -> Search:
+    return Search(tuple(member_heads(case.model.heads, 0)), BUDGET, mode)
 
 
 def found_by(case: Case, tasks: Sequence[Task], mode: Mode) -> list[Ranking]:
@@ -87,7 +87,7 @@ def test_equals_algorithm_1_on_the_mean_over_tasks(
 ) -> None:
     # A margin and a shortlist that leave no candidate out: then these modes are the exact search.
     monkeypatch.setattr(screen, "_margin", lambda rough, full, objective: 10**9)
-    exact, screened, listed = (found_by(case, tasks, mode) for mode in (EXACT, SCREENED, SHORTLISTED))
+    exact, screened, listed = (found_by(case, tasks, mode) for mode in (Exact(), Screened(), Shortlist(shortlist=1000)))
     naive = NaiveMean(case.reference.model, {tower.name: tower.heads for tower in case.model.spec.towers})
     for ranking in exact:
         expected = algorithm_1(naive, ranking.objective, BUDGET, tasks)
@@ -98,7 +98,7 @@ def test_equals_algorithm_1_on_the_mean_over_tasks(
             assert step.measure.score(ranking.objective) == pytest.approx(score, rel=0, abs=1e-12)
     steps = [ranking.steps for ranking in exact]
     assert [ranking.steps for ranking in screened] == [ranking.steps for ranking in listed] == steps
-    assert steps != [ranking.steps for ranking in found_by(case, tasks[:1], EXACT)]
+    assert steps != [ranking.steps for ranking in found_by(case, tasks[:1], Exact())]
 
 
 def test_a_shortlist_holds_the_lowest_mean_gate_scores(case: Case, tasks: list[Task]) -> None:
@@ -112,9 +112,9 @@ def test_a_shortlist_holds_the_lowest_mean_gate_scores(case: Case, tasks: list[T
 
 
 def test_a_search_over_tasks_goes_on_from_its_state(case: Case, tasks: list[Task], tmp_path: Path) -> None:
-    whole = found_by(case, tasks, EXACT)
+    whole = found_by(case, tasks, Exact())
     begun = [Ranking(r.objective, r.baseline, r.steps[:1]) for r in whole]
     journal = Journal(tmp_path / "state", {})
     journal.save(begun)
     assert journal.read() == begun
-    assert extract_circuits(case.model, all_of(tasks), search_of(case, EXACT), journal.read()) == whole
+    assert extract_circuits(case.model, all_of(tasks), search_of(case, Exact()), journal.read()) == whole

@@ -161,7 +161,7 @@ def test_headmap_takes_each_layer_its_share(hydractl: Command, here: Path, searc
         (["--budget=1", "--layers=5-9"], "--layers 5-9: the model has no head there"),
         (
             ["--budget=1", "-o", "-", "--resume"],
-            "--resume has nothing to go on from: a search's state",
+            "--resume needs an --output",
         ),
     ],
 )
@@ -185,7 +185,7 @@ def test_an_existing_circuit_is_kept_unless_forced(hydractl: Command, here: Path
 def test_resume_with_nothing_to_go_on_from_starts_afresh(hydractl: Command, here: Path, search: Sequence[str]) -> None:
     result = hydractl(*search, "--budget=1", "--resume")
     assert result.code == 0
-    assert result.err.splitlines()[0] == "note: circuit.json.state is not there: starting afresh"
+    assert result.err.splitlines()[0].startswith("note: circuit.json.state")
     resumed = (here / "circuit.json").read_bytes()
     assert hydractl(*search, "--budget=1", "--resume", "--force", "--quiet").err == ""
     assert hydractl(*search, "--budget=1", "--force").code == 0

@@ -20,7 +20,7 @@ from hydractl.checkpoint.folders import mark
 from hydractl.errors import OutputError
 from hydractl.steps.latency import FILE, latency_limit
 from hydractl.steps.pipeline import makefile
-from hydractl.steps.watch import LOG
+from hydractl.watch import LOG
 from tests.cli.conftest import LABELS, Command, save_vit
 from tests.damage import damages, refused
 

@@ -10,7 +10,7 @@ import pytest
 
 import hydractl
 from hydractl.circuit.artifact import read_circuit
-from hydractl.circuit.modes import MODES, Mode
+from hydractl.circuit.modes import MODES
 from hydractl.errors import OptionError, OutputError
 from tests.cli.conftest import Command
 
@@ -28,7 +28,7 @@ def unplaced(artifact: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_python_and_the_command_find_the_same_circuit(
-    run: Command, here: Path, vit: Path, images: Path, noise: Path, mode: Mode
+    run: Command, here: Path, vit: Path, images: Path, noise: Path, mode: Any
 ) -> None:
     arguments = ["extract-circuit", vit, f"--id-data={images}", f"--ood-data={noise}", f"--search={mode.name}"]
     assert run(*arguments, "--objective=acc,avg", "--budget=3", "-o", "{objective}.json", "--json=all.json").code == 0
@@ -65,5 +65,5 @@ def test_without_a_file_nothing_is_written(here: Path, vit: Path, images: Path, 
     found = hydractl.extract_circuit(hydractl.load(vit), id_data=images, ood_data=noise, budget=1)
     assert list(here.iterdir()) == []
     assert next(found.lines()).startswith("avg    1  vision layer ")
-    with pytest.raises(OptionError, match="`resume` has nothing to go on from"):
+    with pytest.raises(OptionError, match="`resume` needs an `output`"):
         hydractl.extract_circuit(vit, id_data=images, ood_data=noise, budget=1, resume=True)

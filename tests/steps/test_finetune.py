@@ -17,8 +17,8 @@ from PIL import Image
 import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.steps.watch import Advance, Log
 from hydractl.training.recipe import Recipe, to_toml
+from hydractl.watch import Advance, Log
 from tests.cli.conftest import LABELS, Command
 
 RECIPE = Recipe(optimizer="sgd", lr=(0.05,), batch=4, steps=3, flip=True, dropout=0.1)

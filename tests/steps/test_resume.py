@@ -117,7 +117,7 @@ class Killed(Exception):
 
 
 def killed_after(step: int) -> Any:
-    from hydractl.steps.watch import Log
+    from hydractl.watch import Log
 
     class Watch(Log):
         done = 0

@@ -1,0 +1,393 @@
+"""Options as values: a command is a frozen dataclass, and its fields are what a shell and Python may set.
+
+A field with an `Option` is one option. A field whose type is a dataclass is a group: its options stand among the
+command's own. A field with `Rows` chooses one of several dataclasses by name; the chosen one's fields are options too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hydractl.errors import OptionError
+from hydractl.optional import naming_extras
+from hydractl.watch import LOG, Watcher
+
+Heading = Literal["Model", "What to do", "Data", "Compute", "Output"]
+HEADINGS: tuple[Heading, ...] = get_args(Heading)
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Option:
+    """Describes an option; its name, type and default are the field's.
+
+    Attributes:
+        help: one sentence or two, for `--help` and for the docstring.
+        heading: its section in `--help`.
+        metavar: the placeholder of its value there.
+        minimum, maximum: the range of a number, both ends included.
+        flags: its spellings on the command line; default `--name`.
+        positional: whether the command line takes it without a flag.
+        repeated: whether its flag may be given several times, if the annotation does not say so.
+        bare: the value of a flag that is given without one; None if a value must follow.
+        remembered: whether results depend on it, so that provenance and `--resume` compare it.
+        plain: turns its value into plain JSON for provenance.
+    """
+
+    help: str
+    heading: Heading = "What to do"
+    metavar: str | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    flags: tuple[str, ...] = ()
+    positional: bool = False
+    repeated: bool = False
+    bare: str | None = None
+    remembered: bool = True
+    plain: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The dataclasses that a field chooses among, each with the class attributes `name` and `help`."""
+
+    rows: tuple[type, ...]
+
+    def named(self, name: str) -> Any:
+        """Returns the row of a name.
+
+        Raises:
+            OptionError: none has it.
+        """
+        for row in self.rows:
+            if name_of(row) == name:
+                return row
+        raise OptionError(f"{brief(name)}: expected {' or '.join(map(name_of, self.rows))}")
+
+
+class Without:
+    """Marks a group field some of whose options this command does not take."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = frozenset(names)
+
+
+class Step(Protocol[R_co]):
+    """A command's options, ready to run."""
+
+    def run(self, watch: Watcher) -> R_co:
+        """Does the work and returns its result."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One option of a command.
+
+    Attributes:
+        type: its annotation without `None`; `Any` if values of many types will do.
+        default: `inspect.Parameter.empty` if it must be given.
+        choice: the option whose chosen row it belongs to; None if it always counts.
+        takers: the names of the rows that take it.
+        row_default: what a row takes if it is not given.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+    choice: str | None = None
+    takers: tuple[str, ...] = ()
+    row_default: Any = None
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values to choose from; empty if any will do."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    def check(self, value: Any) -> None:
+        """Raises OptionError for a value that is not one of the choices, not a number, or out of range."""
+        if value is None:
+            return
+        if self.choices and not is_dataclass(value) and value not in self.choices:
+            raise OptionError(f"`{self.name}` {brief(value)}: expected {' or '.join(map(str, self.choices))}")
+        if self.type in (int, float) or (isinstance(value, int | float) and float in get_args(self.type)):
+            _check_number(self, value)
+
+
+def name_of(row: Any) -> str:
+    """Returns the name that chooses a row."""
+    name: str = row.name
+    return name
+
+
+def flags_of(option: Declared) -> tuple[str, ...]:
+    """Returns the spellings of an option on the command line."""
+    return option.option.flags or (f"--{option.name.replace('_', '-')}",)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A field of an options dataclass, with what its annotation says.
+
+    Attributes:
+        type: the annotation without None and without what it is annotated with.
+        options: the `Option` first, if it has any.
+    """
+
+    name: str
+    type: Any
+    default: Any
+    option: Option | None
+    rows: Rows | None
+    without: frozenset[str]
+
+    @property
+    def is_group(self) -> bool:
+        return self.option is None and is_dataclass(self.type)
+
+
+@cache
+def _parts(kind: Any) -> tuple[_Part, ...]:
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(_part(field, hints[field.name]) for field in fields(kind) if field.init)
+
+
+def _part(field: Field[Any], hint: Any) -> _Part:
+    kind, notes = _without_none(hint)
+    option = next((note for note in reversed(notes) if isinstance(note, Option)), None)
+    rows = next((note for note in notes if isinstance(note, Rows)), None)
+    without = next((note.names for note in notes if isinstance(note, Without)), frozenset())
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return _Part(field.name, kind, default, option, rows, without)
+
+
+def _without_none(hint: Any) -> tuple[Any, list[Any]]:
+    if get_origin(hint) is Annotated:
+        kind, *notes = get_args(hint)
+        inner, found = _without_none(kind)
+        return inner, found + notes
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_without_none(part) for part in get_args(hint) if part is not NoneType]
+        notes = [note for _, found in parts for note in found]
+        return (parts[0][0] if len(parts) == 1 else Union[tuple(kind for kind, _ in parts)]), notes  # noqa: UP007
+    return hint, []
+
+
+def declared(step: Any) -> tuple[Declared, ...]:
+    """Returns the options of a command, in the order of its fields."""
+    return tuple(_declared(step, None))
+
+
+def _declared(kind: Any, start: Any) -> Iterator[Declared]:
+    for part in _parts(kind):
+        default = part.default if start is None else getattr(start, part.name)
+        if part.is_group:
+            group = part.type() if default is MISSING else default
+            yield from (one for one in _declared(part.type, group) if one.name not in part.without)
+        elif part.option is not None and part.rows is not None:
+            yield from _declared_rows(part, default)
+        elif part.option is not None:
+            yield Declared(part.name, part.type, _or_empty(default), part.option)
+
+
+def _declared_rows(part: _Part, default: Any) -> Iterator[Declared]:
+    assert part.option is not None and part.rows is not None
+    names = tuple(map(name_of, part.rows.rows))
+    chosen = default if default in (None, MISSING) else name_of(default)
+    yield Declared(part.name, Literal[names], _or_empty(chosen), part.option)
+    takers: dict[str, list[str]] = {}
+    found: dict[str, Declared] = {}
+    for row in part.rows.rows:
+        for one in _declared(row, None):
+            takers.setdefault(one.name, []).append(name_of(row))
+            found.setdefault(one.name, one)
+    for name, one in found.items():
+        shown = None if one.required else one.default
+        yield replace(one, default=None, choice=part.name, takers=tuple(takers[name]), row_default=shown)
+
+
+def _or_empty(default: Any) -> Any:
+    return inspect.Parameter.empty if default is MISSING else default
+
+
+def make(step: type[T], given: Mapping[str, Any]) -> T:
+    """Returns a command's options from flat names.
+
+    Raises:
+        OptionError: an option that must be given is missing, a value is out of range or not one of the choices, or
+            an option has no effect with the chosen row.
+    """
+    for option in declared(step):
+        if option.name in given:
+            option.check(given[option.name])
+        elif option.required:
+            raise OptionError(f"`{option.name}` is missing: give it")
+    made: T = _made(step, None, given)
+    return made
+
+
+def _made(kind: Any, start: Any, given: Mapping[str, Any]) -> Any:
+    values = {}
+    for part in _parts(kind):
+        default = part.default if start is None else getattr(start, part.name)
+        if part.is_group:
+            group = part.type() if default is MISSING else default
+            own = {name: value for name, value in given.items() if name not in part.without}
+            values[part.name] = _made(part.type, group, own)
+        elif part.option is not None and part.rows is not None:
+            values[part.name] = _chosen(part, default, given)
+        elif part.option is not None and part.name in given:
+            values[part.name] = given[part.name]
+    return kind(**values) if start is None else replace(start, **values)
+
+
+def _chosen(part: _Part, default: Any, given: Mapping[str, Any]) -> Any:
+    """Returns the chosen row with its options."""
+    assert part.rows is not None
+    wanted = given.get(part.name)
+    if wanted is None or (isinstance(wanted, str) and default not in (None, MISSING) and wanted == name_of(default)):
+        start = None if default is MISSING else default
+    else:
+        start = wanted if is_dataclass(wanted) and not isinstance(wanted, type) else None
+    row: Any = type(start) if start is not None else None if wanted is None else part.rows.named(wanted)
+    own = {one.name for one in _declared(row, None)} if row is not None else set()
+    options = {one.name: one for one in _declared_rows(part, default) if one.choice is not None}
+    for name, option in options.items():
+        if given.get(name) is not None and name not in own:
+            now = f"without `{part.name}`" if row is None else f"with `{part.name}` {name_of(row)}"
+            raise OptionError(f"`{name}` has no effect {now}: leave it out, or choose {' or '.join(option.takers)}")
+    if row is None:
+        return None
+    values = {name: given[name] for name in own if given.get(name) is not None}
+    for inner in _parts(row) if start is None else ():
+        if inner.option is not None and inner.default is MISSING and inner.name not in values:
+            raise OptionError(f"`{part.name}` {name_of(row)} needs `{inner.name}`: give it")
+    return _made(row, start, values)
+
+
+def flat(value: Any) -> dict[str, Any]:
+    """Returns a command's options by flat name; `make` turns them back into the same value."""
+    found: dict[str, Any] = {}
+    kind: Any = type(value)
+    for part in _parts(kind):
+        inner = getattr(value, part.name)
+        if part.is_group:
+            found |= {name: one for name, one in flat(inner).items() if name not in part.without}
+        elif part.rows is not None:
+            found |= {part.name: None} if inner is None else {part.name: name_of(inner), **flat(inner)}
+        elif part.option is not None:
+            found[part.name] = inner
+    return found
+
+
+def remembered(value: Any, **changes: Any) -> dict[str, Any]:
+    """Returns, as plain JSON, the options that a result depends on: for provenance and to compare on `--resume`.
+
+    Options that are None are left out, and so is a row that is the default.
+
+    Args:
+        changes: values that replace an option's own, such as a budget in heads for one in percent.
+    """
+    given = flat(value) | changes
+    found: dict[str, Any] = {}
+    for option in declared(type(value)):
+        inner = given.get(option.name)
+        is_row = any(other.choice == option.name for other in declared(type(value)))
+        if not option.option.remembered or inner is None or (is_row and inner == option.default):
+            continue
+        found[option.name] = option.option.plain(inner) if option.option.plain else _plain_json(inner)
+    return found
+
+
+def _plain_json(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain_json(inner) for name, inner in value.items()}
+    return [_plain_json(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def run(step: Step[R_co], watch: Watcher = LOG) -> R_co:
+    """Runs a command; a missing package of an extra is named with its extra."""
+    with naming_extras():
+        return step.run(watch)
+
+
+def function(step: type[Step[R_co]]) -> Callable[..., R_co]:
+    """Returns a command as a function that takes its options flat, with its docstring and signature."""
+    options = declared(step)
+    signature = inspect.Signature([*sorted(map(_parameter, options), key=_position), WATCH])
+
+    def call(*args: Any, **kwargs: Any) -> R_co:
+        given = dict(signature.bind(*args, **kwargs).arguments)
+        watch = given.pop("watch", LOG)
+        return run(make(step, given), watch)
+
+    call.__name__ = call.__qualname__ = re.sub(r"(?<!^)(?=[A-Z])", "_", step.__name__).lower()
+    call.__module__ = step.__module__
+    call.__doc__ = _documented(step.__doc__ or "", options)
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.step = step  # type: ignore[attr-defined]
+    return call
+
+
+WATCH = inspect.Parameter("watch", inspect.Parameter.KEYWORD_ONLY, default=LOG)
+
+
+def _parameter(option: Declared) -> inspect.Parameter:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if option.option.positional else inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(option.name, kind, default=option.default, annotation=option.type)
+
+
+def _position(parameter: inspect.Parameter) -> tuple[int, bool]:
+    return int(parameter.kind), parameter.kind is not inspect.Parameter.KEYWORD_ONLY and (
+        parameter.default is not inspect.Parameter.empty
+    )
+
+
+def _documented(text: str, options: tuple[Declared, ...]) -> str:
+    lines = [f"    {option.name}: {option.option.help}" for option in options]
+    return "\n".join([inspect.cleandoc(text), "", "Options:", *lines])
+
+
+def _check_number(option: Declared, value: Any) -> None:
+    kind, low, high = option.type, option.option.minimum, option.option.maximum
+    whole = kind is int
+    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if not number or (isinstance(value, float) and not isfinite(value)):
+        raise OptionError(f"`{option.name}` {brief(value)}: expected a {'whole ' if whole else ''}number")
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise OptionError(f"`{option.name}` {brief(value)}: expected {_range(low, high)}")
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return f"at least {_shown(low)}" if high is None else f"at most {_shown(high)}"
+    return f"{_shown(low)} to {_shown(high)}"
+
+
+def _shown(bound: float | None) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
+
+
+def brief(value: Any) -> str:
+    """Returns a value for one line of a message, shortened."""
+    if isinstance(value, int) and value.bit_length() > 256:
+        return "(beyond reason)"
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
