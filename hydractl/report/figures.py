@@ -197,10 +197,7 @@ def _points(models: Mapping[str, Entry], shown: Sequence[str], column: Column, u
 
 
 def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool, label: str) -> None:
-    best: list[_Point] = []
-    for point in sorted(points, key=lambda one: (one.cost, -one.value if higher else one.value)):
-        if not best or (point.value > best[-1].value) == higher != (point.value == best[-1].value):
-            best.append(point)
+    best = _best_for_their_cost(points, higher)
     axes.plot([one.cost for one in best], [one.value for one in best], color=GREY, linestyle="--", linewidth=1)
     for one in points:
         if one.interval:
@@ -208,6 +205,16 @@ def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool, label: str) -
         axes.plot(one.cost, one.value, color=one.color, marker="o", markersize=7)
     axes.set(xlabel=label, ylabel=f"{'higher' if higher else 'lower'} is better")
     axes.margins(x=0.15, y=0.2)
+
+
+def _best_for_their_cost(points: Sequence[_Point], higher: bool) -> list[_Point]:
+    """Returns the points that no cheaper point equals or beats, cheapest first."""
+    sign = 1 if higher else -1
+    best: list[_Point] = []
+    for point in sorted(points, key=lambda one: (one.cost, -sign * one.value)):
+        if not best or sign * point.value > sign * best[-1].value:
+            best.append(point)
+    return best
 
 
 def _agreement(models: Mapping[str, Entry]) -> Picture | None:

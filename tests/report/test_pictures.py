@@ -16,7 +16,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
 from hydractl.report.budgets import budget_picture
 from hydractl.report.drawing import Key, Panel, Picture, arranged, whole
-from hydractl.report.figures import MOST, pictures, told_apart
+from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.report.heads import heads_figure
 from hydractl.report.heatmap import heat_map_figure
 from hydractl.report.members import similarity_figure
@@ -196,3 +196,14 @@ def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() 
     assert len(points) == 20 and sum(point.get_color() == GREY for point in points) == 20 - MOST
     few = dict(list(models.items())[:MOST])
     assert told_apart(few) == (few, "")
+
+
+@pytest.mark.parametrize(
+    ("higher", "joined"), [(True, [(1, 4), (3, 5)]), (False, [(1, 3), (2, 2), (3, 1)])], ids=["higher", "lower"]
+)
+def test_the_line_joins_the_best_for_their_cost(higher: bool, joined: list[tuple[float, float]]) -> None:
+    places = [(4, 5), (1, 4), (3, 1), (1, 3), (2, 2), (3, 5), (4, 1)]
+    axes = Figure().subplots()
+    _draw_cost(axes, [_Point(cost, value, None, GREY) for cost, value in places], higher, "cost")
+    (drawn,) = (one for one in axes.get_lines() if one.get_linestyle() == "--")
+    assert [tuple(point) for point in drawn.get_xydata()] == joined
