@@ -8,19 +8,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import timm
 import torch
-from open_clip.model import CLIP as OpenClip
-from open_clip.model import CustomTextCLIP
 from safetensors.torch import save_file
-from timm.models import VisionTransformer
-from timm.models._hub import save_for_hf
 from torch import Tensor, nn
 
-from hydractl.families.config import Fields
+if TYPE_CHECKING:
+    from timm.models import VisionTransformer
+
+    from hydractl.families.config import Fields
+
+#: The modules of families, each with one of the same name beside the tests of families. Their libraries are imported
+#: when a variant of theirs is built.
+MODULES = ("vit", "deit", "dinov2", "timm_vit", "clip", "open_clip", "siglip", "bert", "roberta", "distilbert")
 
 #: Sizes of every variant; tests of other sizes put theirs in for a while.
 CLASSES = 5
@@ -57,19 +61,23 @@ class Reference:
     model: nn.Module
     inputs: dict[str, Tensor]
 
+    @property
+    def library(self) -> str:
+        return type(self.model).__module__.partition(".")[0]
+
     @torch.no_grad()
     def logits(self) -> Tensor:
-        if isinstance(self.model, VisionTransformer):
+        if self.library == "timm":
             return self.model(self.inputs["pixel_values"])
-        if isinstance(self.model, OpenClip | CustomTextCLIP):
+        if self.library == "open_clip":
             return self.model.get_logits(self.inputs["pixel_values"], self.inputs["input_ids"])[0]
         output = self.model(**self.inputs)
         return output.logits_per_image if "logits_per_image" in output else output.logits
 
     def save(self, folder: Path) -> Path:
-        if isinstance(self.model, VisionTransformer):
+        if self.library == "timm":
             save_timm(self.model, folder)
-        elif isinstance(self.model, OpenClip | CustomTextCLIP):
+        elif self.library == "open_clip":
             folder.mkdir(parents=True, exist_ok=True)
             save_file(self.model.state_dict(), folder / "open_clip_model.safetensors")
             (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": self.model.built_from}))
@@ -78,8 +86,38 @@ class Reference:
         return folder
 
 
+def architecture(module: str) -> Architecture:
+    found: Architecture = import_module(f"tests.families.{module}").ARCHITECTURE
+    return found
+
+
+@cache
+def architectures() -> list[Architecture]:
+    return [architecture(module) for module in MODULES]
+
+
+def variants() -> list[str]:
+    return [name for each in architectures() for name in each.variants]
+
+
+def family_variants() -> list[str]:
+    """One variant of each family."""
+    return [name for each in architectures() for name in each.typical]
+
+
+def drawn(name: str, seed: int, dtype: torch.dtype | None = None) -> Reference:
+    """A variant with random numbers, of float64 unless another type is given."""
+    # The module that is named like the variant comes first, so that mostly no other is imported.
+    modules = sorted(MODULES, key=lambda module: module.split("_")[0] != name.split("-")[0])
+    build = next(built[name] for built in (architecture(m).variants for m in modules) if name in built)
+    torch.manual_seed(seed)
+    return randomised(name, *build(), dtype or torch.float64)
+
+
 def make_timm(name: str, **arguments: Any) -> VisionTransformer:
     """A model of timm that remembers its size and what it was made of, as timm itself does from version 1.0.31 on."""
+    import timm
+
     size = arguments.get("img_size")
     sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
     overlay = {"input_size": (3, *sides)} if size else None
@@ -90,6 +128,8 @@ def make_timm(name: str, **arguments: Any) -> VisionTransformer:
 
 def save_timm(model: Any, folder: Path, **changes: Any) -> None:
     """As timm's own training script saves a model; `changes` are to the arguments it was made with."""
+    from timm.models._hub import save_for_hf
+
     save_for_hf(model, str(folder), model_args={**model.built_from, **changes}, safe_serialization=True)
 
 

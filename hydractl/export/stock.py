@@ -15,7 +15,7 @@ from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
-from hydractl.families.names import Source, locate
+from hydractl.families.family import Source, locate
 from hydractl.families.open import spec_of
 from hydractl.surgery.members import dense
 from hydractl.text import printable_json

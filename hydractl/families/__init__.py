@@ -1,11 +1,11 @@
-"""The architectures this project reads, one file each."""
+"""The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import bert, clip, deit, dinov2, distilbert, open_clip, roberta, siglip, timm_vit, vit, vit_msn
+from hydractl.families import bert, clip, deit, dinov2, distilbert, open_clip, roberta, siglip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
     vit.FAMILY,
-    vit_msn.FAMILY,
+    vit.MSN,
     deit.FAMILY,
     deit.DISTILLED,
     dinov2.FAMILY,
@@ -21,4 +21,26 @@ FAMILIES: tuple[Family, ...] = (
     distilbert.FAMILY,
 )
 
-__all__ = ["FAMILIES", "Family"]
+#: Architectures that are not read: model_type of config.json to the reason.
+REFUSED = {
+    "albert": "its layers share one set of weights, so a head is dropped in all of them or in none",
+    "beit": "its attention adds relative positions",
+    "convnext": "it has no attention heads",
+    "data2vec-vision": "its attention adds relative positions",
+    "deberta": "its attention adds relative positions",
+    "deberta-v2": "its attention adds relative positions",
+    "dinov3_vit": "its attention rotates by positions",
+    "electra": "its embeddings and its classifier are not a BERT's",
+    "gpt2": "it is a decoder",
+    "longformer": "its attention is sparse",
+    "modernbert": "its attention rotates by positions",
+    "mpnet": "its attention adds relative positions",
+    "resnet": "it has no attention heads",
+    "siglip2": "it takes images cut to patches of many sizes",
+    "swin": "its attention works in windows and adds relative positions",
+    "swinv2": "its attention works in windows and adds relative positions",
+    "t5": "its attention adds relative positions",
+    "xlnet": "its attention adds relative positions",
+}
+
+__all__ = ["FAMILIES", "REFUSED", "Family"]

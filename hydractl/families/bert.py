@@ -8,7 +8,7 @@ from typing import Literal
 
 from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 
 
 class Config(read.Encoder, read.Labelled):
@@ -27,11 +27,10 @@ class Config(read.Encoder, read.Labelled):
 
     @property
     def padding(self) -> int | None:
-        """The id of the padding token where positions are counted from it, as in a RoBERTa."""
+        """The id of the padding token that positions are counted from, as in a RoBERTa."""
         return None
 
     def spec(self) -> ModelSpec:
-        """The network it describes."""
         embeddings = TextEmbeddings(
             vocabulary=self.vocab_size,
             positions=self.max_position_embeddings,
@@ -40,7 +39,10 @@ class Config(read.Encoder, read.Labelled):
             padding=self.padding,
         )
         tower = self.tower(
-            "text", embeddings, self.intermediate_size, self.hidden_dropout_prob, self.attention_probs_dropout_prob
+            "text",
+            embeddings,
+            self.intermediate_size,
+            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
         )
         dropout = self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
         return ModelSpec(
@@ -52,21 +54,15 @@ class Config(read.Encoder, read.Labelled):
 
 
 def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
-    """What transformers calls the tensors of the encoder `model`; `ends` adds what follows its last layer."""
-    ours, theirs = "text.layers.{i}.", f"{model}.encoder.layer.{{i}}."
+    """Returns transformers' names for the encoder `model`; `ends` adds those behind its last layer."""
+    attention = [f"attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense")]
+    norms, mlp = ("attention.output.LayerNorm", "output.LayerNorm"), ("intermediate.dense", "output.dense")
     return {
         "text.embeddings.word": f"{model}.embeddings.word_embeddings.weight",
         "text.embeddings.position": f"{model}.embeddings.position_embeddings.weight",
         "text.embeddings.token_type": f"{model}.embeddings.token_type_embeddings.weight",
         "text.embeddings.norm": f"{model}.embeddings.LayerNorm",
-        ours + "attention.q": theirs + "attention.self.query",
-        ours + "attention.k": theirs + "attention.self.key",
-        ours + "attention.v": theirs + "attention.self.value",
-        ours + "attention.o": theirs + "attention.output.dense",
-        ours + "attention_norm": theirs + "attention.output.LayerNorm",
-        ours + "mlp.fc1": theirs + "intermediate.dense",
-        ours + "mlp.fc2": theirs + "output.dense",
-        ours + "mlp_norm": theirs + "output.LayerNorm",
+        **layer_names("text", f"{model}.encoder.layer.{{i}}.", attention, norms=norms, mlp=mlp),
         **ends,
     }
 

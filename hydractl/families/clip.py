@@ -9,7 +9,7 @@ from pydantic import model_validator
 
 from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 
 LEGACY_EOS = 2  # configs written before transformers fixed the field: their models pool the largest id instead
 
@@ -41,7 +41,7 @@ class TextTower(Tower):
 
 
 def complete(config: Any) -> Any:
-    """A config with its parts in one place each, early CLIP's too."""
+    """Returns a config with each of its parts in one place, also that of an early CLIP."""
     if not isinstance(config, dict):
         return config
     return config | {key: _part(config, key) for key in ("vision_config", "text_config")}
@@ -62,10 +62,9 @@ class Vision(read.Config):
     complete = model_validator(mode="before")(complete)
 
     def vision(self) -> TowerSpec:
-        """The vision tower."""
         part = self.vision_config
         embeddings = part.embeddings(patch_bias=False, norm=True)
-        return part.tower("vision", embeddings, part.intermediate_size, None, part.attention_dropout)
+        return part.tower("vision", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout))
 
 
 class Config(Vision):
@@ -75,16 +74,14 @@ class Config(Vision):
     projection_dim: read.Projection = 512
 
     def spec(self) -> ModelSpec:
-        """The network it describes."""
         return ModelSpec("zero-shot", (self.vision(), self.text()), projection=self.projection_dim)
 
     def text(self) -> TowerSpec:
-        """The text tower."""
         part = self.text_config
         eos = None if part.eos_token_id == LEGACY_EOS else part.eos_token_id
         embeddings = TextEmbeddings(part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, eos=eos)
         return replace(
-            part.tower("text", embeddings, part.intermediate_size, None, part.attention_dropout),
+            part.tower("text", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout)),
             causal=True,
             pool="eos",
         )
@@ -94,24 +91,16 @@ class ImageConfig(Vision, read.Labelled):
     """The fields of a config.json of the image tower with a classifier."""
 
     def spec(self) -> ModelSpec:
-        """The network it describes: its classifier reads the mean patch before the last norm."""
+        # The classifier reads the mean patch before the last norm.
         tower = replace(self.vision(), pool="mean", final_norm=False)
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
 def layers(tower: str) -> dict[str, str]:
-    """What transformers calls the tensors of a tower's layers."""
-    ours, theirs = f"{tower}.layers.{{i}}.", f"{tower}_model.encoder.layers.{{i}}."
-    return {
-        ours + "attention.q": theirs + "self_attn.q_proj",
-        ours + "attention.k": theirs + "self_attn.k_proj",
-        ours + "attention.v": theirs + "self_attn.v_proj",
-        ours + "attention.o": theirs + "self_attn.out_proj",
-        ours + "attention_norm": theirs + "layer_norm1",
-        ours + "mlp.fc1": theirs + "mlp.fc1",
-        ours + "mlp.fc2": theirs + "mlp.fc2",
-        ours + "mlp_norm": theirs + "layer_norm2",
-    }
+    """Returns transformers' names in a tower's layers."""
+    attention = [f"self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
+    norms, mlp = ("layer_norm1", "layer_norm2"), ("mlp.fc1", "mlp.fc2")
+    return layer_names(tower, f"{tower}_model.encoder.layers.{{i}}.", attention, norms=norms, mlp=mlp)
 
 
 VISION = {
@@ -157,6 +146,6 @@ IMAGE = Family(
         model_type="clip_vision_model",
         part="vision_config",
     ),
-    # The norm that only the class token goes through, which this classifier does not read.
+    # Only the class token goes through this norm, and this classifier does not read it.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *FAMILY.inert),
 )

@@ -1,6 +1,6 @@
-"""The fields of a config.json that decide what a network computes, as schemas; what else it has is passed over.
+"""Schemas of the fields of a config.json that decide what a network computes; other fields are ignored.
 
-A field that may have one value only is one whose other values have an effect that is not built here.
+A field may have one value only where its other values have an effect that is not supported.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hydractl.schema import Items, Origin, Schema, document
 
 
 def within(name: str) -> Any:
-    """The range that a field of a spec has, for the field of a config.json that it is read from."""
+    """Returns the range of a spec's field, for the field of a config.json that it is read from."""
     least, most = RANGES[name]
     return Field(ge=least, le=most)
 
@@ -28,7 +28,7 @@ def _pair(value: Any) -> Any:
 
 def _numbered(names: dict[str, Any]) -> dict[str, Any]:
     if missing := next((str(i) for i in range(len(names)) if str(i) not in names), None):
-        raise ValueError(f"numbers {len(names)} classes and has no class {missing}, should number them from 0")
+        raise ValueError(f"has {len(names)} classes but no class {missing}: number them from 0")
     return names
 
 
@@ -49,12 +49,12 @@ ImageSide = Annotated[int, within("image_size")]
 PatchSide = Annotated[int, within("patch_size")]
 Eos = Annotated[int, within("eos")]
 Padding = Annotated[int, within("padding")]
-#: A dropout probability; null is none.
+#: A dropout probability; null is 0.
 Rate = Annotated[float, Field(ge=0, lt=1)] | None
 #: Height and width, given as one number or as two.
 ImageSize = Annotated[tuple[ImageSide, ImageSide], BeforeValidator(_pair)]
 PatchSize = Annotated[tuple[PatchSide, PatchSide], BeforeValidator(_pair)]
-#: What a library calls an architecture, a layer or a setting of its own.
+#: A library's name for an architecture, a layer or a setting.
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 #: Class numbers to names.
 Labels = Annotated[
@@ -71,7 +71,7 @@ class Fields(Schema):
 
 
 class Kind(Fields):
-    """What a config.json says that it is of."""
+    """The fields of a config.json that name its architecture."""
 
     model_type: Name | None = None
     architecture: Name | None = None
@@ -83,10 +83,10 @@ class Config(Fields, ABC):
 
     @abstractmethod
     def spec(self) -> ModelSpec:
-        """The network they describe.
+        """Returns the network they describe.
 
         Raises:
-            ValueError: they do not fit each other.
+            ValueError: the fields do not fit each other.
         """
 
     @property
@@ -96,7 +96,7 @@ class Config(Fields, ABC):
 
 
 class ClassNames(Fields):
-    """How a config.json names its classes, of which a sample has one."""
+    """The fields of a config.json that name its classes; a sample has one of them."""
 
     num_labels: Classes | None = None
     id2label: Labels | None = None
@@ -128,10 +128,14 @@ class Encoder(Fields):
         name: Literal["vision", "text"],
         embeddings: ImageEmbeddings | TextEmbeddings,
         mlp_width: int,
-        dropout: float | None,
-        attention_dropout: float | None,
+        dropouts: tuple[float | None, float | None],
     ) -> TowerSpec:
-        """The tower they describe; a family replaces what it does otherwise."""
+        """Returns the tower they describe; a family replaces the fields that it computes differently.
+
+        Args:
+            dropouts: of hidden states and of attention.
+        """
+        dropout, attention_dropout = dropouts
         return TowerSpec(
             name=name,
             layers=self.num_hidden_layers,
@@ -155,12 +159,12 @@ class Images(Fields):
     num_channels: Channels = 3
 
     def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
-        """The embeddings they describe; a family replaces what it does otherwise."""
-        return ImageEmbeddings(self.num_channels, self.image_size, self.patch_size, patch_bias, norm)
+        """Returns the embeddings they describe; a family replaces the fields that it computes differently."""
+        return ImageEmbeddings(self.num_channels, self.image_size, self.patch_size, patch_bias=patch_bias, norm=norm)
 
 
 def head_width(width: int, heads: int, key: str = "hidden_size") -> int:
-    """K, the width of one head."""
+    """Returns K, the width of one head."""
     if width % heads:
         raise ValueError(f"{key} is {width}, should be a multiple of {heads} attention heads")
     return width // heads
@@ -170,17 +174,17 @@ C = TypeVar("C", bound=Schema)
 
 
 def read_config(name: str, config: Mapping[str, Any], kind: type[C], file: str = "config.json") -> C:
-    """The fields of one kind in a config.json.
+    """Reads the fields of one kind from a config.json.
 
     Args:
-        name: what messages call the checkpoint.
+        name: the checkpoint's, for messages.
 
     Raises:
-        CheckpointError: a field is of another type or out of its range, or has an effect that is not built here.
+        CheckpointError: a field has the wrong type, is out of range, or has an effect that is not supported.
     """
     return document(dict(config), config_origin(name, file)).read(kind)
 
 
 def config_origin(name: str, file: str = "config.json") -> Origin:
-    """What messages say of a checkpoint's config."""
+    """Returns the origin that error messages name for a checkpoint's config."""
     return Origin(f"{name}: {file}", CheckpointError, "is it the right file, and of a model this hydractl supports?")

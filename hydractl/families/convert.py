@@ -1,4 +1,4 @@
-"""Turns the tensors of a transformers checkpoint into ours, accounting for every one of them."""
+"""Turns somebody else's checkpoint into ours and accounts for every tensor."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from collections.abc import Collection, Mapping
 from itertools import dropwhile
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from hydractl.checkpoint.contents import Checkpoint, shorten
-from hydractl.checkpoint.slots import all_heads, slots, stored_shape
+from hydractl.checkpoint.slots import Slot, all_heads, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families.config import Config, config_origin, read_config
-from hydractl.families.family import Family
-from hydractl.families.names import Source, locate, read_from
+from hydractl.families.family import Base, Family, Source, locate, read_from
 from hydractl.text import shortened
 
+STANDARD_DEVIATION = 0.02  # as BERT and its kin are initialised
 
-def from_transformers(
-    name: str,
-    family: Family,
-    config: Mapping[str, Any],
-    tensors: Mapping[str, LazyTensor],
-    preprocessing: Mapping[str, Any],
-) -> Checkpoint:
-    """A dense checkpoint of one member over lazily renamed tensors.
+
+def from_library(name: str, family: Family, config: Mapping[str, Any], tensors: TensorMap) -> Checkpoint:
+    """Returns a dense checkpoint of one member, without preprocessing, whose tensors stay on disk.
 
     Raises:
-        CheckpointError: the config asks for something not built here, or a tensor is missing, left over,
+        CheckpointError: the config asks for something that is not supported, or a tensor is missing, left over,
             misshapen, or given twice.
     """
     fields = read_config(name, config, family.config, family.config_file)
@@ -45,12 +43,12 @@ def from_transformers(
         shared=frozenset(shapes),
         tensors={key: _shaped(name, key, renamed[key], shape) for key, shape in shapes.items()},
         labels=fields.labels,
-        preprocessing=preprocessing,
+        preprocessing={},
     )
 
 
 def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpec:
-    """The network a config describes.
+    """Returns the network that a config describes.
 
     Raises:
         CheckpointError: see `read_config`, or its fields do not fit each other.
@@ -82,7 +80,7 @@ def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, La
 
 
 def fitting_table(family: Family, spec: ModelSpec, theirs: Collection[str]) -> dict[str, Source]:
-    """Our tensor names to theirs, in the family's spelling that most of their names fit."""
+    """Maps our tensor names to theirs, by the family's spelling that fits most of their names."""
     tables = [{key: locate(spelling, key) for key in slots(spec)} for spelling in family.spellings]
     return max(tables, key=lambda table: sum(source.name in theirs for source in table.values()))
 
@@ -101,10 +99,59 @@ def _modernise(name: str, family: Family, tensors: Mapping[str, LazyTensor]) -> 
 def _missing_error(name: str, family: Family, missing: list[str], classifier: str | None) -> CheckpointError:
     if classifier in missing:
         return CheckpointError(
-            f"{name}: is a base {family.title} without a classifier: finetune gives it one with `new_classifier`, "
+            f"{name}: is a base {family.title} without a classifier: train one by finetune with `new_classifier`, "
             f"or save it as {family.architectures[0]}"
         )
     return CheckpointError(f"{name}: tensors are missing: {shorten(missing)}: is this the right config.json?")
+
+
+def complete_base(
+    name: str, family: Family, config: Mapping[str, Any], tensors: TensorMap
+) -> tuple[Mapping[str, Any], TensorMap]:
+    """Completes a base network so that it reads as a classifier that is still to train.
+
+    The pooler is drawn at random, everything else that a base lacks is zeros. A classifier comes back unchanged.
+    """
+    if family.base is None:
+        return config, tensors
+    config = _classifier_config(family, family.base, config)
+    inside = _inside_classifier(family.base, tensors)
+    spec = model_spec(name, family, config)
+    table = fitting_table(family, spec, inside.keys())
+    dtype = next((inside[source.name].dtype for source in table.values() if source.name in inside), torch.float32)
+    fresh = {
+        table[ours].name: _fresh(ours, slot, dtype)
+        for ours, slot in slots(spec).items()
+        if slot.group in ("classifier", "pooler") and table[ours].name not in inside
+    }
+    return config, inside | fresh
+
+
+def _classifier_config(family: Family, base: Base, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if base.part is None or config.get("model_type") == family.model_type:
+        return config
+    return {"model_type": family.model_type, "architectures": list(family.architectures), base.part: config}
+
+
+def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
+    """Returns the encoder's tensors by their names inside a classifier."""
+    is_bare = not any(name.startswith(base.prefix) for name in tensors)
+    named = {base.prefix + name if is_bare else name: tensor for name, tensor in tensors.items()}
+    return {
+        name: tensor
+        for name, tensor in named.items()
+        if not any(re.fullmatch(pattern, name) for pattern in base.surplus)
+    }
+
+
+def _fresh(name: str, slot: Slot, dtype: torch.dtype) -> LazyTensor:
+    def load() -> Tensor:
+        drawn = torch.zeros(slot.shape)
+        if slot.group == "pooler" and name.endswith(".weight"):
+            drawn.normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
+        return drawn.to(dtype)
+
+    return LazyTensor(slot.shape, dtype, load)
 
 
 def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:

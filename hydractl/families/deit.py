@@ -13,7 +13,7 @@ class Config(vit.Config):
     """The fields of a DeiT's config.json."""
 
     def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
-        """Those of a ViT with a distillation token, which the classifier ignores."""
+        # A DeiT without its distilled classifier ignores the distillation token in the end.
         return replace(super().embeddings(patch_bias, norm), distillation_token=True)
 
 
@@ -21,7 +21,6 @@ class DistilledConfig(Config):
     """The same fields, of a network with a classifier on each of its two tokens."""
 
     def spec(self) -> ModelSpec:
-        """The network it describes."""
         spec = super().spec()
         return replace(spec, towers=(replace(spec.towers[0], pool="first+second"),), distilled=True)
 

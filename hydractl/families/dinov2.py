@@ -7,7 +7,7 @@ from typing import Literal
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 
 
 class Config(read.Images, read.Encoder, read.Labelled):
@@ -23,20 +23,18 @@ class Config(read.Images, read.Encoder, read.Labelled):
 
     @property
     def registers(self) -> int:
-        """How many tokens without a place in the image there are."""
+        """The number of tokens without a place in the image."""
         return 0
 
     def spec(self) -> ModelSpec:
-        """The network it describes: class token and mean patch, side by side, are classified."""
-        embeddings = replace(self.embeddings(), registers=self.registers, unplaced=self.registers)
-        mlp_width = int(self.hidden_size * self.mlp_ratio)
-        tower = replace(
-            self.tower("vision", embeddings, mlp_width, self.hidden_dropout_prob, self.attention_probs_dropout_prob),
-            qkv_bias=self.qkv_bias,
-            norm_tokens=True,
-            layer_scale=True,
-            pool="first+mean",
+        tower = self.tower(
+            "vision",
+            replace(self.embeddings(), registers=self.registers, unplaced=self.registers),
+            int(self.hidden_size * self.mlp_ratio),
+            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
         )
+        # The classifier reads the class token and the mean patch, side by side.
+        tower = replace(tower, qkv_bias=self.qkv_bias, norm_tokens=True, layer_scale=True, pool="first+mean")
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
@@ -48,42 +46,28 @@ class RegistersConfig(Config):
 
     @property
     def registers(self) -> int:
-        """How many registers there are."""
         return self.num_register_tokens
 
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the tensors of the encoder `model` are called as saved, and what they are called in memory."""
+    """Returns the names of the encoder `model` as saved, and as in memory."""
     ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
     common = {
         "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
         "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
         "vision.embeddings.registers": f"{model}.embeddings.register_tokens:3",
         "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
-        ours + "attention_norm": theirs + "norm1",
         ours + "attention_scale": theirs + "layer_scale1.lambda1",
-        ours + "mlp.fc1": theirs + "mlp.fc1",
-        ours + "mlp.fc2": theirs + "mlp.fc2",
-        ours + "mlp_norm": theirs + "norm2",
         ours + "mlp_scale": theirs + "layer_scale2.lambda1",
         "vision.norm": f"{model}.layernorm",
         "classifier": "classifier",
     }
+    norms, mlp = ("norm1", "norm2"), ("mlp.fc1", "mlp.fc2")
+    saved = [f"attention.{name}" for name in ("attention.query", "attention.key", "attention.value", "output.dense")]
+    in_memory = [f"attention.{part}_proj" for part in "qkvo"]
     return (
-        common
-        | {
-            ours + "attention.q": theirs + "attention.attention.query",
-            ours + "attention.k": theirs + "attention.attention.key",
-            ours + "attention.v": theirs + "attention.attention.value",
-            ours + "attention.o": theirs + "attention.output.dense",
-        },
-        common
-        | {
-            ours + "attention.q": theirs + "attention.q_proj",
-            ours + "attention.k": theirs + "attention.k_proj",
-            ours + "attention.v": theirs + "attention.v_proj",
-            ours + "attention.o": theirs + "attention.o_proj",
-        },
+        common | layer_names("vision", theirs, saved, norms=norms, mlp=mlp),
+        common | layer_names("vision", theirs, in_memory, norms=norms, mlp=mlp),
     )
 
 

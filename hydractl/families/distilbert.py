@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 
 
 class Config(read.Labelled):
@@ -22,7 +22,7 @@ class Config(read.Labelled):
     seq_classif_dropout: read.Rate = 0.2
 
     def spec(self) -> ModelSpec:
-        """The network it describes: a BERT without sentence types, its pooler with a ReLU."""
+        # A BERT without sentence types, its pooler with a ReLU.
         tower = TowerSpec(
             name="text",
             layers=self.n_layers,
@@ -47,8 +47,6 @@ class Config(read.Labelled):
         )
 
 
-LAYER = "distilbert.transformer.layer.{i}."
-
 FAMILY = Family(
     name="distilbert",
     title="DistilBERT",
@@ -60,14 +58,13 @@ FAMILY = Family(
             "text.embeddings.word": "distilbert.embeddings.word_embeddings.weight",
             "text.embeddings.position": "distilbert.embeddings.position_embeddings.weight",
             "text.embeddings.norm": "distilbert.embeddings.LayerNorm",
-            "text.layers.{i}.attention.q": LAYER + "attention.q_lin",
-            "text.layers.{i}.attention.k": LAYER + "attention.k_lin",
-            "text.layers.{i}.attention.v": LAYER + "attention.v_lin",
-            "text.layers.{i}.attention.o": LAYER + "attention.out_lin",
-            "text.layers.{i}.attention_norm": LAYER + "sa_layer_norm",
-            "text.layers.{i}.mlp.fc1": LAYER + "ffn.lin1",
-            "text.layers.{i}.mlp.fc2": LAYER + "ffn.lin2",
-            "text.layers.{i}.mlp_norm": LAYER + "output_layer_norm",
+            **layer_names(
+                "text",
+                "distilbert.transformer.layer.{i}.",
+                ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
+                norms=("sa_layer_norm", "output_layer_norm"),
+                mlp=("ffn.lin1", "ffn.lin2"),
+            ),
             "text.pooler": "pre_classifier",
             "classifier": "classifier",
         },

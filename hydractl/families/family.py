@@ -1,51 +1,55 @@
-"""What a family is: a table that says how an architecture's config and tensors read in this project's words."""
+"""Describes an architecture as data: what its config and its tensors are called."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hydractl.checkpoint.spec import Task
+from hydractl.checkpoint.tensors import LazyTensor, StoredTensor
+from hydractl.errors import CheckpointError
 from hydractl.families.config import Config
 
 
 @dataclass(frozen=True)
 class Base:
-    """How the network inside a classifier is written where it comes without one.
+    """The checkpoints without a classifier that a family can put a new classifier on.
 
-    A bare encoder leaves out `prefix`, which stands before its tensors' names inside a classifier. A model for another
-    task, such as predicting masked words, has the prefix, and beside the encoder tensors that a classifier has no use
-    for.
+    A bare encoder lacks `prefix`, which tensor names inside a classifier begin with. A model for another task, such as
+    masked words, has the prefix and more tensors than a classifier needs.
     """
 
     prefix: str
     surplus: tuple[str, ...] = ()  # patterns of the names of those tensors
-    model_type: str | None = None  # of a bare encoder's config.json, where it differs from a classifier's
+    model_type: str | None = None  # a bare encoder's, where it differs from a classifier's
     part: str | None = None  # the field of a classifier's config that holds a config of that type
 
 
 @dataclass(frozen=True)
 class Family:
-    """One architecture, as data.
+    """One architecture.
 
-    `spellings` map our module or tensor names to theirs, `{i}` standing for the layer; a checkpoint uses one of
-    them throughout. `.weight` and `.bias` are carried over.
+    Each of `spellings` maps our module or tensor names to theirs; a checkpoint uses one of them throughout. `{i}`
+    stands for the layer; `.weight` or `.bias` is appended, or replaces a `*`. `name[1/3]` is the second of three equal
+    parts of the rows of a fused tensor, `name^T` a transposed tensor, and `name:3` a tensor that is stored with three axes, the
+    leading ones of length one.
     """
 
     name: str
     title: str
-    model_type: str  # of config.json
+    model_type: str  # in config.json
     architectures: tuple[str, ...]  # transformers classes whose checkpoints this family reads
     config: type[Config]  # the fields of config.json that it reads
     spellings: tuple[Mapping[str, str], ...]
-    inert: tuple[str, ...] = ()  # patterns of tensor names real checkpoints carry to no effect
-    base: Base | None = None  # what a new classifier can be put on; None: only checkpoints that have one are read
-    legacy: Mapping[str, str] = field(default_factory=dict)  # endings of older releases
-    refused: Mapping[str, str] = field(default_factory=dict)  # architectures not read, and why
+    inert: tuple[str, ...] = ()  # patterns of tensor names that real checkpoints carry to no effect
+    base: Base | None = None  # None: only checkpoints with a classifier are read
+    legacy: Mapping[str, str] = field(default_factory=dict)  # tensor name endings of older releases, to today's
+    refused: Mapping[str, str] = field(default_factory=dict)  # architectures that are not read, and why
     task: Task = "image-classification"
-    library: str = "transformers"  # whose own forward pass the tests compare with
-    #: For export: which of the spellings its own library writes, and the config as that library wants it.
+    library: str = "transformers"  # the tests compare with its forward pass
+    #: For export: the index of the spelling that the library writes, and the config as the library wants it.
     saved_as: Callable[[Mapping[str, Any]], int] = lambda config: 0
     to_source: Callable[[Mapping[str, Any], Sequence[str] | None], dict[str, Any]] | None = None
     config_file: str = "config.json"
@@ -53,6 +57,79 @@ class Family:
 
     @property
     def model_types(self) -> tuple[str, ...]:
-        """What a config.json of the family, or of its base network, says it is."""
+        """Every `model_type` that a config.json of the family or of its base network may have."""
         own = self.base.model_type if self.base else None
         return (self.model_type, own) if own else (self.model_type,)
+
+
+def layer_names(
+    ours: str, theirs: str, attention: Sequence[str], norms: Sequence[str], mlp: Sequence[str]
+) -> dict[str, str]:
+    """Maps our names in a layer of tower `ours` to theirs.
+
+    Args:
+        theirs: what their names of a layer begin with.
+        attention: theirs for q, k, v and o.
+        norms: theirs for the norms of attention and MLP.
+        mlp: theirs for the two maps.
+    """
+    parts = ("attention.q", "attention.k", "attention.v", "attention.o", "attention_norm", "mlp_norm")
+    named = zip((*parts, "mlp.fc1", "mlp.fc2"), (*attention, *norms, *mlp), strict=True)
+    return {f"{ours}.layers.{{i}}.{part}": theirs + name for part, name in named}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The place of one of our tensors in their checkpoint: a tensor, a part of its rows, or its transpose."""
+
+    name: str
+    part: int = 0
+    parts: int = 1
+    transposed: bool = False
+    axes: int = 0  # theirs, where they have more than ours
+
+
+def locate(spelling: Mapping[str, str], ours: str) -> Source:
+    """Returns the place that a spelling gives our tensor `ours`."""
+    template = re.sub(r"\.layers\.(\d+)\.", ".layers.{i}.", ours)
+    layer = re.search(r"\.layers\.(\d+)\.", ours)
+    module, _, ending = template.rpartition(".")
+    theirs, suffix = (spelling[template], "") if template in spelling else (spelling[module], f".{ending}")
+    match = re.fullmatch(r"(.*?)(?:\[(\d)/(\d)\])?(\^T)?(?::(\d))?", theirs)
+    assert match is not None
+    name, part, parts, transposed, axes = match.groups()
+    name = name.replace("*", ending) if "*" in name else name + suffix
+    name = name.replace("{i}", layer[1] if layer else "")
+    return Source(name, int(part or 0), int(parts or 1), transposed=transposed is not None, axes=int(axes or 0))
+
+
+def read_from(name: str, source: Source, tensor: LazyTensor) -> LazyTensor:
+    """Returns our tensor, still on disk, given the tensor of theirs that holds it.
+
+    Args:
+        name: the checkpoint's, for messages.
+
+    Raises:
+        CheckpointError: the tensor is no matrix to transpose, or its rows do not divide into parts.
+    """
+    if source.transposed:
+        if len(tensor.shape) != 2:
+            raise _misshapen(name, source, tensor, "a matrix")
+        return LazyTensor(tensor.shape[::-1], tensor.dtype, lambda: tensor.load().T.contiguous())
+    if source.parts == 1:
+        return tensor
+    if not tensor.shape or tensor.shape[0] % source.parts:
+        raise _misshapen(name, source, tensor, f"rows for {source.parts} parts of equal size")
+    rows = tensor.shape[0] // source.parts
+    start = source.part * rows
+    if isinstance(tensor, StoredTensor):
+        # Reading only these rows keeps a fused tensor from being read three times.
+        return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.rows(start, start + rows))
+    return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.load()[start : start + rows])
+
+
+def _misshapen(name: str, source: Source, tensor: LazyTensor, wanted: str) -> CheckpointError:
+    shape = list(tensor.shape)
+    return CheckpointError(
+        f"{name}: {source.name} has shape {shape}, expected {wanted}: is this the right config.json?"
+    )

@@ -1,9 +1,10 @@
-"""Opens whatever a user names, a folder as transformers writes it or a file of ours, as a `Checkpoint`."""
+"""Opens any model reference as a `Checkpoint`: a folder of another library, a file of ours, a name on the hub."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +16,27 @@ from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import TensorMap, open_weights, read_json
 from hydractl.errors import CheckpointError
-from hydractl.families import FAMILIES, Family, open_clip, timm_vit
-from hydractl.families.base import complete_base
+from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
-from hydractl.families.convert import from_transformers, model_spec
-from hydractl.families.refused import REFUSED
+from hydractl.families.convert import complete_base, from_library, model_spec
 from hydractl.text import shortened
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
-    """The checkpoint a reference names; its tensors stay on disk until asked for.
+    """Opens the checkpoint that a reference names; tensors stay on disk until they are used.
 
     Args:
         reference: a folder with config.json and model.safetensors (or shards and their index), as transformers or
-            timm writes it; a .safetensors file beside such a config.json; a file this project wrote, whatever its
-            name; or, where nothing of that name is here, `owner/name[@revision]` on the hub or `timm:NAME`.
-        without_classifier: read a base network as well; its classifier is zeros, for whoever trains a new one.
+            timm writes it; a .safetensors file beside such a config.json; a file of this project, whatever its name;
+            or, if no such path exists, `owner/name[@revision]` on the hub or `timm:NAME`.
+        without_classifier: accept a base network too; its classifier is zeros, ready for training.
 
     Raises:
-        CheckpointError: nothing is there, it is a pickle, damaged, of a family that is not supported, or its
-            tensors are not exactly those its config calls for.
+        CheckpointError: nothing is there, it is a pickle, damaged, of an unsupported family, or its tensors are not
+            exactly those that its config calls for.
     """
     path = Path(reference)
-    if not os.path.exists(path):  # which also answers for names that no path can have
+    if not os.path.exists(path):  # unlike `path.exists()`, it accepts names that no path can have
         path = _fetched(str(reference))
     if path.is_dir():
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
@@ -69,37 +68,39 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     family = find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
-    checkpoint = from_transformers(name, family, config, tensors, preprocessing)
+    checkpoint = replace(from_library(name, family, config, tensors), preprocessing=preprocessing)
     checkpoint.verify()
     return checkpoint
 
 
 def _claims_model_type(folder: Path) -> bool:
-    # Many repositories hold one model in both forms; that of transformers is read by more tools.
+    # Many repositories hold a model in both forms; more tools read that of transformers.
     return (folder / "config.json").is_file() and "model_type" in read_json(folder / "config.json")
 
 
 def spec_of(name: str, family_name: str, config: Mapping[str, Any]) -> ModelSpec:
-    """The network of a file of ours that names a family in the place of its spec.
+    """Returns the network of an early file of ours, which names a family in place of its spec.
 
     Raises:
-        CheckpointError: there is no such family, or its config asks for something not built here.
+        CheckpointError: there is no such family, or its config asks for something that is not supported.
     """
     family = next((family for family in FAMILIES if family.name == family_name), None)
     if family is None:
-        raise CheckpointError(f"{name}: is of family {family_name!r}, which this hydractl does not know: update it")
+        raise CheckpointError(
+            f"{name}: its family {family_name!r} is unknown to this version: update hydractl"
+        )
     return model_spec(name, family, config)
 
 
 def find_family(name: str, config: Mapping[str, Any], without_classifier: bool = False) -> Family:
-    """The family a config.json belongs to.
+    """Returns the family that a config.json belongs to.
 
     Args:
-        without_classifier: take a network without a classifier too. A zero-shot model counts as one where the family
-            has image classifiers.
+        without_classifier: accept a network without a classifier too. A zero-shot model counts as one if its model
+            type has image classifiers.
 
     Raises:
-        CheckpointError: the model type is not supported, or the architecture is not one that classifies.
+        CheckpointError: the model type is not supported, or the architecture does not classify.
     """
     kind = read_config(name, config, Kind)
     families = _of_model_type(name, kind.model_type)
@@ -117,7 +118,8 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     wanted = " or ".join(architecture for family in families for architecture in family.architectures)
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
-        f"{name}: is a {called}, {why}: finetune gives it a classifier with `new_classifier`, or save it as {wanted}"
+        f"{name}: is a {called}, {why}: train a classifier for it by finetune with `new_classifier`, "
+        f"or save it as {wanted}"
     )
 
 

@@ -1,4 +1,4 @@
-"""CLIP as OpenCLIP writes it: fused projections of queries, keys and values, projections stored the other way round."""
+"""CLIP as OpenCLIP writes it: q, k and v are one tensor, and projections are stored transposed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
-from hydractl.families.family import Family
+from hydractl.families.family import Family, layer_names
 from hydractl.schema import Schema
 
 #: A number for each of red, green and blue.
@@ -19,14 +19,10 @@ Channels = tuple[Number, Number, Number]
 
 
 class _Activation(Schema):
-    """What a GELU may be told."""
-
     approximate: Literal["none", "tanh"] = "none"
 
 
 class _Norm(Schema):
-    """What a norm may be told."""
-
     eps: read.NormEps = 1e-5
 
 
@@ -46,7 +42,7 @@ class _Tower(Schema):
     scale_attn_inner: Literal[False] = False
     scale_attn: Literal[False] = False
     scale_fc: Literal[False] = False
-    # Without an effect on a trained model: training, the tokenizer, how positions were made, what is returned.
+    # These have no effect on a trained model: training, the tokenizer, initial positions, the form of outputs.
     patch_dropout: Any = None
     pos_embed_type: Any = None
     output_tokens: Any = None
@@ -60,7 +56,6 @@ class _Tower(Schema):
         embeddings: ImageEmbeddings | TextEmbeddings,
         quick_gelu: bool,
     ) -> TowerSpec:
-        """The tower they describe; its kind replaces what it does otherwise."""
         is_tanh = self.act_kwargs is not None and self.act_kwargs.approximate == "tanh"
         return TowerSpec(
             name=name,
@@ -88,7 +83,7 @@ class _Vision(_Tower):
     final_ln_after_pool: bool = False
     attentional_pool: Literal[False] = False
     timm_model_name: None = None
-    # Without an effect, as above.
+    # These have no effect, as above.
     timm_model_pretrained: Any = None
     timm_pool: Any = None
     timm_proj: Any = None
@@ -97,7 +92,6 @@ class _Vision(_Tower):
     timm_drop_path: Any = None
 
     def tower(self, quick_gelu: bool) -> TowerSpec:
-        """The tower they describe."""
         embeddings = ImageEmbeddings(3, self.image_size, self.patch_size, patch_bias=False, norm=not self.no_ln_pre)
         if self.head_width > self.width:
             raise ValueError(f"vision_cfg.head_width is {self.head_width}, should be at most the width {self.width}")
@@ -120,7 +114,7 @@ class _Text(_Tower):
     proj_bias: Literal[False] = False
     proj_type: Literal["linear"] = "linear"
     hf_model_name: None = None
-    # Without an effect, as above.
+    # These have no effect, as above.
     hf_tokenizer_name: Any = None
     tokenizer_mode: Any = None
     tokenizer_kwargs: Any = None
@@ -130,7 +124,6 @@ class _Text(_Tower):
     hf_pooler_type: Any = None
 
     def tower(self, quick_gelu: bool) -> TowerSpec:
-        """The tower they describe."""
         eos = self.eos_id if self.pool_type == "eos" else None
         embeddings = TextEmbeddings(self.vocab_size, self.context_length, token_types=0, norm=False, eos=eos)
         return replace(self.spec("text", self.heads, embeddings, quick_gelu), causal=True, pool="eos")
@@ -164,17 +157,13 @@ class Config(read.Config):
     preprocess_cfg: _Transform | None = None
 
     def spec(self) -> ModelSpec:
-        """The network it describes."""
         model = self.model_cfg
         towers = (model.vision_cfg.tower(model.quick_gelu), model.text_cfg.tower(model.quick_gelu))
         return ModelSpec("zero-shot", towers, projection=model.embed_dim)
 
 
 def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenCLIP's image transform, which is timm's with nothing cropped but what makes the image square.
-
-    Args:
-        name: what messages call the checkpoint.
+    """Returns OpenCLIP's image transform in timm's form, which crops only to make the image square.
 
     Raises:
         CheckpointError: see `read_config`.
@@ -192,22 +181,11 @@ def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": transform}
 
 
-def _layers(ours: str, theirs: str) -> dict[str, str]:
-    ours, theirs = f"{ours}.layers.{{i}}.", f"{theirs}transformer.resblocks.{{i}}."
-    fused = {
-        ours + f"attention.{part}.{kind}": theirs + f"attn.in_proj_{kind}[{number}/3]"
-        for number, part in enumerate("qkv")
-        for kind in ("weight", "bias")
-    }
-    return fused | {
-        ours + "attention.o": theirs + "attn.out_proj",
-        ours + "attention_norm": theirs + "ln_1",
-        ours + "attention_scale": theirs + "ls_1.gamma",
-        ours + "mlp.fc1": theirs + "mlp.c_fc",
-        ours + "mlp.fc2": theirs + "mlp.c_proj",
-        ours + "mlp_norm": theirs + "ln_2",
-        ours + "mlp_scale": theirs + "ls_2.gamma",
-    }
+def _layers(tower: str, prefix: str) -> dict[str, str]:
+    ours, theirs = f"{tower}.layers.{{i}}.", f"{prefix}transformer.resblocks.{{i}}."
+    scales = {ours + "attention_scale": theirs + "ls_1.gamma", ours + "mlp_scale": theirs + "ls_2.gamma"}
+    attention = [*(f"attn.in_proj_*[{part}/3]" for part in range(3)), "attn.out_proj"]
+    return scales | layer_names(tower, theirs, attention, norms=("ln_1", "ln_2"), mlp=("mlp.c_fc", "mlp.c_proj"))
 
 
 def _spelling(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""LoRA adapters as the library peft saves them: folders with an adapter_config.json, beside no network of their own."""
+"""LoRA adapters as the library peft saves them: folders with an adapter_config.json and no network."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap, open_weights, read_json
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
-from hydractl.families.names import locate
+from hydractl.families.family import locate
 from hydractl.schema import Origin, Schema, document
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 FACTORS = {"lora_A.weight": "lora_a", "lora_B.weight": "lora_b"}
-#: What says how an adapter was trained, or on what, and changes nothing of what it computes.
-TOLD = frozenset(
+#: Fields that describe the training of an adapter and do not change what it computes.
+DESCRIPTIVE = frozenset(
     {"task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode", "lora_dropout",
      "peft_version", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "modules_to_save",
      "loftq_config", "eva_config", "megatron_core", "qalora_group_size", "runtime_config"}
@@ -31,7 +31,7 @@ TOLD = frozenset(
 
 
 class _Config(Schema):
-    """The fields that say what an adapter computes; any other must be known to say nothing of it, or be empty."""
+    """The fields that decide what an adapter computes; any other must be descriptive or empty."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,18 +40,17 @@ class _Config(Schema):
     lora_alpha: Annotated[float, Field(ge=0, le=RANGES["scale"][1])]
     use_rslora: bool = False
     bias: Literal["none"] = "none"
-    # Others than these take what the factors start with out of the network's own weights.
+    # All other ways change the network's own weights by the initial factors.
     init_lora_weights: Literal[True, False, "gaussian", "orthogonal", "eva"] = True
 
     @property
     def scale(self) -> float:
-        """How often the product of the factors counts."""
         return self.lora_alpha / (self.r**0.5 if self.use_rslora else self.r)
 
 
 @dataclass(frozen=True)
 class _Adapter:
-    """One folder: what it computes, and its tensors by our names."""
+    """The content of one folder, its tensors by our names."""
 
     name: str
     config: _Config
@@ -59,25 +58,25 @@ class _Adapter:
 
 
 def is_adapter(reference: object) -> bool:
-    """Whether a reference names a folder that peft wrote."""
+    """Tells whether a reference names a folder that peft wrote."""
     return isinstance(reference, str | Path) and (Path(reference) / CONFIG).is_file()
 
 
 def adapter_identity(folder: str | Path) -> str:
-    """What tells an adapter from another: a hash of its tensors, as of a model's."""
+    """Returns the hash of an adapter's tensors, made as that of a model."""
     return tensors_identity(open_weights(Path(folder) / WEIGHTS)[0])
 
 
 def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint:
-    """A LoRA-Ensemble: the network and a member for each adapter, in the order given.
+    """Returns a LoRA-Ensemble: the network with one member per adapter, in the order given.
 
     Raises:
-        CheckpointError: a folder cannot be read, its adapter does something else than LoRA, is not of this network,
-            or not of the same maps, rank and scale as the first.
-        OptionError: the network has members or adapters already.
+        CheckpointError: a folder cannot be read, or its adapter is not LoRA, belongs to another network, or differs
+            from the first in maps, rank or scale.
+        OptionError: the network already has members or adapters.
     """
     if base.members > 1 or base.spec.adapter is not None:
-        raise OptionError(f"{base.name}: has {base.members} members: adapters belong to one network")
+        raise OptionError(f"{base.name}: has {base.members} members: give adapters a network with one member")
     named = {module: ours for ours, module in _both_ways(base.family, base.spec)}
     read = [_read_adapter(Path(folder), named) for folder in folders]
     spec = replace(base.spec, adapter=_agreed(read, base.spec))
@@ -85,7 +84,7 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     table, tensors, own = slots(spec), dict(base.tensors), set[str]()
     for name in sorted({name for adapter in read for name in adapter.tensors}):
         if name not in table:
-            raise CheckpointError(f"{read[0].name}: {name} is of no map that all its adapters change")
+            raise CheckpointError(f"{read[0].name}: {name} belongs to a map that not all adapters change")
         own.add(name)
         tensors[name] = _stacked(name, table[name], base, read)
     whole = replace(base, spec=spec, heads=heads, shared=frozenset(table) - own, tensors=tensors, temperature=None)
@@ -94,7 +93,7 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
 
 
 def _both_ways(family: str, spec: ModelSpec) -> list[tuple[str, str]]:
-    """Our tensor names with theirs, in each spelling that a release of the library has used."""
+    """Pairs our tensor names with theirs, in each spelling that a release of the library has used."""
     known = next(each for each in FAMILIES if each.name == family)
     found = []
     for spelling in known.spellings:
@@ -108,9 +107,9 @@ def _both_ways(family: str, spec: ModelSpec) -> list[tuple[str, str]]:
 def _read_adapter(folder: Path, named: Mapping[str, str]) -> _Adapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
     config = document(read_json(folder / CONFIG), origin).read(_Config)
-    other = sorted(name for name, value in (config.model_extra or {}).items() if value and name not in TOLD)
+    other = sorted(name for name, value in (config.model_extra or {}).items() if value and name not in DESCRIPTIVE)
     if other:
-        raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes in a way that is not read")
+        raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
     if not (folder / WEIGHTS).is_file():
         raise CheckpointError(f"{folder}: has no {WEIGHTS}: save the adapter again, with safe_serialization")
     tensors, unknown = {}, []
@@ -125,7 +124,7 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _Adapter:
 
 
 def _our_name(key: str, named: Mapping[str, str]) -> str | None:
-    """Our name of a tensor that an adapter holds: a factor beside a weight, or one that it trained as a whole."""
+    """Returns our name of an adapter's tensor: a factor beside a weight, or a tensor that was trained whole."""
     if not key.startswith(PREFIX):
         return None
     theirs = key.removeprefix(PREFIX)
@@ -137,7 +136,7 @@ def _our_name(key: str, named: Mapping[str, str]) -> str | None:
 
 
 def _agreed(adapters: Sequence[_Adapter], spec: ModelSpec) -> Adapter:
-    """What all adapters change of the network."""
+    """Describes the change that all adapters make to the network."""
     first = adapters[0]
     for other in adapters[1:]:
         for what, a, b in (("r", first.config.r, other.config.r), ("scale", first.config.scale, other.config.scale)):
@@ -168,9 +167,9 @@ def _factors(adapter: _Adapter) -> set[str]:
 
 
 def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_Adapter]) -> LazyTensor:
-    """A tensor of all members, `[M,...]`; where an adapter has none of its own, the network's."""
+    """Stacks a tensor of all members, `[M,...]`; members without their own have the network's."""
     if slot.is_attention:
-        raise CheckpointError(f"{adapters[0].name}: {name} is trained as a whole, of attention only factors are read")
+        raise CheckpointError(f"{adapters[0].name}: {name} was trained whole: in attention only factors are supported")
     each = [adapter.tensors.get(name) or base.tensors[name] for adapter in adapters]
     weight = base.tensors[name if name in base.tensors else f"{name.rpartition('.')[0]}.weight"]
     rank = adapters[0].config.r
@@ -188,14 +187,14 @@ def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_Adapte
 
 
 def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str, LazyTensor]]]:
-    """For each member of a LoRA-Ensemble the content of its adapter_config.json, and its tensors by peft's names.
+    """Returns each member's adapter_config.json and its tensors by peft's names.
 
     Raises:
-        OptionError: members that differ in another way, or a library whose maps are not ours one by one.
+        OptionError: not a LoRA-Ensemble, or a library that joins several of our maps in one.
     """
     adapter = checkpoint.spec.adapter
     if adapter is None or adapter.kind != "low-rank":
-        raise OptionError(f"{checkpoint.name}: is no LoRA-Ensemble, and adapters say no more: export it as hf")
+        raise OptionError(f"{checkpoint.name}: is not a LoRA-Ensemble, which adapters are for: export it as hf")
     family = next(each for each in FAMILIES if each.name == checkpoint.family)
     theirs = _their_names(family, checkpoint)
     own = sorted(checkpoint.tensors.keys() - checkpoint.shared)
@@ -215,7 +214,7 @@ def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str
 
 
 def _their_names(family: Family, checkpoint: Checkpoint) -> dict[str, str]:
-    """What peft calls the tensors of members, after the names that the library gives its modules in memory."""
+    """Maps our names of members' tensors to peft's, which follow the library's names of modules in memory."""
     spelling, found = family.spellings[-1], {}
     for name in sorted(checkpoint.tensors.keys() - checkpoint.shared):
         linear, _, part = name.rpartition(".")

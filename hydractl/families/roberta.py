@@ -17,7 +17,6 @@ class Config(bert.Config):
 
     @property
     def padding(self) -> int:
-        """The id of the padding token, from which positions are counted."""
         return self.pad_token_id
 
 

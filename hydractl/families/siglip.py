@@ -28,10 +28,9 @@ class Config(read.Labelled):
     complete = model_validator(mode="before")(clip.complete)
 
     def spec(self) -> ModelSpec:
-        """The network it describes: no class token, the classifier reads the mean patch."""
         part = self.vision_config
         embeddings = replace(part.embeddings(), class_token=False)
-        tower = part.tower("vision", embeddings, part.intermediate_size, None, part.attention_dropout)
+        tower = part.tower("vision", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout))
         tower = replace(tower, pool="mean", norm_tokens=True)
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
@@ -57,7 +56,7 @@ FAMILY = Family(
         model_type="siglip_vision_model",
         part="vision_config",
     ),
-    refused={"SiglipModel": "pools with an attention of its own, which is not built here"},
-    # The pooling of the zero-shot model, which the classifier goes round.
+    refused={"SiglipModel": "pools with an attention of its own, which is not supported"},
+    # The zero-shot model pools with the head; the classifier bypasses it.
     inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
 )

@@ -1,4 +1,4 @@
-"""What decides how timm builds a network, checked before timm is asked to: it would build a network of any size."""
+"""Schemas of the settings that timm builds a network from; they are checked first, as timm builds any size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hydractl.schema import Items, Schema
 
 
 class _Pretrained(read.Fields):
-    """What a config says of the weights: here, what of it decides how the network is built."""
+    """The fields under `pretrained_cfg` that decide how the network is built."""
 
     input_size: tuple[read.Channels, read.ImageSide, read.ImageSide] | None = None
     fixed_input_size: bool | None = None
@@ -20,7 +20,7 @@ class _Pretrained(read.Fields):
 
 
 class _Arguments(Schema):
-    """What timm's VisionTransformer is called with, as far as JSON can say it; null leaves it to timm."""
+    """The arguments of timm's VisionTransformer that JSON can hold; null leaves one to timm."""
 
     img_size: read.ImageSize | None = None
     patch_size: read.PatchSize | None = None

@@ -1,4 +1,4 @@
-"""Vision transformers as timm writes them. What one is made of is read from timm's own module, not from its name."""
+"""Vision transformers as timm writes them; the structure is read from timm's own module, not from a name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, Pool, TowerSpec
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 from hydractl.families.timm_config import Foreign
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -28,12 +28,12 @@ MODULES = ("vision_transformer", "deit")
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is timm's: it names one architecture and no model type, or transformers' wrapper of it."""
+    """Tells a config.json of timm, or of transformers' wrapper of timm: it names a single architecture."""
     return "architecture" in config and config.get("model_type") in (None, "timm_wrapper")
 
 
 def repository(name: str) -> str:
-    """Where on the hub the weights lie that timm calls by a name.
+    """Returns the hub repository of the weights that timm knows by a name.
 
     Raises:
         CheckpointError: timm knows no such weights.
@@ -47,16 +47,16 @@ def repository(name: str) -> str:
 
 
 def describe(name: str, folder: Path, config: Mapping[str, Any], without_classifier: bool = False) -> dict[str, Any]:
-    """A timm config with the structure it stands for and its labels, so that a file of ours needs no timm to be read.
+    """Adds structure and labels to a timm config, so that our own files can be read without timm.
 
     Args:
-        name: what messages call the checkpoint.
-        folder: that config.json lies in.
-        without_classifier: describe a network without a classifier as well, as one of no classes.
+        name: the checkpoint's, for messages.
+        folder: the one that holds config.json.
+        without_classifier: accept a network without a classifier, as one with no classes.
 
     Raises:
-        CheckpointError: a field is of another type or out of its range, timm does not know the architecture, or it
-            has parts that are not built here.
+        CheckpointError: a field has the wrong type or is out of range, timm does not know the architecture, or it has
+            parts that are not supported.
     """
     foreign = read.read_config(name, {**config, "pretrained_cfg": _pretrained(config)}, Foreign)
     module = _built(name, folder, foreign.architecture)
@@ -64,7 +64,7 @@ def describe(name: str, folder: Path, config: Mapping[str, Any], without_classif
         raise CheckpointError(f"{name}: timm's {foreign.architecture} {obstacle}, which is not supported")
     if not (without_classifier or module.num_classes):
         raise CheckpointError(
-            f"{name}: timm's {foreign.architecture} has no classifier: finetune gives it one with `new_classifier`"
+            f"{name}: timm's {foreign.architecture} has no classifier: train one by finetune with `new_classifier`"
         )
     names = _label_names(foreign)
     id2label = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
@@ -77,7 +77,7 @@ def describe(name: str, folder: Path, config: Mapping[str, Any], without_classif
 
 
 def _built(name: str, folder: Path, architecture: str) -> Any:
-    """timm's own module, of no memory."""
+    """Builds timm's own module on the meta device."""
     import timm
     import torch
     from timm.models import is_model, is_model_in_modules
@@ -86,18 +86,18 @@ def _built(name: str, folder: Path, architecture: str) -> Any:
         raise CheckpointError(f"{name}: timm cannot build {architecture!r} of config.json: it knows no such model")
     if not is_model_in_modules(architecture, MODULES):
         raise CheckpointError(
-            f"{name}: timm's {architecture} is not a plain VisionTransformer, which is all that is supported of timm"
+            f"{name}: timm's {architecture} is not a plain VisionTransformer, the only kind of timm that is supported"
         )
     try:
         with torch.device("meta"):
             return timm.create_model(f"local-dir:{folder}", pretrained=False)
-    except Exception as error:  # timm raises whatever it likes on a config that it cannot build
+    except Exception as error:  # timm raises any kind of error on a config that it cannot build
         reason = str(error).strip() or type(error).__name__
         raise read.config_origin(name).refusal(f"timm cannot build {architecture} from it ({reason})") from error
 
 
 def _label_names(config: Foreign) -> Mapping[int, str]:
-    """The classes that a config names, and those of ImageNet where it names none and has as many."""
+    """Returns the class names of a config, or those of ImageNet where it has as many classes and names none."""
     from transformers import TimmWrapperConfig
 
     if config.label_names is not None:
@@ -110,7 +110,7 @@ def _label_names(config: Foreign) -> Mapping[int, str]:
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of timm's own transforms, for the image processor by which transformers applies them."""
+    """Returns the settings of timm's transforms in the form of transformers' image processor."""
     return {"image_processor_type": "TimmWrapperImageProcessor", "pretrained_cfg": _pretrained(config)}
 
 
@@ -120,7 +120,7 @@ def _pretrained(config: Mapping[str, Any]) -> Any:
 
 
 def _reasons_against(model: Any) -> Iterator[str]:
-    """What a timm module has that the forward here would not compute, most telling first."""
+    """Yields each property of a timm module that our forward does not compute, the most telling first."""
     from timm.layers.attention import Attention
     from timm.layers.mlp import Mlp
     from timm.layers.patch_embed import PatchEmbed
@@ -236,12 +236,12 @@ class Config(read.Labelled):
     model_args: dict[str, Any] | None = None
 
     def spec(self) -> ModelSpec:
-        """The network that `describe` found, with the classes it has by now."""
+        # Classes may have been replaced since `describe` looked at the network.
         return replace(self.structure, classes=len(self.labels))
 
 
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
-    """timm's own config.json again, for the classes there are by now."""
+    """Returns timm's own config.json, with the present classes."""
     theirs = {k: v for k, v in config.items() if k not in ("structure", "norm_name", "id2label", "label2id")}
     count = len(labels or ())
     theirs["num_classes"] = count
@@ -253,6 +253,7 @@ def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[s
 
 def _spelling(norm: str, prefix: str) -> dict[str, str]:
     ours, theirs = "vision.layers.{i}.", prefix + "blocks.{i}."
+    attention = [*(f"attn.qkv[{part}/3]" for part in range(3)), "attn.proj"]
     return {
         "vision.embeddings.patch": prefix + "patch_embed.proj",
         "vision.embeddings.class_token": prefix + "cls_token:3",
@@ -260,15 +261,8 @@ def _spelling(norm: str, prefix: str) -> dict[str, str]:
         "vision.embeddings.registers": prefix + "reg_token:3",
         "vision.embeddings.position": prefix + "pos_embed:3",
         "vision.embeddings.norm": prefix + "norm_pre",
-        ours + "attention.q": theirs + "attn.qkv[0/3]",
-        ours + "attention.k": theirs + "attn.qkv[1/3]",
-        ours + "attention.v": theirs + "attn.qkv[2/3]",
-        ours + "attention.o": theirs + "attn.proj",
-        ours + "attention_norm": theirs + "norm1",
+        **layer_names("vision", theirs, attention, norms=("norm1", "norm2"), mlp=("mlp.fc1", "mlp.fc2")),
         ours + "attention_scale": theirs + "ls1.gamma",
-        ours + "mlp.fc1": theirs + "mlp.fc1",
-        ours + "mlp.fc2": theirs + "mlp.fc2",
-        ours + "mlp_norm": theirs + "norm2",
         ours + "mlp_scale": theirs + "ls2.gamma",
         "vision.norm": prefix + norm,
         "classifier": prefix + "head",

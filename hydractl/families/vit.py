@@ -1,4 +1,4 @@
-"""ViT for image classification, as transformers writes it (`ViTForImageClassification`)."""
+"""ViT for image classification, as transformers writes it, and ViT-MSN (masked siamese networks)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family
+from hydractl.families.family import Base, Family, layer_names
 
 
 class Config(read.Images, read.Encoder, read.Labelled):
@@ -18,19 +18,23 @@ class Config(read.Images, read.Encoder, read.Labelled):
     qkv_bias: bool = True
 
     def spec(self) -> ModelSpec:
-        """The network it describes."""
         tower = self.tower(
             "vision",
             self.embeddings(),
             self.intermediate_size,
-            self.hidden_dropout_prob,
-            self.attention_probs_dropout_prob,
+            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
         )
         return ModelSpec("image-classification", (replace(tower, qkv_bias=self.qkv_bias),), classes=len(self.labels))
 
 
+class MsnConfig(Config):
+    """The fields of a ViT-MSN's config.json."""
+
+    layer_norm_eps: read.NormEps = 1e-6
+
+
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
-    """What the tensors of the encoder `model` are called as saved, and what they are called in memory."""
+    """Returns the names of the encoder `model` as saved, and as in memory."""
     outside = {
         "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
         "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
@@ -38,32 +42,19 @@ def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
         "vision.norm": f"{model}.layernorm",
         "classifier": "classifier",
     }
-    ours, saved, in_memory = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}.", f"{model}.layers.{{i}}."
+    norms = ("layernorm_before", "layernorm_after")
+    saved = [f"attention.{name}" for name in ("attention.query", "attention.key", "attention.value", "output.dense")]
+    in_memory = [f"attention.{part}_proj" for part in "qkvo"]
+    layer = f"{model}.encoder.layer.{{i}}."
     return (
-        outside
-        | {
-            ours + "attention.q": saved + "attention.attention.query",
-            ours + "attention.k": saved + "attention.attention.key",
-            ours + "attention.v": saved + "attention.attention.value",
-            ours + "attention.o": saved + "attention.output.dense",
-            ours + "attention_norm": saved + "layernorm_before",
-            ours + "mlp.fc1": saved + "intermediate.dense",
-            ours + "mlp.fc2": saved + "output.dense",
-            ours + "mlp_norm": saved + "layernorm_after",
-        },
-        outside
-        | {
-            ours + "attention.q": in_memory + "attention.q_proj",
-            ours + "attention.k": in_memory + "attention.k_proj",
-            ours + "attention.v": in_memory + "attention.v_proj",
-            ours + "attention.o": in_memory + "attention.o_proj",
-            ours + "attention_norm": in_memory + "layernorm_before",
-            ours + "mlp.fc1": in_memory + "mlp.fc1",
-            ours + "mlp.fc2": in_memory + "mlp.fc2",
-            ours + "mlp_norm": in_memory + "layernorm_after",
-        },
+        outside | layer_names("vision", layer, saved, norms=norms, mlp=("intermediate.dense", "output.dense")),
+        outside | layer_names("vision", f"{model}.layers.{{i}}.", in_memory, norms=norms, mlp=("mlp.fc1", "mlp.fc2")),
     )
 
+
+SAVED, IN_MEMORY = spellings("vit")
+#: ViT-MSN as transformers 5 writes it: with the layers outside of the encoder that holds all other tensors.
+OUTSIDE = {ours: theirs.removeprefix("vit.") if ".encoder." in theirs else theirs for ours, theirs in SAVED.items()}
 
 FAMILY = Family(
     name="vit",
@@ -71,8 +62,19 @@ FAMILY = Family(
     model_type="vit",
     architectures=("ViTForImageClassification",),
     config=Config,
-    spellings=spellings("vit"),
+    spellings=(SAVED, IN_MEMORY),
     base=Base("vit.", surplus=(r"decoder\..*",)),
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.
     inert=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),
+)
+MSN = Family(
+    name="vit-msn",
+    title="ViT-MSN",
+    model_type="vit_msn",
+    architectures=("ViTMSNForImageClassification",),
+    config=MsnConfig,
+    spellings=(SAVED, OUTSIDE, IN_MEMORY),
+    base=Base("vit."),
+    saved_as=lambda config: 1,
+    inert=(r"vit\.embeddings\.mask_token",),
 )

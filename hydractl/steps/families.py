@@ -50,8 +50,7 @@ def families() -> Families:
     >>> families().refused["albert"]
     'its layers share one set of weights, so a head is dropped in all of them or in none'
     """
-    from hydractl.families import FAMILIES
-    from hydractl.families.refused import REFUSED
+    from hydractl.families import FAMILIES, REFUSED
 
     listed = [
         {

@@ -23,7 +23,8 @@ from hydractl.steps.guide import TOPICS
 from hydractl.steps.manual import page
 from hydractl.steps.options import flags_of
 from tests.cli.conftest import Command, save_images, save_vit
-from tests.conftest import FAMILY_VARIANTS, build_reference
+from tests.conftest import build_reference
+from tests.references import family_variants
 
 ROOT = Path(__file__).parents[2]
 README = "README"
@@ -162,7 +163,7 @@ def documented() -> set[str]:
 
 def test_the_tensor_table_names_every_tensor_and_no_other(tmp_path: Path) -> None:
     found = set()
-    for family in FAMILY_VARIANTS:
+    for family in family_variants():
         checkpoint = read_checkpoint(build_reference(family).save(tmp_path / family))
         for name in slots(checkpoint.spec):
             found.add(re.sub(r"\.layers\.\d+\.", ".layers.N.", re.sub(r"^(vision|text)\.", "T.", name)))

@@ -24,7 +24,8 @@ from hydractl.surgery.prune import drop_heads
 from hydractl.training.adapters import spread
 from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
 from hydractl.training.recipe import Recipe
-from tests.conftest import FAMILY_VARIANTS, build_reference
+from tests.conftest import build_reference
+from tests.references import family_variants
 
 
 def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
@@ -41,7 +42,7 @@ def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+@pytest.mark.parametrize("name", family_variants())
 def test_onnx(name: str, tmp_path: Path) -> None:
     model = hydra(name, tmp_path)
     write_onnx(trace(model), tmp_path / "m.onnx")
@@ -68,7 +69,7 @@ def test_members_that_share_weights_are_exported_alike(method: EnsembleMethod, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+@pytest.mark.parametrize("name", family_variants())
 def test_torch_export_in_float64(name: str, tmp_path: Path) -> None:
     model = hydra(name, tmp_path, torch.float64)
     write_torch_export(trace(model), tmp_path / "m.pt2")

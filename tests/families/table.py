@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from hydractl.families import FAMILIES
-from tests.conftest import VARIANTS
+from tests.references import variants
 
 ROOT = Path(__file__).parents[2]
 #: Column to the tests whose parameters are variants of families, each an equality with the family's own library.
@@ -25,7 +25,7 @@ COLUMNS = {
 
 
 NAMES = sorted((family.name for family in FAMILIES), key=len, reverse=True)
-VARIANT_FAMILY = {v: next(name for name in NAMES if v == name or v.startswith(f"{name}-")) for v in VARIANTS}
+VARIANT_FAMILY = {v: next(name for name in NAMES if v == name or v.startswith(f"{name}-")) for v in variants()}
 
 
 def table() -> str:

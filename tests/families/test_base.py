@@ -35,9 +35,9 @@ from hydractl.families import FAMILIES
 from hydractl.families.open import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.training.classifier import with_new_classifier
-from tests.conftest import ARCHITECTURES, build_reference
+from tests.conftest import build_reference
 from tests.families.bert import masked_words
-from tests.references import CLASSES, SIZES, Reference, randomised, save_timm
+from tests.references import CLASSES, SIZES, Reference, architectures, randomised, save_timm
 
 LABELS = tuple("abcde")
 
@@ -49,7 +49,7 @@ CLASSIFIERS: dict[str, Any] = {
 }
 BASES = [
     pytest.param(name, base, id=f"{name}-{base.__name__}")
-    for architecture in ARCHITECTURES
+    for architecture in architectures()
     for name, base in architecture.bases
 ]
 
@@ -134,7 +134,7 @@ def test_timm_by_the_wrapper_of_transformers(tmp_path: Path) -> None:
 
 
 def test_every_family_has_a_base_or_a_reason_not_to(tmp_path: Path) -> None:
-    tested = {name for architecture in ARCHITECTURES for name, _ in architecture.bases} | {"timm"}
+    tested = {name for architecture in architectures() for name, _ in architecture.bases} | {"timm"}
     assert tested == {family.name for family in FAMILIES if family.base is not None}
     without = {family.name for family in FAMILIES} - tested
     assert without == {"clip", "open-clip", "deit-distilled"}

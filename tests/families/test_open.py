@@ -15,13 +15,13 @@ from torch.testing import assert_close
 from transformers import SiglipConfig, SiglipModel
 
 from hydractl.checkpoint.contents import identity
-from hydractl.errors import CheckpointError, OutputError
+from hydractl.errors import CheckpointError
 from hydractl.families.config import ClassNames, Fields
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.build import from_checkpoint
-from tests.conftest import ARCHITECTURES, build_reference
+from tests.conftest import build_reference
 from tests.families.vit import encoder
-from tests.references import SIZES, Reference
+from tests.references import SIZES, Reference, architectures
 
 State = dict[str, Tensor]
 
@@ -73,49 +73,36 @@ def test_identity_changes_with_a_single_bit(tmp_path: Path) -> None:
     assert identity(read_checkpoint(folder)) != before
 
 
-def test_inert_tensors_of_real_checkpoints_are_passed_over(tmp_path: Path) -> None:
+def age(state: State) -> None:
+    for name in [name for name in state if "LayerNorm" in name]:
+        state[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = state.pop(name)
+
+
+def add_positions(state: State) -> None:
+    state["bert.embeddings.position_ids"] = torch.arange(32)[None]
+
+
+@pytest.mark.parametrize("change", [age, add_positions])
+def test_names_of_older_releases_are_the_same_model(change: Callable[[State], None], tmp_path: Path) -> None:
     folder = build_reference("bert").save(tmp_path)
     before = identity(read_checkpoint(folder))
-    edit_weights(folder, lambda s: s.update({"bert.embeddings.position_ids": torch.arange(32)[None]}))
-    assert identity(read_checkpoint(folder)) == before
-
-
-def test_legacy_norm_spellings_are_read(tmp_path: Path) -> None:
-    folder = build_reference("bert").save(tmp_path)
-    before = identity(read_checkpoint(folder))
-
-    def age(state: State) -> None:
-        for name in [name for name in state if "LayerNorm" in name]:
-            state[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = state.pop(name)
-
-    edit_weights(folder, age)
+    edit_weights(folder, change)
     assert identity(read_checkpoint(folder)) == before
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_stored_dtype_is_kept(dtype: torch.dtype, tmp_path: Path) -> None:
-    folder = build_reference("vit", dtype=dtype).save(tmp_path / "theirs")
-    write_checkpoint(read_checkpoint(folder), tmp_path / "ours")
-    checkpoint = read_checkpoint(tmp_path / "ours")
+    checkpoint = read_checkpoint(build_reference("vit", dtype=dtype).save(tmp_path))
     assert {tensor.dtype for tensor in checkpoint.tensors.values()} == {dtype}
     assert from_checkpoint(checkpoint, dtype=torch.float32).classifier.weight.dtype == torch.float32
 
 
 BAD_WEIGHTS: dict[str, tuple[Callable[[State], object], str]] = {
-    "unknown tensor": (
-        lambda s: s.update(spare=torch.ones(2)),
-        "no part of a ViT with this config claims: spare",
-    ),
-    "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "tensors are missing: vit.layernorm.bias"),
-    "missing classifier": (lambda s: s.pop("classifier.weight"), "without a classifier: finetune gives it one"),
-    "misshapen tensor": (
-        lambda s: s.update({"classifier.weight": torch.ones(4, 16)}),
-        r"classifier.weight has shape \[4, 16\], expected \[5, 16\]: is this the right config.json",
-    ),
-    "integer weights": (
-        lambda s: s.update({"classifier.bias": torch.ones(5, dtype=torch.int64)}),
-        "classifier.bias holds torch.int64",
-    ),
+    "unknown tensor": (lambda s: s.update(spare=torch.ones(2)), "claims: spare"),
+    "missing tensor": (lambda s: s.pop("vit.layernorm.bias"), "vit.layernorm.bias"),
+    "missing classifier": (lambda s: s.pop("classifier.weight"), "new_classifier"),
+    "misshapen tensor": (lambda s: s.update({"classifier.weight": torch.ones(4, 16)}), r"\[4, 16\], .* \[5, 16\]"),
+    "integer weights": (lambda s: s.update({"classifier.bias": torch.ones(5).long()}), "classifier.bias"),
 }
 
 
@@ -136,28 +123,18 @@ def test_not_a_number_is_refused_when_read(tmp_path: Path) -> None:
 
 
 BAD_CONFIGS = {
-    "activation": ("vit", {"hidden_act": "mish"}, 'hidden_act is "mish", should be'),
-    "decoder": ("bert", {"is_decoder": True}, "is_decoder is true, should be False"),
-    "relative": (
-        "bert",
-        {"position_embedding_type": "relative_key"},
-        'position_embedding_type is "relative_key"',
-    ),
+    "activation": ("vit", {"hidden_act": "mish"}, "hidden_act"),
+    "decoder": ("bert", {"is_decoder": True}, "is_decoder"),
+    "relative": ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type"),
     "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: its attention works in windows"),
-    "unknown family": ("vit", {"model_type": "x"}, "model_type 'x' is not supported: known are bert, clip, deit, "),
-    "task": (
-        "bert",
-        {"architectures": ["BertForTokenClassification"]},
-        "is a BertForTokenClassification, not a class",
-    ),
-    "labels": ("vit", {"id2label": {"0": "a", "2": "b"}}, "id2label: numbers 2 classes and has no class 1"),
-    "multi-label": (
-        "vit",
-        {"problem_type": "multi_label_classification"},
-        'problem_type is "multi_label_classification", should be',
-    ),
-    "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, should be a multiple of 5 attention heads"),
-    "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT with this config claims"),
+    "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
+    "task": ("bert", {"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
+    "labels": ("vit", {"id2label": {"0": "a", "2": "b"}}, "id2label: .* no class 1"),
+    "multi-label": ("vit", {"problem_type": "multi_label_classification"}, "problem_type"),
+    "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
+    "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),
+    "gated": ("dinov2", {"use_swiglu_ffn": True}, "use_swiglu_ffn"),
+    "gated, registers": ("dinov2-registers", {"use_swiglu_ffn": True}, "use_swiglu_ffn"),
 }
 
 
@@ -178,7 +155,9 @@ def test_config_without_defaults_reads_as_transformers_reads_it(tmp_path: Path) 
     assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
 
 
-CONFIGS = [pytest.param(*pair, id=pair[1].__name__) for architecture in ARCHITECTURES for pair in architecture.configs]
+CONFIGS = [
+    pytest.param(*pair, id=pair[1].__name__) for architecture in architectures() for pair in architecture.configs
+]
 REMOVED = {"position_embedding_type"}  # by transformers, from configs that older files still have
 
 
@@ -195,7 +174,7 @@ INERT = {
     "initializer_range", "initializer_factor", "logit_scale_init_value",  # only before training
     "use_cache", "tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id",  # of generation
     "sub_configs_defaults",  # of no config in particular
-}.union(*(architecture.inert for architecture in ARCHITECTURES))  # fmt: skip
+}.union(*(architecture.inert for architecture in architectures()))  # fmt: skip
 
 
 @pytest.mark.parametrize(("known", "theirs"), CONFIGS)
@@ -215,20 +194,3 @@ def test_siglip_with_its_own_pooling_is_refused_by_name(tmp_path: Path) -> None:
     SiglipModel(config).save_pretrained(tmp_path)
     with pytest.raises(CheckpointError, match="pools with an attention of its own"):
         read_checkpoint(tmp_path)
-
-
-@pytest.mark.parametrize("base", ["dinov2", "dinov2-registers"])
-def test_gated_mlps_are_refused_by_name(base: str, tmp_path: Path) -> None:
-    folder = build_reference(base).save(tmp_path)
-    edit_config(folder, use_swiglu_ffn=True)
-    with pytest.raises(CheckpointError, match="use_swiglu_ffn is true, should be False"):
-        read_checkpoint(folder)
-
-
-def test_outputs_are_not_overwritten(tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(build_reference("vit").save(tmp_path / "vit"))
-    write_checkpoint(checkpoint, tmp_path / "m1")
-    with pytest.raises(OutputError, match="exists already"):
-        write_checkpoint(checkpoint, tmp_path / "m1")
-    write_checkpoint(checkpoint, tmp_path / "m1", force=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m1", "vit"]

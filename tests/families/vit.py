@@ -1,4 +1,4 @@
-"""Variants of ViT."""
+"""Variants of ViT and ViT-MSN."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from transformers import (
     PreTrainedModel,
     ViTConfig,
     ViTForImageClassification,
+    ViTMSNConfig,
+    ViTMSNForImageClassification,
 )
 
-from hydractl.families.vit import FAMILY
+from hydractl.families.vit import FAMILY, MSN
 from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
@@ -43,9 +45,10 @@ ARCHITECTURE = Architecture(
         "vit-wide-image": lambda: image_model(image_size=[8, 12], patch_size=[4, 2]),
         "vit-no-qkv-bias": lambda: image_model(qkv_bias=False),
         "vit-quick-gelu": lambda: image_model(hidden_act="quick_gelu", layer_norm_eps=1e-3),
+        "vit-msn": lambda: image_model(ViTMSNForImageClassification, ViTMSNConfig),
     },
-    typical=("vit",),
-    configs=((FAMILY.config, ViTConfig),),
+    typical=("vit", "vit-msn"),
+    configs=((FAMILY.config, ViTConfig), (MSN.config, ViTMSNConfig)),
     inert=frozenset({"encoder_stride", "pooler_output_size", "pooler_act"}),  # of parts that a classifier lacks
-    bases=(("vit", encoder), ("vit", masked_patches)),
+    bases=(("vit", encoder), ("vit", masked_patches), ("vit-msn", encoder)),
 )

@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.model.build import from_checkpoint
-from tests.conftest import FAMILY_VARIANTS, build_reference
-from tests.references import Reference
+from tests.conftest import build_reference
+from tests.references import Reference, family_variants
 
 
 def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_equals_transformers_in_float64(reference: Reference, tmp_path: Path) ->
     assert_close(output.logits, reference.logits().log_softmax(-1), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+@pytest.mark.parametrize("name", family_variants())
 def test_equals_transformers_in_float32(name: str, tmp_path: Path) -> None:
     reference = build_reference(name, dtype=torch.float32)
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
@@ -44,7 +44,7 @@ def test_gradients_reach_every_parameter(family_reference: Reference, tmp_path: 
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+@pytest.mark.parametrize("name", family_variants())
 def test_computes_the_same_whether_or_not_gradients_are_wanted(name: str, tmp_path: Path) -> None:
     reference = build_reference(name, dtype=torch.float32)
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path))).requires_grad_(True)

@@ -16,8 +16,8 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.model.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
 from hydractl.selection.forward import Candidates, Node, trie
-from tests.conftest import FAMILY_VARIANTS, build_reference
-from tests.references import Reference
+from tests.conftest import build_reference
+from tests.references import Reference, family_variants
 from tests.surgery.test_prune import zero_heads
 
 
@@ -34,7 +34,7 @@ def drawn(model: Hydra, count: int) -> list[frozenset[Head]]:
     return [frozenset(), *nested, *(frozenset(random.sample(heads, 3)) for _ in range(3)), layer]
 
 
-@pytest.mark.parametrize("family", FAMILY_VARIANTS)
+@pytest.mark.parametrize("family", family_variants())
 def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str, tmp_path: Path) -> None:
     reference = build_reference(family)
     model = opened(reference, tmp_path)

@@ -19,8 +19,8 @@ from hydractl.model.build import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from tests.conftest import FAMILY_VARIANTS, build_reference
-from tests.references import Reference
+from tests.conftest import build_reference
+from tests.references import Reference, family_variants
 
 
 def through_a_file(checkpoint: Checkpoint, path: Path) -> Checkpoint:
@@ -44,7 +44,7 @@ def different_models(name: str, folder: Path, count: int = 3) -> tuple[list[Chec
     return [read_checkpoint(r.save(folder / str(i))) for i, r in enumerate(references)], references
 
 
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+@pytest.mark.parametrize("name", family_variants())
 def test_separate_all_is_a_deep_ensemble(name: str, tmp_path: Path) -> None:
     checkpoints, references = different_models(name, tmp_path)
     fused = through_a_file(fuse(checkpoints, ["all"]), tmp_path / "ensemble")
@@ -64,7 +64,7 @@ def test_members_that_share_their_mlp_keep_their_logits(
     assert_close(member_logits(fused, reference.inputs), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", FAMILY_VARIANTS)
+@pytest.mark.parametrize("name", family_variants())
 def test_uneven_members_of_different_models_keep_their_logits(name: str, tmp_path: Path) -> None:
     checkpoints, references = different_models(name, tmp_path)
     members = [

@@ -1,23 +1,52 @@
-"""Matrix products by the fastest library there is for them: torch's own up to rounding, and without gradients."""
+"""Matrix products by the fastest library: equal to torch's own up to rounding, and without gradients."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# On a CPU torch multiplies float32 by MKL, which keeps its widest instructions for its maker's processors; oneDNN, in
-# torch as well, does not. Measured on an EPYC with AVX-512, two cores, 197 to 3152 rows, 512 to 3072 wide: 77 to 109
-# and 187 to 233 G multiply-adds a second. The operator is the one that torch.compile knows for such products.
-# In bfloat16, which torch gives to oneDNN as well, the operator saves 5 % of what torch does around it.
+# The operator is the one that torch.compile uses for such products.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-DTYPES = {torch.float32, torch.bfloat16} if ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported() else {torch.float32}
-#: Activations that oneDNN applies while a product is in registers, and its name for the way to compute them.
-# In bfloat16 this saves 6 % of an MLP's time, in float32 2 %.
+
+
+def float32_by_onednn(capability: str, maker: str) -> bool:
+    """Decides between oneDNN and MKL, which torch itself uses for float32 on a CPU.
+
+    MKL uses AVX-512 on Intel's processors only. On an EPYC with AVX-512 oneDNN is 7 to 17 % faster, with AVX2 alone
+    MKL is 6 to 11 % faster (`hydractl guide speed`). The rule is fixed, so that a machine always gives equal bytes.
+
+    Args:
+        capability: the widest instructions of the processor, as torch names them.
+        maker: of the processor, as it names itself; empty if unknown.
+    """
+    return not torch.backends.mkl.is_available() or (capability.startswith("AVX512") and "Intel" not in maker)
+
+
+def _maker() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2] for line in lines if line.startswith("vendor_id")), "")
+
+
+def _dtypes() -> set[torch.dtype]:
+    float32 = {torch.float32} if float32_by_onednn(torch.backends.cpu.get_cpu_capability(), _maker()) else set()
+    # torch gives bfloat16 to oneDNN as well; the operator saves 5 % of the time around the product.
+    return float32 | ({torch.bfloat16} if ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported() else set())
+
+
+#: Products of these types go to oneDNN.
+DTYPES = _dtypes()
+#: Activations that oneDNN applies while a product is in registers, with its name for the algorithm.
+# This saves 6 % of an MLP's time in bfloat16 and 2 % in float32.
 FUSIBLE = {"gelu": "none", "gelu_python": "none", "gelu_new": "tanh", "gelu_fast": "tanh", "gelu_pytorch_tanh": "tanh"}
-#: Multiply-adds of one member from which, in half precision on a CPU, products one by one beat a batched one.
+#: Multiply-adds of one member from which a loop over products beats a batched one, in half precision on a CPU.
 LARGE = 1_500_000_000
 
 Each = Sequence[Tensor] | Tensor  # of each member
@@ -30,24 +59,24 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def activated_product(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor | None:
-    """The activation of `product`, or None where one would have to follow the other."""
+    """Returns the activation of `product`, or None where the two cannot be computed together."""
     if activation in FUSIBLE and by_onednn(x, weight):
         return _by_onednn(x, weight, bias, FUSIBLE[activation])
     return None
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether oneDNN takes a product from torch's own."""
+    """Tells whether oneDNN computes a product."""
     here = ONEDNN and x.device.type == weight.device.type == "cpu" and x.dtype == weight.dtype and x.dtype in DTYPES
-    # An exported graph is run by programs that do not know the operator.
+    # Programs that run an exported graph do not know the operator.
     if not here or torch.compiler.is_exporting() or torch.is_autocast_enabled("cpu"):
         return False
-    # Of weights that do not lie row by row oneDNN makes a product a thousand times slower.
+    # oneDNN is a thousand times slower with weights that do not lie row by row.
     return weight.is_contiguous() and x.numel() > 0
 
 
 def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Each member's rows times its own weights: `[G,N,in]` by `[G,out,in]` to `[G,N,out]`.
+    """Multiplies each member's rows by its own weights: `[G,N,in]` by `[G,out,in]` to `[G,N,out]`.
 
     Either G may be 1 and meets every member of the other; bias is `[out]`, `[G,out]` or None.
     """
@@ -62,7 +91,7 @@ def grouped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
-    """Whether members' products, as `grouped` takes them, are faster in a loop that writes each into its place."""
+    """Tells whether a loop that writes each member's product into its place beats the batched product."""
     # Measured for three members at 50 to 4000 rows, 192 to 768 wide, 192 to 3072 outputs, two cores: in float32 the
     # loop takes .36 to .49 of the batched product's time by oneDNN, .75 to .91 by MKL; in bfloat16 .94 to .98 from
     # LARGE on, 1.00 to 1.25 below, and twice where products are tiny.
@@ -70,12 +99,12 @@ def better_one_by_one(x: Tensor, weight: Tensor) -> bool:
         return False
     if x.dtype == torch.float32:
         return True
-    # A compiled graph serves every batch size: there the choice does not hang on it.
+    # A compiled graph serves every batch size, so its choice must not depend on one.
     return x.element_size() == 2 and not torch.compiler.is_compiling() and x[0].numel() * weight.shape[1] >= LARGE
 
 
 def one_above_another(x: Each, weights: Each, biases: Biases) -> Tensor:
-    """Members' products `[N,in_m]` by `[out,in_m]`, each computed by itself: `[M,N,out]`."""
+    """Computes members' products `[N,in_m]` by `[out,in_m]` in turn: `[M,N,out]`."""
     members = _members(x, weights, biases)
     if not _into_places(x[0]):
         return torch.stack([product(*member) for member in members])
@@ -85,7 +114,7 @@ def one_above_another(x: Each, weights: Each, biases: Biases) -> Tensor:
 
 
 def side_by_side(x: Each, weights: Each, biases: Biases) -> Tensor:
-    """Members' products `[N,in_m]` by `[out_m,in_m]`, each computed by itself: `[N,sum of out_m]`."""
+    """Computes members' products `[N,in_m]` by `[out_m,in_m]` in turn: `[N,sum of out_m]`."""
     members = _members(x, weights, biases)
     if not _into_places(x[0]):
         return torch.cat([product(*member) for member in members], -1)
@@ -100,7 +129,7 @@ def _members(x: Each, weights: Each, biases: Biases) -> Iterator[tuple[Tensor, T
 
 
 def _into_places(x: Tensor) -> bool:
-    # A compiler has its own way to join.
+    # A compiler joins them in its own way.
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -113,13 +142,13 @@ def _write_each(places: Iterable[Tensor], members: Iterable[tuple[Tensor, Tensor
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: str | None = None) -> Tensor:
-    """The product, or with `gelu` that activation of it."""
-    # A compiler wants the operator's weights to be constants; one that it cannot look into serves as well.
+    # A compiler requires the operator's weights to be constants, but not those of an opaque operator.
     return (_opaque if torch.compiler.is_compiling() else _linear)(x, weight, bias, gelu)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: str | None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "gelu" if gelu else "none", [], gelu or "")
+    attribute, algorithm = ("gelu", gelu) if gelu else ("none", "")
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, attribute, scalars=[], algorithm=algorithm)
 
 
 _opaque = torch.library.custom_op(

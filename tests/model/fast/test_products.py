@@ -9,10 +9,19 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from hydractl.model.fast import products
-from hydractl.model.fast.products import ONEDNN, activated_product, by_onednn, grouped, product
+from hydractl.model.fast.products import (
+    DTYPES,
+    ONEDNN,
+    activated_product,
+    by_onednn,
+    float32_by_onednn,
+    grouped,
+    product,
+)
 from hydractl.model.layer import ACTIVATIONS
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("shape", [(1, 4, 9, 16), (3, 1, 1, 16), (2, 16), (1, 0, 9, 16)])
 @pytest.mark.parametrize("biased", [False, True])
 def test_equals_linear(shape: tuple[int, ...], biased: bool) -> None:
@@ -22,10 +31,35 @@ def test_equals_linear(shape: tuple[int, ...], biased: bool) -> None:
             assert_close(product(given, weight, bias), F.linear(x, weight, bias), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("capability", "maker", "expected"),
+    [
+        ("AVX512", "AuthenticAMD", True),
+        ("AVX512", "", True),
+        ("AVX512", "GenuineIntel", False),
+        ("AVX2", "AuthenticAMD", False),
+        ("AVX2", "GenuineIntel", False),
+        ("DEFAULT", "", False),
+    ],
+)
+def test_the_library_for_float32(capability: str, maker: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.backends.mkl.is_available", lambda: True)
+    assert float32_by_onednn(capability, maker) == expected
+    monkeypatch.setattr("torch.backends.mkl.is_available", lambda: False)
+    assert float32_by_onednn(capability, maker)
+
+
+@pytest.fixture(params=[True, False], ids=["onednn", "mkl"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both libraries in turn, whatever this machine prefers."""
+    others = DTYPES - {torch.float32}
+    monkeypatch.setattr(products, "DTYPES", others | {torch.float32} if request.param else others)
+
+
 def test_torch_itself_multiplies_where_onednn_must_not() -> None:
     x, weight = torch.randn(5, 16), torch.randn(24, 16)
     with torch.inference_mode():
-        assert by_onednn(x, weight) == ONEDNN
+        assert by_onednn(x, weight) == (ONEDNN and torch.float32 in DTYPES)
         assert not by_onednn(x, torch.randn(24, 32)[:, :16])  # of such rows it makes a slow product
         assert not by_onednn(x.double(), weight.double())
         assert not by_onednn(x.half(), weight.half())
@@ -34,6 +68,7 @@ def test_torch_itself_multiplies_where_onednn_must_not() -> None:
             assert product(x, weight, None).dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 def test_an_activation_with_its_product(activation: str) -> None:
     x, weight, bias = torch.randn(5, 16), torch.randn(24, 16), torch.randn(24)
@@ -64,6 +99,7 @@ def test_a_compiled_graph_multiplies_alike_at_every_size() -> None:
             assert_close(compiled(x), run(x), rtol=0, atol=1e-5)
 
 
+@pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("large", [1, products.LARGE])
 @pytest.mark.parametrize("per_member_bias", [True, False, None])
 @pytest.mark.parametrize("members", [(3, 3), (1, 3), (3, 1)])
