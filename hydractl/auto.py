@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import transformers
 
-from hydractl.export import modeling
-from hydractl.export.configuration import HydraConfig
-from hydractl.export.folder import CLASSES
+from hydractl.formats import modeling
+from hydractl.formats.configuration import HydraConfig
+from hydractl.formats.folder import CLASSES
 
 transformers.AutoConfig.register(HydraConfig.model_type, HydraConfig, exist_ok=True)
 for model, automatic in CLASSES.values():

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import hydractl
+
 ROOT = Path(__file__).parents[1]
 #: Building changes `sys.argv`.
 BUILD = "import sys; from setuptools.build_meta import *; [_, out] = sys.argv; build_sdist(out); build_wheel(out)"
@@ -56,3 +58,9 @@ def test_the_command_runs_from_what_is_installed(built: Path, tmp_path: Path) ->
     assert said(sys.executable, "-c", "import hydractl; print(hydractl.__file__)").startswith(str(tmp_path))
     assert said(command, "--version").startswith("hydractl 0.")
     assert said(command, "guide", "evaluation").startswith("# ")
+
+
+def test_no_folder_hides_a_public_name() -> None:
+    """Importing a folder of the package sets an attribute of its name, in place of a function called alike."""
+    folders = {path.name for path in (ROOT / "hydractl").iterdir() if path.is_dir() or path.suffix == ".py"}
+    assert not {name for name in hydractl.__all__ if {name, f"{name}.py"} & folders - {"guide"}}

@@ -33,8 +33,8 @@ class Family:
 
     Each of `spellings` maps our module or tensor names to theirs; a checkpoint uses one of them throughout. `{i}`
     stands for the layer; `.weight` or `.bias` is appended, or replaces a `*`. `name[1/3]` is the second of three equal
-    parts of the rows of a fused tensor, `name^T` a transposed tensor, and `name:3` a tensor that is stored with three axes, the
-    leading ones of length one.
+    parts of the rows of a fused tensor, `name^T` a transposed tensor, and `name:3` a tensor that is stored with three
+    axes, the leading ones of length one.
     """
 
     name: str

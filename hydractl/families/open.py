@@ -86,9 +86,7 @@ def spec_of(name: str, family_name: str, config: Mapping[str, Any]) -> ModelSpec
     """
     family = next((family for family in FAMILIES if family.name == family_name), None)
     if family is None:
-        raise CheckpointError(
-            f"{name}: its family {family_name!r} is unknown to this version: update hydractl"
-        )
+        raise CheckpointError(f"{name}: its family {family_name!r} is unknown to this version: update hydractl")
     return model_spec(name, family, config)
 
 

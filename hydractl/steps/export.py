@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.errors import OptionError
-from hydractl.export.choices import FORMATS, Request, format_called, format_of, taking
+from hydractl.formats.choices import FORMATS, Request, format_called, format_of, taking
 from hydractl.steps.inputs import DEFAULT_TEMPLATE, Classes, Dtype, Force, Model, Template
 from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result

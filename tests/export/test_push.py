@@ -8,7 +8,7 @@ import pytest
 import transformers
 from torch.testing import assert_close
 
-from hydractl.export.folder import write_hydra
+from hydractl.formats.folder import write_hydra
 from hydractl.model.build import from_checkpoint
 from tests.checkpoint import test_hub
 from tests.conftest import build_reference

@@ -9,7 +9,7 @@ import pytest
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.export.choices import FORMATS, format_of
+from hydractl.formats.choices import FORMATS, format_of
 from hydractl.report.artifact import report_json
 from tests.cli.conftest import Command
 

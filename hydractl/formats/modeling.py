@@ -17,7 +17,7 @@ from transformers.utils.generic import ModelOutput
 
 from hydractl.checkpoint.slots import slots, stored_shape
 from hydractl.checkpoint.spec import spec_from_json
-from hydractl.export.configuration import HydraConfig
+from hydractl.formats.configuration import HydraConfig
 from hydractl.model.hydra import Hydra, HydraOutput
 
 
@@ -81,7 +81,7 @@ class HydraPreTrainedModel(PreTrainedModel):
         """As in transformers, with the code beside the weights so that the folder loads where this project is not."""
         super().save_pretrained(save_directory, *args, **kwargs)
         try:
-            from hydractl.export.code import write_code
+            from hydractl.formats.code import write_code
         except ImportError:  # a copy of this file far from the project, which transformers has copied along
             return
         write_code(Path(save_directory), force=True)

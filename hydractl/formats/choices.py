@@ -57,8 +57,8 @@ class Format:
 
 def _hf(request: Request) -> None:
     from hydractl.checkpoint.folders import write_folder
-    from hydractl.export.folder import write_hydra
-    from hydractl.export.stock import write_stock
+    from hydractl.formats.folder import write_hydra
+    from hydractl.formats.stock import write_stock
 
     single = request.checkpoint.members == 1
     if single and request.report is not None:
@@ -72,7 +72,7 @@ def _hf(request: Request) -> None:
 
 def _peft(request: Request) -> None:
     from hydractl.checkpoint.folders import write_folder
-    from hydractl.export.peft import write_adapters
+    from hydractl.formats.peft import write_adapters
 
     with write_folder(request.output, "export", request.force) as folder:
         write_adapters(request.checkpoint, folder)
@@ -80,8 +80,8 @@ def _peft(request: Request) -> None:
 
 def _onnx(request: Request) -> float | None:
     from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.export.graph import trace
-    from hydractl.export.onnx import check_onnx, require_checkable, write_onnx
+    from hydractl.formats.graph import trace
+    from hydractl.formats.onnx import check_onnx, require_checkable, write_onnx
 
     require("onnx", "onnxscript", *(["onnxruntime"] if request.check else []))
     refuse_existing(request.output, request.force)
@@ -94,8 +94,8 @@ def _onnx(request: Request) -> float | None:
 
 def _torch_export(request: Request) -> float | None:
     from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.export.graph import trace
-    from hydractl.export.torch_export import check_torch_export, write_torch_export
+    from hydractl.formats.graph import trace
+    from hydractl.formats.torch_export import check_torch_export, write_torch_export
 
     refuse_existing(request.output, request.force)
     model = _model(request)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hydractl.checkpoint.atomic import write_atomically
 from hydractl.errors import OptionError, OutputError
-from hydractl.export.graph import OUTPUTS, Inputs, Traced, require_same_answers
+from hydractl.formats.graph import OUTPUTS, Inputs, Traced, require_same_answers
 from hydractl.model.hydra import Hydra
 
 LARGEST = 2 * 2**30  # a protocol buffer holds no more

@@ -11,8 +11,8 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import OptionError
-from hydractl.export.stock import to_json, write_stock
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
+from hydractl.formats.stock import to_json, write_stock
 
 BASE = "network"
 

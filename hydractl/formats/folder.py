@@ -11,9 +11,9 @@ from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.tensors import WEIGHTS_NAME
 from hydractl.checkpoint.writer import write_safetensors
-from hydractl.export.card import model_card
-from hydractl.export.code import write_code
-from hydractl.export.stock import label_fields, to_json
+from hydractl.formats.card import model_card
+from hydractl.formats.code import write_code
+from hydractl.formats.stock import label_fields, to_json
 
 #: By task: the class in modeling_hydra.py, and the automatic class of transformers that finds it.
 CLASSES = {

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.atomic import write_atomically
-from hydractl.export.graph import Inputs, Traced, require_same_answers
+from hydractl.formats.graph import Inputs, Traced, require_same_answers
 from hydractl.model.hydra import Hydra
 
 
