@@ -18,9 +18,7 @@ from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.model.build import from_checkpoint, to_checkpoint
-from hydractl.model.failure import ErrorPredictor
 from hydractl.model.hydra import Hydra
-from hydractl.model.posterior import projection_posterior
 from hydractl.model.prediction import finite_on_cpu
 
 
@@ -45,20 +43,7 @@ def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch
     Raises:
         CheckpointError: see `read_checkpoint`.
     """
-    return load_predicting(read_checkpoint(reference), device, dtype)
-
-
-def load_predicting(
-    checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
-) -> Hydra:
-    """As `load_checkpoint`, with what is attached to the network: predictions read it, searches and training do not."""
-    model = load_checkpoint(checkpoint, device, dtype)
-    attached = checkpoint.attached
-    if attached is not None and attached.form.kind == "bayesvlm":
-        model.posterior = projection_posterior(attached, device, next(model.parameters()).dtype)
-    elif attached is not None:
-        model.errors = ErrorPredictor({name: tensor.load().to(device) for name, tensor in attached.tensors.items()})
-    return model
+    return load_checkpoint(read_checkpoint(reference), device, dtype)
 
 
 def load_checkpoint(
@@ -103,12 +88,10 @@ class MemberAnswers(NamedTuple):
     Attributes:
         logits: `[M,B,C]`.
         features: `[M,B,D']`, what the classifiers read; None where they were not asked for.
-        confidence: `[B]`, how sure an error predictor is that the answers are right; None where there is none.
     """
 
     logits: Tensor
     features: Tensor | None
-    confidence: Tensor | None = None
 
 
 def member_answers(model: Hydra, batch: Batch, features: bool = False) -> MemberAnswers:
@@ -126,8 +109,7 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
         output = model(**inputs)
         logits = finite_on_cpu(output.member_logits, "logits")
         read = finite_on_cpu(output.features, "features") if features else None
-        sure = model.confidence(output)
-        return MemberAnswers(logits, read, None if sure is None else finite_on_cpu(sure, "confidences"))
+        return MemberAnswers(logits, read)
 
 
 def member_logits(model: Hydra, batch: Batch) -> Tensor:

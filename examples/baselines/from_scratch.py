@@ -13,22 +13,18 @@ equal for half of the samples, batches repeated four times).
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from folder import add_data_options, save_predictions
 from torch import Tensor, nn
 from torch_uncertainty.layers import PackedConv2d, PackedLinear
 from torch_uncertainty.transforms import MIMOBatchFormat, RepeatTarget
 
-from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
 from hydractl.data.samples import Samples
-from hydractl.data.spec import parse_data
 
 ESTIMATORS, ALPHA = 3, 2
 RHO, REPEATS = 0.5, 4
@@ -126,15 +122,6 @@ def logits(model: Packed | Mimo, images: Tensor) -> Tensor:
     return torch.cat([model(some).unflatten(0, (ESTIMATORS, -1)) for some in images.split(BATCH)], 1)
 
 
-def out_of_distribution(sources: list[str], limit: int | None) -> Iterator[tuple[str, Samples]]:
-    """The OOD sets with their places in a folder of predictions."""
-    for source in sources:
-        group, slash, rest = source.partition("/")
-        grouped = slash and group in ("near", "far")
-        samples = open_samples(parse_data(rest if grouped else source), "image", limit=limit)
-        yield f"ood/{group + '/' if grouped else ''}{samples.name}", samples
-
-
 def cost(model: Packed | Mimo) -> dict[str, int]:
     """Parameters, and multiply-adds of one image."""
     from torch.utils.flop_counter import FlopCounterMode
@@ -151,12 +138,10 @@ def main() -> None:
     parser.add_argument("method", choices=METHODS)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--train", required=True)
-    parser.add_argument("--id", required=True)
-    parser.add_argument("--ood", nargs="*", default=[])
+    add_data_options(parser)
     parser.add_argument("--epochs", type=int, default=75)
     parser.add_argument("--pad", type=int, default=4, help="pixels that an image may move")
     parser.add_argument("--no-flip", dest="flip", action="store_false", help="digits are no digits then")
-    parser.add_argument("--limit", type=int)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     data = open_samples(asked.train, "image", limit=asked.limit)
@@ -165,18 +150,8 @@ def main() -> None:
     model = METHODS[asked.method](len(data.label_names))
     train(model, pixels(data), torch.from_numpy(data.labels), asked)
 
-    folder = asked.folder / asked.method
-    inside = match_labels(open_samples(asked.id, "image", limit=asked.limit), data.label_names, "name")
-    assert inside.labels is not None
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({"logits": logits(model, pixels(inside)), "labels": torch.from_numpy(inside.labels)},
-              folder / "id.safetensors")  # fmt: skip
-    for place, samples in out_of_distribution(asked.ood, asked.limit):
-        path = folder / f"{place}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"logits": logits(model, pixels(samples))}, path)
-    about = {"format": "hydractl-predictions", "version": 1, "labels": data.label_names, "cost": cost(model)}
-    (folder / "predictions.json").write_text(json.dumps(about))
+    save_predictions(asked.folder / asked.method, asked, list(data.label_names), cost(model),
+                     lambda samples: {"logits": logits(model, pixels(samples))})  # fmt: skip
 
 
 if __name__ == "__main__":

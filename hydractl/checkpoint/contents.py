@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 
-from hydractl.checkpoint.attached import Attached
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
@@ -55,8 +54,6 @@ class Checkpoint:
     temperature: float | None = None
     # Both are of these weights and no others: whatever changes them leaves these out.
     acceptance: Acceptance | None = None
-    attached: Attached | None = None
-    sparse: bool = False  # whether zeros among the weights of linear maps are pruned ones, which stay in training
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -36,7 +36,5 @@ def write(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
     metadata = to_metadata(checkpoint)
-    beside = {} if checkpoint.attached is None else checkpoint.attached.stored()
-    tensors = {**checkpoint.tensors, **beside}
-    from_metadata(checkpoint.name, metadata, tensors)  # what is written can be read
-    write_safetensors(Path(path), tensors, metadata, force)
+    from_metadata(checkpoint.name, metadata, checkpoint.tensors)  # what is written can be read
+    write_safetensors(Path(path), checkpoint.tensors, metadata, force)

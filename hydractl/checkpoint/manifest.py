@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from hydractl.checkpoint.attached import Form, detached
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
 from hydractl.checkpoint.slots import slots
@@ -53,8 +52,7 @@ class _Manifest(Schema):
     preprocessing: Preprocessing = Field(default_factory=dict)
     temperature: Annotated[float, Field(gt=0, le=1e6)] | None = None
     acceptance: Acceptance | None = None
-    attached: Form | None = None
-    sparse: bool = False
+    sparse: bool = False  # written beside pruned single weights once; a reader needs nothing of it
     provenance: dict[str, Any]
 
 
@@ -83,8 +81,6 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "temperature": checkpoint.temperature,
         "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
-        **({} if checkpoint.attached is None else {"attached": asdict(checkpoint.attached.form)}),
-        **({"sparse": True} if checkpoint.sparse else {}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
@@ -92,8 +88,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
     """Hashes: whatever is computed with a checkpoint, or made of it, is determined by what they are of."""
     settings = to_metadata(checkpoint)[KEY].encode()
-    attached = {} if checkpoint.attached is None else {"attached": tensors_identity(checkpoint.attached.tensors)}
-    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest(), **attached}
+    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest()}
 
 
 def from_metadata(
@@ -118,7 +113,6 @@ def from_metadata(
         raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
     if manifest.labels is not None and len(manifest.labels) != spec.classes:
         raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
-    own, attached = detached(name, manifest.attached, tensors, spec, manifest.members)
     checkpoint = Checkpoint(
         name=name,
         family=manifest.family,
@@ -126,13 +120,11 @@ def from_metadata(
         spec=spec,
         heads=_kept_heads(document.origin, manifest, spec),
         shared=frozenset(table) - frozenset(manifest.separate),
-        tensors=own,
+        tensors=tensors,
         labels=manifest.labels,
         preprocessing=manifest.preprocessing,
         temperature=manifest.temperature,
         acceptance=manifest.acceptance,
-        attached=attached,
-        sparse=manifest.sparse,
         provenance=manifest.provenance,
     )
     checkpoint.verify()

@@ -212,12 +212,11 @@ class NetworkSystem:
 
     def _model(self, place: int, data: EvaluationData, running: Running) -> Hydra:
         checkpoint, given = self.checkpoints[place], self.networks[place]
-        model = inference.load_predicting(checkpoint, running.device, running.dtype)
+        model = inference.load_checkpoint(checkpoint, running.device, running.dtype)
         if isinstance(given, Hydra) and _keeps_classes(given, running):
             assert given.class_embeddings is not None
             model.labels, model.class_prompts = given.labels, given.class_prompts
             model.class_embeddings = given.class_embeddings.to(model.logit_scale)
-            model.class_moments = given.class_moments
         else:
             set_classes(model, running.classes, running.template, data.id)
         if self.dropout is None:

@@ -270,8 +270,6 @@ def _measure(
     def on_set(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
         return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
 
-    if settings.temperature is not None and not predictor.tempered:
-        on_note(f"{name} takes no temperature: its logits are corrected for what is not known of them")
     predictions = predict_sets(predictor, keys, settings, on_set)
     entry = {**about, **measure(predictions, predictor.cost, settings).to_json()}
     if measurement.curves:

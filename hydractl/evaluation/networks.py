@@ -78,12 +78,8 @@ class Networks:
         return Classifier(weight, bias)
 
     @property
-    def tempered(self) -> bool:
-        return all(model.posterior is None and model.errors is None for model in self.models)
-
-    @property
     def confident(self) -> bool:
-        return all(model.errors is not None for model in self.models)
+        return False
 
     def samples(self, key: SetKey) -> int:
         samples = self.data.sets[key]
@@ -127,11 +123,7 @@ class Networks:
             logits = torch.cat([part.logits for part in parts])
             read = [part.features for part in parts if part.features is not None]
             labels = batch.labels if key.has_labels else None
-            sure = [part.confidence for part in parts if part.confidence is not None] if self.confident else []
-            confidence = torch.stack(sure).mean(0) if sure else None
-            return AnsweredBatch(
-                logits, labels, batch.positions, _side_by_side(read) if read else None, confidence=confidence
-            )
+            return AnsweredBatch(logits, labels, batch.positions, _side_by_side(read) if read else None)
 
         samples = self.data.sets[key]
         if isinstance(samples, SampleStream):

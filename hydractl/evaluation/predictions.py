@@ -80,10 +80,6 @@ class SavedPredictions:
         return {}
 
     @property
-    def tempered(self) -> bool:
-        return True
-
-    @property
     def confident(self) -> bool:
         return any(key.role == "id" and self._open(key).confidence is not None for key in self.files)
 

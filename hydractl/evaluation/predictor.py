@@ -69,10 +69,6 @@ class Predictor(Protocol):
         """What its members make logits of features with, None where that was not recorded."""
 
     @property
-    def tempered(self) -> bool:
-        """Whether a temperature may divide its logits; 1 is what others have."""
-
-    @property
     def confident(self) -> bool:
         """Whether its answers hold a confidence of its own, which then is its score, whatever score is chosen."""
 

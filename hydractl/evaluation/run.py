@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -80,7 +80,6 @@ def predict_sets(
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, watch = settings or Settings(), on_set or _unwatched
-    chosen = chosen if predictor.tempered else replace(chosen, temperature=1.0)
     settled, scorer = _calibrate(predictor, keys, chosen, watch)
     found: dict[SetKey, _Reduced] = {}
     for key in keys:

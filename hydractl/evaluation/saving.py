@@ -67,10 +67,6 @@ class SavingPredictor:
         return self.predictor.classifier
 
     @property
-    def tempered(self) -> bool:
-        return self.predictor.tempered
-
-    @property
     def confident(self) -> bool:
         return self.predictor.confident
 

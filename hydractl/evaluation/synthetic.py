@@ -8,7 +8,6 @@ from torch.nn.functional import normalize
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.model.hydra import Hydra
-from hydractl.model.posterior import Embedded
 
 TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentences, as fine-tuning recipes pad
 
@@ -46,6 +45,3 @@ def give_synthetic_classes(model: Hydra, count: int = 100) -> None:
     weight = model.logit_scale
     noise = torch.randn(1, count, model.spec.projection or 1, generator=torch.Generator().manual_seed(0))
     model.class_embeddings = normalize(noise, dim=-1).to(weight.device, weight.dtype)
-    if model.posterior is not None:
-        mean = model.class_embeddings.to(torch.promote_types(weight.dtype, torch.float32))
-        model.class_moments = Embedded(mean, torch.ones_like(mean))

@@ -17,7 +17,7 @@ from hydractl.evaluation.benchmark import Run, Weight
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, synthetic_inputs
 from hydractl.families.peft import CONFIG as ADAPTER
-from hydractl.inference import load_predicting
+from hydractl.inference import load_checkpoint
 from hydractl.model.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra
 
@@ -64,7 +64,7 @@ def open_timed(
     """
     systems: dict[str, TimedSystem] = {}
     for name, models in checkpoints.items():
-        loaded = [load_predicting(model, device, dtype).optimize_for_inference() for model in models]
+        loaded = [load_checkpoint(model, device, dtype).optimize_for_inference() for model in models]
         for model in loaded:
             give_synthetic_classes(model)
         answers = tuple(_ours(model, compiled) for model in loaded)

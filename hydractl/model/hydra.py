@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, count, islice
 from typing import NamedTuple, Protocol, Self
 
@@ -18,9 +17,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.adapters import build_linear
 from hydractl.model.encoder import Tower, build_tower
-from hydractl.model.failure import ErrorPredictor
 from hydractl.model.linear import Linear, empty
-from hydractl.model.posterior import Embedded, ProjectionPosterior, cosine_moments, probit_logits
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 
 TEMPLATE = "A photo of a {label}."
@@ -82,9 +79,6 @@ class Hydra(nn.Module):
         self.acceptance: Acceptance | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
-        self.posterior: ProjectionPosterior | None = None  # what a zero-shot model knows of its projections
-        self.errors: ErrorPredictor | None = None  # what tells a zero-shot model's errors
-        self.class_moments: Embedded | None = None  # [M,C,P] each, of the same prompts by the posterior
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None
 
@@ -109,8 +103,6 @@ class Hydra(nn.Module):
         if self.spec.task == "zero-shot":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
             images = self.embed("vision", pooled)
-            if self.posterior is not None:
-                return self._finish(self._compare_moments(pooled, input_ids, attention_mask), images)
             return self._finish(self._compare(images, input_ids, attention_mask), images)
         if self.spec.task == "image-classification":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
@@ -148,21 +140,6 @@ class Hydra(nn.Module):
         classes = self.class_embeddings if input_ids is None else self.embed_texts(input_ids, mask)
         known = self._known(classes).to(images.dtype)
         return torch.matmul(images, known.mT) * self.logit_scale.exp().view(-1, 1, 1)
-
-    def _compare_moments(self, pooled: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-        texts = self.class_moments
-        if input_ids is not None:
-            texts = self.moments("text", self.text.forward_text(input_ids, mask))
-        if texts is None:
-            self._known(None)
-        assert texts is not None
-        cosine = cosine_moments(self.moments("vision", pooled), texts)
-        return probit_logits(*cosine, self.logit_scale.exp().view(-1, 1, 1).to(texts.mean.dtype))
-
-    def moments(self, tower: str, pooled: Tensor) -> Embedded:
-        """Mean and variance of the embeddings of pooled tokens `[G,B,D]`, by the posterior."""
-        assert self.posterior is not None
-        return self.posterior.embed(tower, pooled, self.get_submodule(f"{tower}.projection")(pooled))
 
     @staticmethod
     def _known(classes: Tensor | None) -> Tensor:
@@ -212,9 +189,7 @@ class Hydra(nn.Module):
             raise OptionError(f"template {template!r} has no {{label}} to put the class name in")
         self.class_prompts = self._preprocess([template.replace("{label}", label) for label in labels])
         with torch.no_grad():
-            pooled = self.text.forward_text(**self.class_prompts)
-            self.class_embeddings = self.embed("text", pooled)
-            self.class_moments = None if self.posterior is None else self.moments("text", pooled)
+            self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
 
     @torch.inference_mode()
@@ -246,26 +221,17 @@ class Hydra(nn.Module):
             texts = list(samples)
             order = torch.as_tensor(self._preprocessing().lengths(texts)).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
-        waiting, parts, sure = iter(samples), [], []
+        waiting, parts = iter(samples), []
         places = iter(order.tolist()) if order is not None else count()
         for first in waiting:
             output = self(**self._preprocess(chain([first], islice(waiting, batch_size - 1))))
             numbers = list(islice(places, output.member_logits.shape[1]))
             parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
-            if (confidence := self.confidence(output)) is not None:
-                sure.append(finite_on_cpu(confidence[None], "confidences", numbers)[0])
             on_batch(len(numbers))
         if not parts:
             raise DataError("there are no samples to predict")
         logits = torch.cat(parts, 1)
-        found = prediction(logits if order is None else logits[:, order.argsort()], self.temperature, self.labels)
-        return replace(found, confidence=torch.cat(sure) if sure else None)  # of images, which stay in order
-
-    def confidence(self, output: HydraOutput) -> Tensor | None:
-        """`[B]`, how sure the error predictor is that the answers are right; None where there is none."""
-        if self.errors is None or self.class_embeddings is None:
-            return None
-        return self.errors.confidence(output.features, self.class_embeddings, output.member_logits)
+        return prediction(logits if order is None else logits[:, order.argsort()], self.temperature, self.labels)
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device

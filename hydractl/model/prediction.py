@@ -27,7 +27,6 @@ class Prediction:
         entropy: `[N]`, nats, of `probabilities`; high means likely wrong or OOD.
         mutual_information: `[N]`, nats, how much members disagree; 0 for a single member.
         member_logits: `[M,N,C]`.
-        confidence: `[N]`, the log-odds that an error predictor gives each label to be right; None without one.
     """
 
     classes: tuple[str, ...]
@@ -37,7 +36,6 @@ class Prediction:
     entropy: Tensor
     mutual_information: Tensor
     member_logits: Tensor
-    confidence: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

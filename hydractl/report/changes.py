@@ -27,14 +27,6 @@ def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], path: Path | N
     return _line(f"heads {len(kept) + len(dropped)} -> {len(kept)}", before, after, path)
 
 
-def zeroing_line(checkpoint: Checkpoint, zeroed: int) -> str:
-    """How many parameters of a network are still others than zeros that stand in their places."""
-    before = _size(checkpoint, checkpoint.heads, checkpoint.shared).parameters
-    left = before - zeroed
-    shown = f"{COUNT.show(before)} -> {COUNT.show(left)} ({left / before:.3f} x)"
-    return f"parameters other than zero {shown}; zeros stay in their places"
-
-
 def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:
     """What a network of several members is smaller by than these are by themselves.
 

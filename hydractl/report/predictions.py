@@ -39,9 +39,6 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance 
     table.add_column("confidence", no_wrap=True)
     table.add_column("disagree (MI)", justify="right")
     listed = list(rows)
-    predicted = any("confidence" in row for row in listed)
-    if predicted:
-        table.add_column("log-odds right (ViLU)", justify="right")
     flagged = any(row["ood"] for row in listed)
     if flagged:
         table.add_column("", no_wrap=True)
@@ -50,7 +47,7 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance 
         flag = escape.terminal(FLAG, "bold yellow") if row["ood"] else ""
         name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
         confidence = _confidence(row["msp"], bool(row["ood"]), console.options.ascii_only)
-        numbers = [f"{row['mutual_information']:.4f}", *([f"{row['confidence']:.4f}"] if predicted else [])]
+        numbers = [f"{row['mutual_information']:.4f}"]
         table.add_row(name, escape.terminal(row["label"]), confidence, *numbers, *([flag] if flagged else []))
     console.print(table)
     console.print(escape.terminal(_legend(acceptance), "dim"))

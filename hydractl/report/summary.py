@@ -33,7 +33,6 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
         "temperature": checkpoint.temperature,
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
-        **({"sparse": True} if checkpoint.sparse else {}),
         "provenance": dict(checkpoint.provenance),
     }
 
@@ -87,8 +86,6 @@ def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["temperature"] = f"{summary['temperature']:.4g}"
     if (accepts := summary["acceptance"]) is not None:
         facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
-    if summary.get("sparse"):
-        facts["sparse"] = "pruned weights are zeros in their places, which training keeps"
     return {**facts, "sha256": summary["sha256"]}
 
 

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl import bounds
 from hydractl.bounds import real
 from hydractl.data.like import DataLike, Modality
 from hydractl.errors import OptionError
@@ -31,7 +30,6 @@ from hydractl.steps.inputs import (
     Workers,
 )
 from hydractl.steps.options import Option, step
-from hydractl.steps.posterior import Pairs, Posterior, fit_posterior
 from hydractl.steps.result import Result
 from hydractl.watch import LOG, Watcher
 
@@ -110,44 +108,22 @@ def calibrate(
     data: Annotated[
         DataLike,
         Option(
-            "Labelled ID data that nothing was or will be measured on; for bayesvlm pairs, read as they come.",
+            "Labelled ID data that nothing was or will be measured on.",
             heading="Data",
             metavar="SOURCE[:SPLIT]",
         ),
     ],
     method: Annotated[
-        Literal["temperature", "vector", "bayesvlm"],
-        Option(
-            "What is fitted: a temperature or a scale and shift of each class on labelled data, or the posterior of a "
-            "zero-shot model's projections on image-text pairs."
-        ),
+        Literal["temperature", "vector"],
+        Option("What is fitted: a temperature, or a scale and shift for each class."),
     ] = "temperature",
     accept: Annotated[
         str,
         Option(
             "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.",
             metavar="SHARE",
-            goes_with={"method": ("temperature", "vector")},
         ),
     ] = "95%",
-    pseudo_count: Annotated[
-        float | None,
-        Option(
-            "How many samples the pairs count as: fewer make the model less sure; 10 unless given.",
-            minimum=bounds.LEAST_COUNT,
-            maximum=bounds.SAMPLES,
-            goes_with={"method": ("bayesvlm",)},
-        ),
-    ] = None,
-    contrast: Annotated[
-        int | None,
-        Option(
-            "Pairs whose images and texts are compared with each other; 32768 unless given.",
-            minimum=2,
-            maximum=bounds.SAMPLES,
-            goes_with={"method": ("bayesvlm",)},
-        ),
-    ] = None,
     limit: Limit = None,
     classes: Classes = None,
     template: Template = DEFAULT_TEMPLATE,
@@ -163,7 +139,7 @@ def calibrate(
     output: Output = None,
     force: Force = False,
     watch: Watcher = LOG,
-) -> Calibrated | Posterior:
+) -> Calibrated:
     """Fit the temperature of a model and what looks OOD to it.
 
     Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
@@ -173,9 +149,6 @@ def calibrate(
     these samples. Evaluations refuse the data it was fitted on.
 
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
-
-    Method bayesvlm needs no labels and trains nothing. Predictions and evaluations of the written file then use mean
-    and variance of the cosines, and take no temperature.
 
     >>> calibrated = hydractl.calibrate("hydra", data="data/pets")
     >>> hydractl.load(calibrated).temperature == calibrated.temperature
@@ -204,23 +177,8 @@ def calibrate(
     if output is not None:
         refuse_existing(Path(output), force)
     checkpoint = as_checkpoint(model)
-    if method == "bayesvlm":
-        unread = {
-            "classes": classes,
-            "template": None if template == DEFAULT_TEMPLATE else template,
-            "label_column": label_column,
-            "match_labels": None if match_labels == "name" else match_labels,
-            "skip_bad": skip_bad or None,
-            "workers": workers or None,
-        }
-        asked = Pairs(
-            data, Columns(image_column, text_column), limit, contrast or 32768, batch_size, pseudo_count or 10.0
-        )
-        return fit_posterior(checkpoint, asked, unread, device, dtype, output, force, watch)
     if method == "vector":
         require_exact_classifier(checkpoint)
-    if checkpoint.attached is not None:
-        raise OptionError(f"{checkpoint.name}: has a {checkpoint.attached.form.kind}, which takes no temperature")
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
     columns = Columns(image_column, text_column, label_column)
     samples = open_samples(data, modality, columns=columns, limit=limit, skip_bad=skip_bad, name="calibration data")

@@ -91,11 +91,6 @@ def export(
     chosen = format_of(Path(output)) if format is None else format_called(format)
     _refuse_others(chosen.name, {"check": check, "report": report, "classes": classes, "dtype": dtype})
     checkpoint = as_checkpoint(model)
-    if checkpoint.attached is not None:
-        raise OptionError(
-            f"{checkpoint.name}: {checkpoint.attached.form.kind} has no place in another format: export the model that "
-            "it was fitted to"
-        )
     request = Request(
         checkpoint,
         Path(output),

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from hydractl import bounds
 from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.errors import OptionError
-from hydractl.steps.failure import Failure, with_error_predictor
 from hydractl.steps.inputs import (
-    DEFAULT_TEMPLATE,
     Device,
     Force,
     ImageColumn,
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 else:  # what the command line derives flags from
     Models = Sequence[Any]
     RecipeLike = Numbers = Names = Members = Any
-    MethodName = Literal[(*(method.name for method in METHODS), "vilu")]
+    MethodName = Literal[tuple(method.name for method in METHODS)]
 
 BASELINES = "; ".join(f"{method.name}, where {method.help}" for method in METHODS)
 
@@ -96,10 +94,7 @@ def finetune(
     joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False,
     method: Annotated[
         MethodName | None,
-        Option(
-            f"Make an ensemble of one dense network, as a baseline: {BASELINES}; or vilu, which trains a predictor of "
-            "a frozen zero-shot model's errors, beside it in the file."
-        ),
+        Option(f"Make an ensemble of one dense network, as a baseline: {BASELINES}."),
     ] = None,
     rank: Annotated[
         int | None,
@@ -135,10 +130,6 @@ def finetune(
             goes_with={"method": taking("fold")},
         ),
     ] = False,
-    template: Annotated[
-        str,
-        Option("Prompt of class names.", heading="Data", goes_with={"method": ("vilu",)}),
-    ] = DEFAULT_TEMPLATE,
     seed: Seed = 0,
     order_seed: Annotated[
         int | None,
@@ -259,14 +250,6 @@ def finetune(
         raise OptionError("`resume` goes on with what lies beside an output: name the `output`")
     options = {"lr": lr_grid, "epochs": epochs, "steps": steps, "train_only": train_only,
                "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
-    if method == "vilu":
-        unread = {**options, "epochs": None, "recipe": recipe, "settings": settings, "members": members, "joint": joint,
-                  "val_data": val_data, "val_split": val_split, "outlier_data": outlier_data, "teacher": teacher,
-                  "streaming": streaming, "workers": workers, "save_every": save_every, "precision": precision != "no",
-                  "order_seed": order_seed is not None, "noise_seed": noise_seed is not None}  # fmt: skip
-        asked = Failure(data, Columns(image_column, text_column, label_column), limit, match_labels, template, epochs,
-                        seed, batch_size, device, output, resume, keep, force, watch)  # fmt: skip
-        return with_error_predictor(models, asked, unread)
     chosen = choose_recipe(recipe, settings, options)
     ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
     opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in as_several(models)]

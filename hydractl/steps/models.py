@@ -27,11 +27,11 @@ def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None =
         CheckpointError: nothing is there, it is damaged, or of a family that is not supported.
         OptionError: no such device or dtype.
     """
-    from hydractl.inference import load_predicting
+    from hydractl.inference import load_checkpoint
     from hydractl.steps.compute import choose_device, choose_dtype
     from hydractl.steps.inputs import as_checkpoint
 
-    return load_predicting(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
+    return load_checkpoint(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
 
 
 def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:

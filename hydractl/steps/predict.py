@@ -62,7 +62,6 @@ class Predictions(Result):
         mutual_information: `[N]`, nats: high means that the members disagree.
         member_logits: `[M,N,C]`.
         acceptance: how sure the model is of ID samples, as `calibrate` found; None where it was not calibrated.
-        confidence: `[N]`, the log-odds that an error predictor (ViLU) gives each label to be right; None without one.
     """
 
     inputs: Sequence[str]
@@ -74,7 +73,6 @@ class Predictions(Result):
     mutual_information: NDArray[np.floating[Any]]
     member_logits: NDArray[np.floating[Any]]
     acceptance: Acceptance | None = None
-    confidence: NDArray[np.floating[Any]] | None = None
 
     @property
     def ood(self) -> NDArray[np.bool_] | None:
@@ -91,7 +89,6 @@ class Predictions(Result):
                 "msp": float(self.msp[row]),
                 "entropy": float(self.entropy[row]),
                 "mutual_information": float(self.mutual_information[row]),
-                **({} if self.confidence is None else {"confidence": float(self.confidence[row])}),
                 "ood": None if ood is None else bool(ood[row]),
                 "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
             }
@@ -103,7 +100,7 @@ class Predictions(Result):
         for row in self.rows():
             # A tab or a line end inside a text or a label would break the columns.
             names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
-            numbers = [row[name] for name in ("msp", "mutual_information", "confidence") if name in row]
+            numbers = [row[name] for name in ("msp", "mutual_information")]
             yield "\t".join([*names, *(f"{number:.4f}" for number in numbers)])
 
     def draw(self, console: Console) -> None:
@@ -129,7 +126,7 @@ class Predictions(Result):
         return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
 
     def _repr_html_(self) -> str:
-        columns = ["input", "label", "msp", "mutual information", *([] if self.confidence is None else ["confidence"])]
+        columns = ["input", "label", "msp", "mutual information"]
         rows = [columns, *(line.split("\t") for line in repr(self).splitlines())]
         cells = ("".join(f"<td>{html(cell)}</td>" for cell in row) for row in rows)
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
@@ -220,7 +217,6 @@ def predict(
         found.mutual_information.numpy(),
         found.member_logits.numpy(),
         hydra.acceptance,
-        None if found.confidence is None else found.confidence.numpy(),
     )
 
 

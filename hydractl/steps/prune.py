@@ -33,15 +33,12 @@ from hydractl.steps.inputs import (
 from hydractl.steps.material import SOURCE, drawn_data
 from hydractl.steps.options import Option, step
 from hydractl.steps.pruned import Pruned, PrunedMember, output_file, prune_members
-from hydractl.steps.pruned_weights import WeightPruning, prune_weights
 from hydractl.steps.selected import SelectionLike, follow
 from hydractl.surgery.choose import Scope, heads_leaving
 from hydractl.surgery.methods import PRUNE_METHODS, Pruning, Trunk, choose_heads, notes, resolved, taking
-from hydractl.surgery.weight_methods import WEIGHT_METHODS
 from hydractl.watch import LOG, Watcher
 
-METHODS = (*PRUNE_METHODS, *WEIGHT_METHODS)
-OF_WEIGHTS = tuple(method.name for method in WEIGHT_METHODS)
+METHODS = PRUNE_METHODS
 
 if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
@@ -49,9 +46,8 @@ if TYPE_CHECKING:
 
     MethodName = str
     Budget = int | str
-    Share = str | float
 else:
-    Budget = Share = Any
+    Budget = Any
     MethodName = Literal[tuple(method.name for method in METHODS)]
 
 
@@ -74,23 +70,6 @@ def prune(
     budget: Annotated[
         Budget | None, Option("Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%")
     ] = None,
-    keep: Annotated[
-        Share | None,
-        Option(
-            "In place of `budget`, the share of all parameters that stay, as in 89.1%.",
-            metavar="X%",
-            goes_with={"method": OF_WEIGHTS},
-        ),
-    ] = None,
-    order: Annotated[
-        int,
-        Option(
-            "Order of the Taylor term that saliencies are of: 2 as published, or 3.",
-            minimum=2,
-            maximum=3,
-            goes_with={"method": OF_WEIGHTS},
-        ),
-    ] = 2,
     selection: Annotated[
         SelectionLike | None,
         Option(
@@ -147,19 +126,19 @@ def prune(
     towers: Annotated[
         str | None,
         Option(
-            "Towers to prune by scores; of a file's all, for Taylor scores and saliencies the first, unless given.",
+            "Towers to prune by scores; of a file's all, for Taylor scores the first, unless given.",
             metavar="vision,text",
-            goes_with={"method": (*taking("towers"), *OF_WEIGHTS)},
+            goes_with={"method": taking("towers")},
         ),
     ] = None,
     seed: Seed = 0,
     data: Annotated[
         DataLike | None,
         Option(
-            "Labelled data that Taylor scores and saliencies take gradients on.",
+            "Labelled data that Taylor scores take gradients on.",
             heading="Data",
             metavar=SOURCE,
-            goes_with={"method": (*taking("data"), *OF_WEIGHTS)},
+            goes_with={"method": taking("data")},
         ),
     ] = None,
     samples: Annotated[
@@ -170,7 +149,7 @@ def prune(
             metavar="N",
             minimum=1,
             maximum=bounds.SAMPLES,
-            goes_with={"method": (*taking("samples"), *OF_WEIGHTS)},
+            goes_with={"method": taking("samples")},
         ),
     ] = None,
     classes: Classes = None,
@@ -196,8 +175,7 @@ def prune(
 ) -> Pruned:
     """Remove attention heads from a model.
 
-    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone. With `keep` single weights
-    go instead, and leave zeros in their places: the file and the forward pass stay as they were.
+    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone.
 
     Example: hydractl prune --method circuit --budget 48
 
@@ -229,13 +207,6 @@ def prune(
             raise OptionError("`selection` says which heads go: leave `method` and `budget` out")
         return prune_members(follow(selection, [] if model is None else [model]), output, dtype, force)
     reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
-    if method in OF_WEIGHTS:
-        if budget is not None:
-            raise OptionError(f"`budget` counts heads, `method` {method} takes weights: give `keep` in its place")
-        return prune_weights(
-            WeightPruning(method, model, keep, order, towers, data, samples, seed, reading, device, batch_size, watch),
-            output, dtype, force,
-        )  # fmt: skip
     if method is None or budget is None:
         missing = "`method`" if method is None else "`budget`"
         raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")

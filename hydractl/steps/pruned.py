@@ -25,13 +25,11 @@ class PrunedMember:
     Attributes:
         dropped: the heads it lost.
         output: where it was written, if it was.
-        zeroed: how many weights it lost one by one.
     """
 
     checkpoint: Checkpoint
     dropped: Sequence[Head]
     output: Path | None = None
-    zeroed: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,7 +69,6 @@ class Pruned(Result):
             {
                 "output": None if member.output is None else str(member.output),
                 "dropped": [head._asdict() for head in member.dropped],
-                **({} if member.zeroed is None else {"zeroed": member.zeroed}),
             }
             for member in self.members
         ]
@@ -88,13 +85,10 @@ class Pruned(Result):
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def guidance(self) -> Iterator[str]:
-        from hydractl.report.changes import pruning_line, zeroing_line
+        from hydractl.report.changes import pruning_line
 
         for one in self.members:
-            if one.zeroed is None:
-                yield pruning_line(one.checkpoint, one.dropped, one.output)
-            else:
-                yield zeroing_line(one.checkpoint, one.zeroed)
+            yield pruning_line(one.checkpoint, one.dropped, one.output)
         if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
             members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
             yield f"next: hydractl fuse {members} -o hydra.safetensors, after finetune where there are training data"

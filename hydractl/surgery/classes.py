@@ -46,7 +46,7 @@ def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: S
         linear, _, part = name.rpartition(".")
         if linear in CLASSIFIERS:
             tensors[name] = _changed(tensors[name], part, factors, terms, f"{linear}.s" in tensors)
-    return replace(checkpoint, tensors=tensors, acceptance=None, attached=None)
+    return replace(checkpoint, tensors=tensors, acceptance=None)
 
 
 def _changed(tensor: LazyTensor, part: str, scale: Tensor, shift: Tensor, factored: bool) -> LazyTensor:

@@ -63,10 +63,7 @@ def fuse(
         shared |= set(names) if is_shared else set()
     # A temperature was fitted to one member; the mean of several is calibrated differently.
     temperature = first.temperature if len(members) == first.members else None
-    sparse = any(member.sparse for member in members)
-    whole = replace(
-        first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature, sparse=sparse
-    )
+    whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
     return with_dtype(whole, dtype)
 
 

@@ -54,7 +54,7 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     if len(members) == checkpoint.members == 1:
         return checkpoint
     name = f"{checkpoint.name}:{','.join(map(str, members))}"
-    fitted: dict[str, Any] = {"temperature": None, "acceptance": None, "attached": None}
+    fitted: dict[str, Any] = {"temperature": None, "acceptance": None}
     if len(members) == 1:
         return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
     if len(members) == checkpoint.members:

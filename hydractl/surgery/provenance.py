@@ -46,7 +46,6 @@ def with_provenance(
         result,
         # Found for the inputs, by which nothing is known of the result.
         acceptance=None,
-        attached=None,
         provenance={
             "command": command,
             "options": own,

@@ -21,7 +21,6 @@ from hydractl.training.log import LOG_NAME, Log, read_log
 from hydractl.training.network import network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule
 from hydractl.training.order import TrainingBatches
-from hydractl.training.sparsity import keep_zeros
 from hydractl.training.state import load_state, save_state
 from hydractl.training.step import Learner, take_step
 from hydractl.training.teachers import Teachers
@@ -110,8 +109,6 @@ def _start(
     schedule = build_schedule(trial.recipe, optimizer, trial.steps)
     contrastive = trial.recipe.loss == "contrastive"
     model, wrapped = accelerator.prepare(Embedder(network).train() if contrastive else network.train(), optimizer)
-    if checkpoint.sparse:
-        keep_zeros(network, optimizer)
     run = Run(Learner(network, model, wrapped, schedule, teachers))
     state = load_state(trial.folder, trial.identity()) if trial.resume else None
     if state is not None:

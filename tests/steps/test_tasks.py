@@ -9,6 +9,7 @@ import pytest
 
 import hydractl
 from hydractl.errors import OptionError
+from hydractl.steps.extracted import Extracted
 from tests.cli.conftest import Command, save_images
 from tests.cli.test_evaluate_kinds import save_clip
 
@@ -30,7 +31,7 @@ def test_tasks_have_classes_and_data_of_their_own(run: Command, here: Path) -> N
     asked = ("--task=pets=pets,noise,other", "--task=birds=birds,noise", "--output=c.json")
     assert run("extract-circuit", "clip", *asked, *SEARCH).code == 0
     written = json.loads(Path("c.json").read_text())
-    assert written["options"]["tasks"] == ["pets", "birds"]
+    assert written["options"]["task"] == ["pets", "birds"]
     assert [*written["search_data"]] == ["pets id", "pets ood noise", "pets ood other", "birds id", "birds ood"]
     tasks = {"pets": ["pets", "noise", "other"], "birds": ["birds", "noise"]}
     found = hydractl.extract_circuit("clip", task=tasks, template="{label}", budget=2, towers="vision")
@@ -55,9 +56,7 @@ def test_tasks_have_classes_and_data_of_their_own(run: Command, here: Path) -> N
 
 
 def test_a_state_is_of_its_tasks(run: Command, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hydractl.steps import extract_circuit
-
-    monkeypatch.setattr(extract_circuit, "_write", lambda extracted, force: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Extracted, "write", lambda extracted, force: (_ for _ in ()).throw(KeyboardInterrupt))
     search = ("extract-circuit", "clip", "--task=pets=pets,noise", *SEARCH, "--output=c.json")
     assert run(*search, "--task=birds=birds,noise").code == 130
     monkeypatch.undo()
