@@ -84,7 +84,6 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.steps.candidates import parse_members
     from hydractl.steps.evaluate import _temperature
     from hydractl.steps.limits import parse_ratio
-    from hydractl.surgery.weights import parse_keep
     from hydractl.training.jobs import choose_ensemble
 
     yield "vit,mc-dropout={}", parse_dropout
@@ -98,8 +97,6 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "{}", _temperature
     yield "2-{}", parse_members
     yield "{}", lambda text: choose_ensemble("lora-ensemble", text)
-    yield "{}", parse_keep
-    yield "{}%", parse_keep
     yield "x%1/{}@1", split_off_part
 
 
