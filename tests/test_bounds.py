@@ -11,6 +11,7 @@ from hydractl.bounds import real, whole
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.help import spelling
 from hydractl.errors import HydractlError, OptionError
+from hydractl.options import make
 from hydractl.steps.options import Declared, declared
 from tests.cli.conftest import Command, hydractl  # noqa: F401
 from tests.hostile import within_limits
@@ -47,8 +48,9 @@ def test_each_number_has_bounds_and_is_held_to_them(command: Any, option: Declar
     assert low is not None and high is not None and low < high
     others = {other.name: anything(other) for other in declared(command.step) if other.required}
     for value in beyond(option):
+        given = {**others, option.name: value} | ({option.choice: option.takers[0]} if option.choice else {})
         with within_limits(), pytest.raises(OptionError) as raised:
-            command.step(**{**others, option.name: value})
+            make(command.step, given) if isinstance(command.step, type) else command.step(**given)
         assert f"`{option.name}`" in str(raised.value) and len(str(raised.value)) < 200
 
 
