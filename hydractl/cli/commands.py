@@ -37,8 +37,8 @@ COMMANDS = (
     Command("fuse", "fuse:fuse", writes=True),
     Command("evaluate", "evaluate:evaluate"),
     Command("calibrate", "calibrate:calibrate", writes=True),
-    Command("report", "report:report"),
-    Command("inspect", "inspect:inspect"),
+    Command("report", "report:Report"),
+    Command("inspect", "inspect:Inspect"),
     Command("families", "families:families"),
     Command("predict", "predict:predict", csv=methodcaller("to_csv")),
     Command("benchmark", "benchmark:benchmark"),
@@ -51,5 +51,5 @@ COMMANDS = (
     Command("analyse heads", "analyse_heads:analyse_heads"),
     Command("analyse members", "analyse_members:analyse_members"),
     Command("analyse noise", "analyse_noise:analyse_noise"),
-    Command("guide", "guide:guide"),
+    Command("guide", "guide:Guide"),
 )  # fmt: skip

@@ -61,7 +61,7 @@ class Command:
         module, _, function = self.place.partition(":")
         text = (STEPS / f"{module}.py").read_text(encoding="utf-8")
         kind = "class" if function[0].isupper() else "def"
-        return text.partition(f"\n{kind} {function}")[2].partition('"""')[2].partition("\n")[0]
+        return re.split(rf"\n{kind} {function}\b", text)[-1].partition('"""')[2].partition("\n")[0]
 
 
 # What every command takes besides its step's options.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -45,6 +45,13 @@ class Described:
     kind: str
     facts: Mapping[str, object]
     body: Sequence[str] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yields the lines that `hydractl inspect` prints."""
+        width = max((len(name) for name in self.facts), default=0)
+        yield f"{printable(self.name)}: {self.kind}"
+        yield from (f"  {name:<{width}}  {printable(str(fact))}" for name, fact in self.facts.items())
+        yield from map(printable, self.body)
 
 
 @dataclass(frozen=True)
@@ -243,10 +250,3 @@ KINDS = (
     Kind(reports.FORMAT, "a report of an evaluation", _report),
     Kind(BUILD, "a build: its steps and what came of them", _build),
 )
-
-
-def described_lines(found: Described) -> list[str]:
-    """The lines that `hydractl inspect` prints of an artifact."""
-    width = max((len(name) for name in found.facts), default=0)
-    facts = (f"  {name:<{width}}  {printable(str(fact))}" for name, fact in found.facts.items())
-    return [f"{printable(found.name)}: {found.kind}", *facts, *map(printable, found.body)]

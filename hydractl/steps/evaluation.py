@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hydractl.errors import OptionError
-from hydractl.steps.report import Reported, check_outputs, write_outputs
+from hydractl.steps.report import Outputs as Outputs
+from hydractl.steps.report import Reported
 from hydractl.steps.systems import Systems, named_systems
 from hydractl.watch import Watcher
 
@@ -52,16 +53,6 @@ class Compute:
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
-    """Where the report goes, under the names of the options."""
-
-    json: str | Path | None
-    report: str | Path | None
-    full: bool
-    force: bool
-
-
-@dataclass(frozen=True, eq=False)
 class Evaluation:
     """An evaluation as it was asked for.
 
@@ -97,13 +88,11 @@ def run_evaluation(asked: Evaluation, watch: Watcher) -> Reported:
     from hydractl.steps.compute import choose_device, choose_dtype
 
     data, compute, outputs = asked.data, asked.compute, asked.outputs
-    check_outputs(outputs.json, outputs.report, outputs.force)
+    outputs.check()
     open_comparison = _opener(asked, watch)
 
     def finish(comparison: Comparison, measured: Sequence[Measured]) -> Reported:
-        found = Reported(_content(comparison, measured, asked), outputs.full)
-        write_outputs(found, outputs.json, outputs.report, outputs.force, watch)
-        return found
+        return outputs.write(_content(comparison, measured, asked), watch)
 
     place = local_device(choose_device(compute.device))
     with join_ranks(place) as ranks, batch_workers(place, ahead=1) as in_parallel:

@@ -1,43 +1,46 @@
-"""Reading the manual."""
+"""The command `guide`: the pages of the manual, for a terminal, a pipe, a notebook and a site."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from hydractl.errors import OptionError
+from hydractl.optional import require
+from hydractl.options import Option, function
 from hydractl.steps.inputs import Force
-from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
+from hydractl.text import continued
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.markdown import Markdown
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
-    "start",
-    "python",
-    "data",
-    "models",
-    "search",
-    "select-and-build",
-    "fine-tuning",
-    "evaluation",
-    "systems",
-    "analyses",
-    "speed",
-    "results",
-    "file-format",
-    "extending",
-]
+    "start", "python", "data", "models", "search", "select-and-build", "fine-tuning", "evaluation", "systems",
+    "analyses", "speed", "results", "file-format", "extending",
+]  # fmt: skip
 TOPICS: tuple[Topic, ...] = get_args(Topic)
+
+#: A line of a page that becomes a table of rows; Markdown readers do not show it.
+#: `<!-- table: hydractl.metrics.ood_scores.OOD_SCORES: score = name, what it is = help -->`
+TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
+LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
+TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")
+COMMANDS = re.compile(r"^```bash\n.*?^```$", re.MULTILINE | re.DOTALL)
+WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Manual(Result):
-    """A page of the manual as Markdown, or the list of pages where `topic` is None; `site` is what was written."""
+    """A page of the manual as Markdown, or the list of pages where `topic` is None; `site` is the folder written."""
 
     topic: Topic | None
     markdown: str
@@ -51,12 +54,10 @@ class Manual(Result):
         yield from self.markdown.splitlines() if self.site is None else [str(self.site)]
 
     def draw(self, console: Console) -> None:
-        """A page set out for reading on a terminal, and as it was written in a pipe."""
-        from hydractl.steps.manual import WIDEST, set_out
-
+        """Prints a page: formatted on a terminal, as Markdown in a pipe."""
         if console.is_terminal and self.site is None:
             width = min(console.width, WIDEST)
-            console.print(set_out(self.markdown, width), width=width)
+            console.print(_formatted(self.markdown, width), width=width)
         else:
             for line in self.lines():
                 console.out(line, highlight=False)
@@ -73,50 +74,163 @@ class Manual(Result):
         return MarkdownIt().enable("table").render(self.markdown)
 
 
-@step
-def guide(
-    topic: Annotated[
-        Topic | None,
-        Option(
-            "The page to show; without it, what pages there are.", heading="Model", metavar="TOPIC", positional=True
-        ),
-    ] = None,
-    *,
-    html: Annotated[
-        str | Path | None,
-        Option("Write all pages as a small site with search that works offline.", heading="Output", metavar="FOLDER"),
-    ] = None,
-    force: Force = False,
-) -> Manual:
+@dataclass(frozen=True)
+class Guide:
     """Read the manual.
 
     Example: hydractl guide file-format
 
-    On a terminal a page is set out for reading; in a pipe it is the Markdown it was written in. The site of `html` is
-    a folder of plain files: open its index.html. It takes hydractl[docs].
+    A terminal shows the page formatted, a pipe gets its Markdown. `html` writes the pages as a folder of plain files:
+    open its index.html. This needs hydractl[docs].
 
     >>> hydractl.guide("file-format").markdown.splitlines()[0]
     '# The file format'
 
     Raises:
-        OptionError: no such page, or a page and `html`.
-        OutputError: the folder exists and `force` is not set, or holds what hydractl did not write.
+        OptionError: the page does not exist, or `html` is given beside a page.
+        OutputError: the folder exists and `force` is not set, or it holds files that hydractl did not write.
     """
-    from hydractl.steps.manual import page, title
 
-    if html is None:
-        pages = "\n".join(f"- `hydractl guide {name}`: {title(name)}" for name in TOPICS)
-        return Manual(topic, page(topic) if topic else f"# The manual of hydractl\n\n{pages}")
-    if topic is not None:
-        raise OptionError(f"`topic` {topic}: `html` writes all pages: leave one of the two out")
-    folder = Path(html)
-    _write_site(folder, force)
-    return Manual(None, "", folder)
+    topic: Annotated[
+        Topic | None, Option("The page to show. Default: list the pages.", "Model", metavar="TOPIC", positional=True)
+    ] = None
+    html: Annotated[
+        str | Path | None, Option("Write all pages as a small site with offline search.", "Output", metavar="FOLDER")
+    ] = None
+    force: Force = False
+
+    def run(self, watch: Watcher) -> Manual:
+        from hydractl.checkpoint.folders import write_folder
+
+        if self.html is None:
+            return Manual(self.topic, page(self.topic) if self.topic else _contents())
+        if self.topic is not None:
+            raise OptionError(f"`topic` {self.topic}: `html` writes all pages: leave one of the two out")
+        folder = Path(self.html)
+        with write_folder(folder, "guide", self.force) as temporary:
+            _write_site(temporary)
+        return Manual(None, "", folder)
 
 
-def _write_site(folder: Path, force: bool) -> None:
-    from hydractl.checkpoint.folders import write_folder
-    from hydractl.steps.manual import write_site
+guide = function(Guide)
 
-    with write_folder(folder, "guide", force) as temporary:
-        write_site(TOPICS, temporary)
+
+def page(topic: str) -> str:
+    """Returns a page of the manual as Markdown."""
+    return filled((files("hydractl") / "guide" / f"{topic}.md").read_text(encoding="utf-8"))
+
+
+def title(topic: str) -> str:
+    """Returns the first heading of a page."""
+    return page(topic).partition("\n")[0].removeprefix("# ")
+
+
+def _contents() -> str:
+    pages = "\n".join(f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS)
+    return f"# The manual of hydractl\n\n{pages}"
+
+
+def filled(markdown: str) -> str:
+    """Returns a page with a table in place of each line that names a tuple of rows."""
+    return TABLE.sub(lambda found: _table(found["place"], found["columns"]), markdown)
+
+
+def _table(place: str, columns: str) -> str:
+    """Returns the rows of a tuple as a Markdown table.
+
+    Args:
+        place: module and name of the tuple.
+        columns: `heading = attribute` of each column, with commas between.
+    """
+    module, _, name = place.rpartition(".")
+    headings, attributes = zip(*(column.split(" = ") for column in columns.split(", ")), strict=True)
+    rows = [[_cell(getattr(row, name), name) for name in attributes] for row in getattr(import_module(module), name)]
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: object, attribute: str) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"`{text}`" if attribute == "name" else text.replace("|", "\\|")
+
+
+def _formatted(markdown: str, width: int) -> Markdown:
+    """Returns a page for a terminal of this width; a link becomes the command that shows its page."""
+    from rich.markdown import Markdown, TableElement
+    from rich.table import Table
+
+    class Folded(TableElement):
+        """Wraps a word that is wider than its column, where rich would cut it."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for part in super().__rich_console__(console, options):
+                if isinstance(part, Table):
+                    for column in part.columns:
+                        column.overflow = "fold"
+                yield part
+
+    class Page(Markdown):
+        elements: ClassVar = {**Markdown.elements, "table_open": Folded}
+
+    def wrapped(block: re.Match[str]) -> str:
+        # A long command goes on after a backslash, so that it can be copied.
+        lines = block[0].split("\n")
+        return "\n".join(
+            each for line in lines for each in (continued(line, width - 2) if len(line) > width - 2 else [line])
+        )
+
+    named = LINK.sub(lambda found: f"{found['text']} (`hydractl guide {found['topic']}`)", markdown)
+    return Page(COMMANDS.sub(wrapped, named), hyperlinks=False)
+
+
+def _write_site(folder: Path) -> None:
+    """Writes all pages into a folder as HTML; its search needs no network and no server.
+
+    Raises:
+        OptionError: Sphinx, MyST or Furo is not installed.
+    """
+    from tempfile import TemporaryDirectory
+
+    require("furo", "myst_parser", "sphinx")
+    from sphinx.application import Sphinx
+
+    with TemporaryDirectory() as work:
+        source = Path(work) / "source"
+        source.mkdir()
+        for topic in TOPICS:
+            linked = TARGET.sub(lambda found: f"]({_site_name(found['topic'])}.md", page(topic))
+            (source / f"{_site_name(topic)}.md").write_text(linked, encoding="utf-8")
+        (source / STYLE).write_text(RULES, encoding="utf-8")
+        listed = "\n".join(map(_site_name, TOPICS))
+        (source / "index.md").write_text(f"# hydractl\n\n```{{toctree}}\n{listed}\n```\n", encoding="utf-8")
+        Sphinx(source, None, folder, Path(work) / "doctrees", "html", SITE, status=None, warning=None).build()
+
+
+def _site_name(topic: str) -> str:
+    # Sphinx writes a page `search` of its own, which would replace ours.
+    return "head-search" if topic == "search" else topic
+
+
+STYLE = "hydractl.css"
+#: Wide tables: flags stay whole, numbers are small, and a wide screen shows them without scrolling.
+RULES = """\
+td code { white-space: nowrap; }
+table.docutils { font-size: 0.85em; }
+@media (min-width: 100em) { .content { width: 64em; } }
+"""
+#: Sphinx's settings.
+SITE = {
+    "project": "hydractl",
+    "html_title": "hydractl",
+    "extensions": ["myst_parser"],
+    "myst_heading_anchors": 3,
+    "html_theme": "furo",
+    "html_static_path": [STYLE],
+    "html_css_files": [STYLE],
+    "html_copy_source": False,
+    "html_use_index": False,
+    "html_show_sphinx": False,
+    "html_show_copyright": False,
+    # Pages opened from disk may not fetch each other, which summaries of search results would have to.
+    "html_show_search_summary": False,
+}

@@ -1,4 +1,4 @@
-"""Looking at what a model, or any other file of ours, is made of."""
+"""The command `inspect`: the contents of a model or of any other file of hydractl."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.steps.inputs import ModelLike
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, function
+from hydractl.steps.inputs import ModelLike, as_checkpoint
 from hydractl.steps.result import Result
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.report.artifacts import Described
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Inspected(Result):
-    """What a model or an artifact is made of, as plain JSON.
+    """The contents of a model or an artifact, as plain JSON.
 
     Attributes:
-        artifact: the artifact as people read it; None where it is a model.
+        artifact: the artifact as people read it; None for a model.
     """
 
     summary: Mapping[str, Any]
@@ -30,14 +31,12 @@ class Inspected(Result):
         return dict(self.summary)
 
     def lines(self) -> Iterator[str]:
-        if self.artifact is None:
+        if self.artifact is not None:
+            yield from self.artifact.lines()
+        else:
             from hydractl.report.summary import summary_lines
 
             yield from summary_lines(self.summary)
-        else:
-            from hydractl.report.artifacts import described_lines
-
-            yield from described_lines(self.artifact)
 
     def facts(self) -> Mapping[str, object]:
         from hydractl.report.summary import summary_facts
@@ -48,38 +47,42 @@ class Inspected(Result):
         return "\n".join(self.lines())
 
 
-@step
-def inspect(
-    model: Annotated[
-        ModelLike,
-        Option(
-            "A model; or a circuit, scores, a selection, a report, a build, a recipe.",
-            heading="Model",
-            metavar="MODEL|FILE",
-            positional=True,
-        ),
-    ],
-) -> Inspected:
+@dataclass(frozen=True)
+class Inspect:
     """Show what a model, or any other file of hydractl, holds.
 
     Example: hydractl inspect hydra.safetensors
 
-    Of a model prints a map with a row per layer and a column per member: a square is a head kept, a dot one dropped.
-    Circuits, head scores, selections, reports, builds and recipes (.toml) are told by what is in them.
+    For a model, prints a map with a row per layer and a column per member: a square is a head kept, a dot one dropped.
+    Circuits, head scores, selections, reports, builds and recipes (.toml) are recognised by their content.
 
     >>> hydractl.inspect("hydra").summary["members"]
     2
 
     Raises:
-        ArtifactError: an artifact that cannot be read.
+        ArtifactError: the artifact cannot be read.
         CheckpointError: the model cannot be read.
     """
-    from hydractl.report.artifacts import describe, file_to_describe
-    from hydractl.report.summary import summarize
-    from hydractl.steps.inputs import as_checkpoint
 
-    file = file_to_describe(str(model)) if isinstance(model, str | Path) else None
-    if file is None:
-        return Inspected(summarize(as_checkpoint(model)))
-    found = describe(file)
-    return Inspected(asdict(found), found)
+    model: Annotated[
+        ModelLike,
+        Option(
+            "A model, circuit, score file, selection, report, build or recipe.",
+            heading="Model",
+            metavar="MODEL|FILE",
+            positional=True,
+        ),
+    ]
+
+    def run(self, watch: Watcher) -> Inspected:
+        from hydractl.report.artifacts import describe, file_to_describe
+        from hydractl.report.summary import summarize
+
+        file = file_to_describe(str(self.model)) if isinstance(self.model, str | Path) else None
+        if file is None:
+            return Inspected(summarize(as_checkpoint(self.model)))
+        found = describe(file)
+        return Inspected(asdict(found), found)
+
+
+inspect = function(Inspect)

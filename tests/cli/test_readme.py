@@ -19,8 +19,7 @@ from hydractl.cli.app import app
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import options_of
 from hydractl.families.open import read_checkpoint
-from hydractl.steps.guide import TOPICS
-from hydractl.steps.manual import page
+from hydractl.steps.guide import TOPICS, page
 from hydractl.steps.options import flags_of
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.conftest import build_reference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydractl.steps.manual import page
+from hydractl.steps.guide import page
 from tests.families.table import table
 
 

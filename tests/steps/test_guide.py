@@ -15,8 +15,7 @@ from rich.console import Console
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.steps.guide import TOPICS, Manual
-from hydractl.steps.manual import filled, page, title
+from hydractl.steps.guide import TOPICS, Manual, filled, page, title
 from tests.cli.conftest import Command
 
 BLOCK = re.DOTALL | re.MULTILINE

@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 from hydractl.errors import OptionError
-from hydractl.steps.manual import page
+from hydractl.steps.guide import page
 from hydractl.training.published import RECIPES, choose_recipe
 from hydractl.training.recipe import LARGEST, SETTINGS, Recipe, changed, read_recipe
 from tests.damage import refused
