@@ -31,7 +31,7 @@ COMMANDS = (
         artifact=_the_circuit, may_stream=_one_objective,
     ),
     Command("circuit overlap", "circuit_overlap:circuit_overlap"),
-    Command("prune", "prune:prune", output="."),
+    Command("prune", "prune:Prune", output="."),
     Command("select", "select:select", output=None),
     Command("finetune", "finetune:finetune", writes=True),
     Command("fuse", "fuse:fuse", writes=True),

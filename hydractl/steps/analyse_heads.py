@@ -167,7 +167,7 @@ def _ranking(checkpoint: Checkpoint, circuit: Circuit, budget: int | None) -> Se
     """The heads that the circuit drops."""
     from hydractl.checkpoint.heads import member_heads
     from hydractl.surgery.choose import by_ranking
-    from hydractl.surgery.methods import require_same_model
+    from hydractl.surgery.provenance import require_same_model
 
     require_same_model(checkpoint, circuit.name, circuit.model)
     ranking = by_ranking(circuit.ranking, budget or len(circuit.ranking))

@@ -55,7 +55,7 @@ def _listed(given: Any) -> Sequence[Any]:
 def _of_model(
     artifacts: Sequence[Artifact], network: Checkpoint, name_of: Callable[[Artifact], str]
 ) -> dict[str, Artifact]:
-    from hydractl.surgery.methods import require_same_model
+    from hydractl.surgery.provenance import require_same_model
 
     for one in artifacts:
         require_same_model(network, one.name, one.model)

@@ -229,29 +229,3 @@ def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Readi
             raise OptionError(f"`ood_data` {asked}: a set called {asked.name} is there already: give it another name")
         found[asked.name] = open_samples(asked, modality, columns=columns, limit=reading.limit)
     return found
-
-
-def drawn_data(
-    model: ModelLike,
-    data: DataLike,
-    samples: int | None,
-    seed: int,
-    reading: Reading,
-    device: DeviceLike,
-    batch_size: int,
-    watch: Watcher,
-) -> tuple[Hydra, ScoringData, dict[str, Any]]:
-    """The network and some labelled samples that gradients are taken on, and the options of a history that this adds.
-
-    Args:
-        samples: how many the seed draws; all where None.
-    """
-    from hydractl.data.ranks import Ranks
-    from hydractl.data.seen import sketch
-
-    material = open_material(model, data, None, reading, device, None, watch)
-    if samples is not None:
-        material = replace(material, id=material.id.draw(samples, seed))
-    seen = {"calibration": sketch(material.id.content_hashes())}
-    used = {"samples": samples, "batch_size": batch_size, "search_data": seen}
-    return material.model, material.scoring_data(batch_size, Ranks()), used

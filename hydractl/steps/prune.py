@@ -2,177 +2,114 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl import bounds
-from hydractl.data.like import DataLike
+from hydractl.checkpoint.heads import Head
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_TEMPLATE,
-    BatchSize,
-    CircuitLike,
-    Classes,
-    Device,
-    Dtype,
-    Force,
-    ImageColumn,
-    LabelColumn,
-    MatchLabels,
-    ModelLike,
-    ScoresLike,
-    Seed,
-    Template,
-    TextColumn,
-    as_circuit,
-    as_scores,
-)
-from hydractl.steps.material import SOURCE, drawn_data
-from hydractl.steps.options import Option, step
-from hydractl.steps.pruned import Pruned, PrunedMember, output_file, prune_members
+from hydractl.options import Option, Rows, Without, function, remembered
+from hydractl.steps.compute import Compute, dtype_name
+from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
+from hydractl.steps.material import open_material
+from hydractl.steps.prune_methods import PRUNE_METHODS, Choice, Method, Pruning, choose_heads, notes
+from hydractl.steps.result import Result
 from hydractl.steps.selected import SelectionLike, follow
-from hydractl.surgery.choose import Scope, heads_leaving
-from hydractl.surgery.methods import PRUNE_METHODS, Pruning, Trunk, choose_heads, notes, resolved, taking
-from hydractl.watch import LOG, Watcher
-
-METHODS = PRUNE_METHODS
+from hydractl.surgery.choose import heads_leaving
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.scores import Scores
+    from hydractl.selection.members import Followed
 
-    MethodName = str
     Budget = int | str
 else:
     Budget = Any
-    MethodName = Literal[tuple(method.name for method in METHODS)]
 
 
-@step
-def prune(
-    model: Annotated[
-        ModelLike | None,
-        Option(
-            "A file of ours, a folder, or a hub id; without it, the model that the artifact names.",
-            heading="Model",
-            metavar="MODEL",
-            positional=True,
-        ),
-    ] = None,
-    *,
-    method: Annotated[
-        MethodName | None,
-        Option(f"How heads are chosen: {'; '.join(f'{method.name}: {method.help}' for method in METHODS)}."),
-    ] = None,
-    budget: Annotated[
-        Budget | None, Option("Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%")
-    ] = None,
-    selection: Annotated[
-        SelectionLike | None,
-        Option(
-            "Make every member that hydractl select has chosen, in place of `method` and `budget`.", metavar="FILE|-"
-        ),
-    ] = None,
-    circuit: Annotated[
-        CircuitLike | None,
-        Option(
-            "The circuit to follow; circuit.json unless given.",
-            metavar="FILE|-",
-            goes_with={"method": taking("circuit")},
-        ),
-    ] = None,
-    pool: Annotated[
-        int | None,
-        Option(
-            "Draw the heads at random from the first P of the circuit.",
-            metavar="P",
-            minimum=1,
-            maximum=bounds.HEADS,
-            goes_with={"method": taking("pool")},
-        ),
-    ] = None,
-    scores: Annotated[
-        ScoresLike | None,
-        Option(
-            "The head scores to follow; scores.json unless given.",
-            metavar="FILE|-",
-            goes_with={"method": taking("scores")},
-        ),
-    ] = None,
-    scope: Annotated[
-        Scope | None,
-        Option(
-            "One ranking over all layers, or an even share of each; global unless given, taylor: layer.",
-            goes_with={"method": taking("scope")},
-        ),
-    ] = None,
-    share_below: Annotated[
-        int | None,
-        Option(
-            "Keep all heads below layer L, a trunk that members have in common.",
-            metavar="L",
-            minimum=1,
-            maximum=bounds.LAYERS,
-            goes_with={"method": taking("share_below")},
-        ),
-    ] = None,
-    common_circuit: Annotated[
-        CircuitLike | None,
-        Option("A circuit that says what all members drop below `share_below`.", metavar="FILE|-"),
-    ] = None,
-    towers: Annotated[
-        str | None,
-        Option(
-            "Towers to prune by scores; of a file's all, for Taylor scores the first, unless given.",
-            metavar="vision,text",
-            goes_with={"method": taking("towers")},
-        ),
-    ] = None,
-    seed: Seed = 0,
-    data: Annotated[
-        DataLike | None,
-        Option(
-            "Labelled data that Taylor scores take gradients on.",
-            heading="Data",
-            metavar=SOURCE,
-            goes_with={"method": taking("data")},
-        ),
-    ] = None,
-    samples: Annotated[
-        int | None,
-        Option(
-            "Use so many of them, drawn by the seed; all unless given.",
-            heading="Data",
-            metavar="N",
-            minimum=1,
-            maximum=bounds.SAMPLES,
-            goes_with={"method": taking("samples")},
-        ),
-    ] = None,
-    classes: Classes = None,
-    template: Template = DEFAULT_TEMPLATE,
-    image_column: ImageColumn = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    match_labels: MatchLabels = "name",
-    device: Device = "auto",
-    dtype: Dtype = None,
-    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File to write, or a folder: there its name says how it was made. For several members a folder, or a name "
-            "with {member}.",
-            heading="Output",
-            flags=("--output", "-o"),
-        ),
-    ] = None,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> Pruned:
+@dataclass(frozen=True, eq=False)
+class PrunedMember:
+    """A network of one member without some of its heads.
+
+    Attributes:
+        dropped: the heads it lost.
+        output: where it was written, if it was.
+    """
+
+    checkpoint: Checkpoint
+    dropped: Sequence[Head]
+    output: Path | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pruned(Result):
+    """What was pruned: one network, or each member of a selection."""
+
+    members: Sequence[PrunedMember]
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The networks, as every other step takes them."""
+        return [member.checkpoint for member in self.members]
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The one network that was pruned."""
+        return self._only.checkpoint
+
+    @property
+    def dropped(self) -> Sequence[Head]:
+        """The heads it lost."""
+        return self._only.dropped
+
+    @property
+    def output(self) -> Path | None:
+        """Where it was written, if it was."""
+        return self._only.output
+
+    @property
+    def _only(self) -> PrunedMember:
+        if len(self.members) > 1:
+            raise OptionError(f"these are {len(self.members)} members: name one of the result's `members`")
+        return self.members[0]
+
+    def to_json(self) -> dict[str, Any]:
+        listed = [
+            {
+                "output": None if member.output is None else str(member.output),
+                "dropped": [head._asdict() for head in member.dropped],
+            }
+            for member in self.members
+        ]
+        return listed[0] if len(listed) == 1 else {"members": listed}
+
+    def lines(self) -> Iterator[str]:
+        yield from (str(member.output or member.checkpoint.name) for member in self.members)
+
+    def facts(self) -> Mapping[str, object]:
+        from hydractl.report.summary import key_facts
+
+        if len(self.members) > 1:
+            return {str(one.output or one.checkpoint.name): f"{len(one.dropped)} heads dropped" for one in self.members}
+        return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
+
+    def guidance(self) -> Iterator[str]:
+        from hydractl.report.changes import pruning_line
+
+        for one in self.members:
+            yield pruning_line(one.checkpoint, one.dropped, one.output)
+        if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
+            members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
+            yield f"next: hydractl fuse {members} -o hydra.safetensors, after finetune where there are training data"
+
+
+@dataclass(frozen=True)
+class Prune:
     """Remove attention heads from a model.
 
     The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone.
@@ -192,72 +129,180 @@ def prune(
         OptionError: a model of several members, a budget that it does not have, or options that make no sense.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.circuit.restriction import require_towers
-    from hydractl.families.open import write_checkpoint
-    from hydractl.steps.compute import choose_dtype, dtype_name
-    from hydractl.steps.inputs import as_checkpoint
-    from hydractl.surgery.degenerate import headless
-    from hydractl.surgery.dtype import with_dtype
-    from hydractl.surgery.provenance import samples_behind, with_provenance
-    from hydractl.surgery.prune import drop_heads
 
-    trunk = _trunk(share_below, common_circuit)
-    if selection is not None:
-        if method is not None or budget is not None:
+    model: Annotated[
+        ModelLike | None,
+        Option(
+            "A file of ours, a folder, or a hub id. Default: the model that the artifact names.",
+            "Model",
+            "MODEL",
+            positional=True,
+            remembered=False,
+        ),
+    ] = None
+    budget: Annotated[
+        Budget | None, Option("Heads to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%")
+    ] = None
+    method: Annotated[
+        Method | None,
+        Option(f"How to choose heads: {'; '.join(f'{row.name}: {row.help}' for row in PRUNE_METHODS)}."),
+        Rows(PRUNE_METHODS),
+    ] = None
+    selection: Annotated[
+        SelectionLike | None,
+        Option(
+            "Make every member that hydractl select has chosen, in place of `method` and `budget`.",
+            metavar="FILE|-",
+            remembered=False,
+        ),
+    ] = None
+    seed: Seed = 0
+    reading: Annotated[Reading, Without("limit")] = Reading()
+    compute: Compute = Compute()
+    output: Annotated[
+        str | Path | None,
+        Option(
+            "File to write, or a folder for a file whose name says how it was made. Several members need a folder, or "
+            "a name with {member}.",
+            "Output",
+            flags=("--output", "-o"),
+            remembered=False,
+        ),
+    ] = None
+    force: Force = False
+
+    def run(self, watch: Watcher) -> Pruned:
+        from hydractl.families.open import write_checkpoint
+        from hydractl.surgery.degenerate import headless
+        from hydractl.surgery.dtype import with_dtype
+        from hydractl.surgery.provenance import with_provenance
+        from hydractl.surgery.prune import drop_heads
+
+        if self.selection is not None:
+            return self._selected(self.selection)
+        if self.method is None or self.budget is None:
+            missing = "`method`" if self.method is None else "`budget`"
+            raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
+        choice = self.method.choice()
+        checkpoint = as_checkpoint(_model_of(choice.artifact) if self.model is None else self.model)
+        leaving = heads_leaving(self.budget, checkpoint)
+        options = self._options(choice, leaving)
+        path = self._file(checkpoint, options)
+        pruning, seen = self._pruning(self.method, choice, checkpoint, budget=leaving, watch=watch)
+        dropped = choose_heads(choice, self.method.spread, pruning)
+        pruned = with_dtype(drop_heads(checkpoint, dropped), self.compute.torch_dtype)
+        pruned = with_provenance(pruned, "prune", [checkpoint], options | {"search_data": seen})
+        if path is not None:
+            write_checkpoint(pruned, path, self.force)
+        for note in (*notes(choice, pruning), *headless(pruned)):
+            watch.note(f"note: {note}")
+        return Pruned((PrunedMember(pruned, dropped, path),))
+
+    def _options(self, choice: Choice, budget: int) -> dict[str, Any]:
+        """Returns the options that the result depends on, with what provenance says of an artifact."""
+        batch_size = None if choice.data is None else self.compute.batch_size
+        seed = self.seed if choice.seeded else None
+        return {**remembered(self, budget=budget, seed=seed, batch_size=batch_size, template=None), **choice.origin}
+
+    def _file(self, checkpoint: Checkpoint, options: Mapping[str, Any]) -> Path | None:
+        """Returns the file to write, whose name in a folder says how it was made."""
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.surgery.provenance import telling_name
+
+        if self.output is None:
+            return None
+        path = Path(self.output)
+        if path.is_dir():
+            path /= telling_name(checkpoint, options)
+        refuse_existing(path, self.force)
+        return path
+
+    def _pruning(
+        self, method: Method, choice: Choice, checkpoint: Checkpoint, budget: int, watch: Watcher
+    ) -> tuple[Pruning, Mapping[str, Any] | None]:
+        """Returns the heads to choose from, and sketches of all samples that the choice depends on."""
+        from hydractl.circuit.restriction import require_towers
+        from hydractl.data.ranks import Ranks
+        from hydractl.data.seen import sketch
+        from hydractl.surgery.provenance import samples_behind
+
+        spread = method.spread
+        towers = require_towers(spread.towers, checkpoint.heads) if spread.towers else []
+        pruning = Pruning(checkpoint, budget, spread.scope or method.scope, towers, seed=self.seed)
+        if choice.data is None:
+            return pruning, samples_behind([choice.artifact, spread.common])
+        material = open_material(
+            checkpoint,
+            choice.data,
+            ood_data=None,
+            reading=self.reading,
+            device=self.compute.device,
+            dtype=None,
+            watch=watch,
+        )
+        if choice.samples is not None:
+            material = replace(material, id=material.id.draw(choice.samples, self.seed))
+        # Scores of two towers differ in scale. By default only the one that reads samples is pruned.
+        towers = towers or [checkpoint.spec.towers[0].name]
+        network = material.model, material.scoring_data(self.compute.batch_size, Ranks())
+        return replace(pruning, towers=towers, network=network), {"calibration": sketch(material.id.content_hashes())}
+
+    def _selected(self, selection: SelectionLike) -> Pruned:
+        """Returns each member of a selection as a network of its own, in the order in which they were chosen.
+
+        Raises:
+            OptionError: one file for several members.
+            OutputError: an output exists and `force` is not set, or the disk refuses it.
+        """
+        from hydractl.checkpoint.heads import in_candidate_order, member_heads
+        from hydractl.families.open import write_checkpoint
+        from hydractl.surgery.dtype import with_dtype
+        from hydractl.surgery.provenance import with_provenance
+
+        if self.method is not None or self.budget is not None:
             raise OptionError("`selection` says which heads go: leave `method` and `budget` out")
-        return prune_members(follow(selection, [] if model is None else [model]), output, dtype, force)
-    reading = Reading(None, classes, template, image_column, text_column, label_column, match_labels)
-    if method is None or budget is None:
-        missing = "`method`" if method is None else "`budget`"
-        raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
-    chosen = next(row for row in PRUNE_METHODS if row.name == method)
-    if chosen.needs_data and data is None:
-        raise OptionError(f"`method` {method} needs `data`: labelled samples to take gradients on")
-    followed = as_circuit(circuit or "circuit.json") if "circuit" in chosen.options else None
-    scored = as_scores(scores or "scores.json") if "scores" in chosen.options else None
-    checkpoint = as_checkpoint(_model_of(followed or scored) if model is None else model)
-    leaving = heads_leaving(budget, checkpoint)
-    drawn = seed if chosen.draws or pool is not None or samples is not None else None
-    options: dict[str, Any] = {
-        "method": method,
-        "budget": leaving,
-        "scope": scope,
-        "towers": towers,
-        "pool": pool,
-        "seed": drawn,
-        "share_below": share_below,
-        **({"objective": followed.objective} if followed else {"scores": scored.method} if scored else {}),
-        "search_data": samples_behind([followed, scored, trunk.circuit if trunk else None]),
-        "dtype": dtype_name(dtype),
-    }
-    path = output_file(output, checkpoint, options, force)
-    names = require_towers(towers, checkpoint.heads) if towers else ()
-    asked = Pruning(checkpoint, leaving, scope, towers=names, seed=seed, circuit=followed, pool=pool, scores=scored)
-    if data is not None:
-        network, scoring, used = drawn_data(checkpoint, data, samples, seed, reading, device, batch_size, watch)
-        asked = replace(asked, model=network, data=scoring)
-        options |= used
-    asked = resolved(chosen, asked)
-    dropped = choose_heads(chosen, asked, trunk)
-    pruned = with_dtype(drop_heads(checkpoint, dropped), choose_dtype(dtype))
-    pruned = with_provenance(pruned, "prune", [checkpoint], options)
-    if path is not None:
-        write_checkpoint(pruned, path, force)
-    for note in (*notes(chosen, asked), *headless(pruned)):
-        watch.note(f"note: {note}")
-    return Pruned((PrunedMember(pruned, dropped, path),))
+        followed = follow(selection, [] if self.model is None else [self.model])
+        chosen, members = followed.selection, followed.members
+        every = set(member_heads(followed.network.heads, 0))
+        common = {
+            "method": "selection",
+            "dtype": dtype_name(self.compute.dtype),
+            "search_data": chosen.search_data,
+        }
+        found = []
+        for row, member, path in zip(chosen.members, members, self._files(followed), strict=True):
+            made_of = followed.network if row.file is None else member
+            pruned = with_dtype(member, self.compute.torch_dtype)
+            pruned = with_provenance(pruned, "prune", [made_of], common | {"candidate": row.candidate})
+            if path is not None:
+                write_checkpoint(pruned, path, self.force)
+            dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
+            found.append(PrunedMember(pruned, dropped, path))
+        return Pruned(tuple(found))
+
+    def _files(self, followed: Followed) -> Sequence[Path | None]:
+        """Returns the file of each member of a selection."""
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.folders import make_folder
+        from hydractl.checkpoint.outputs import output_paths
+
+        count = len(followed.members)
+        if self.output is None:
+            return [None] * count
+        stem = Path(followed.network.name).resolve().name.removesuffix(".safetensors")
+        paths = output_paths(self.output, [f"{stem}-member{number}" for number in range(count)])
+        if str(self.output).endswith("/"):
+            make_folder(Path(self.output))
+        for path in paths:
+            refuse_existing(path, self.force)
+        return paths
 
 
-def _trunk(share_below: int | None, common_circuit: CircuitLike | None) -> Trunk | None:
-    if share_below is not None:
-        return Trunk(share_below, None if common_circuit is None else as_circuit(common_circuit))
-    if common_circuit is not None:
-        raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
-    return None
+prune = function(Prune)
 
 
 def _model_of(artifact: Circuit | Scores | None) -> str:
-    """Where the model lies that an artifact was made from."""
+    """Returns where the model lies that an artifact was made from."""
     if artifact is None:
         raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")
     if artifact.model is None:

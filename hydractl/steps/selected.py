@@ -116,7 +116,7 @@ def _network(selection: Selection, known: Mapping[str, Checkpoint]) -> Checkpoin
 
 def _found(selection: Selection, wanted: ModelReference, known: Mapping[str, Checkpoint]) -> Checkpoint:
     """A network that a selection names, among those given or where it says that it lies."""
-    from hydractl.surgery.methods import require_same_model
+    from hydractl.surgery.provenance import require_same_model
 
     if wanted.sha256 in known:
         return known[wanted.sha256]

@@ -11,6 +11,8 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.data import ScoringData
+    from hydractl.model.hydra import Hydra
 
 Scope = Literal["global", "layer"]
 
@@ -75,6 +77,39 @@ def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "glo
         for layer, share in layer_budgets(order, budget).items()
         for head in in_candidate_order(random.sample([h for h in order if (h.tower, h.layer) == layer], share))
     ]
+
+
+def by_taylor(
+    model: Hydra, data: ScoringData, heads: Sequence[Head], budget: int, scope: Scope = "layer"
+) -> list[Head]:
+    """Returns the heads with the lowest Taylor scores, first dropped first.
+
+    In scope `layer`, scores are computed anew on the network that the layers before have left ([HE] D.1.1).
+
+    Args:
+        model: of one member, with all `heads`.
+        heads: those to choose from.
+        scope: an even share of each layer, scored without what lower layers have lost already; or the lowest scores
+            of the whole network, all scored at once.
+
+    Raises:
+        DataError: samples without labels.
+        OptionError: the budget is larger than the number of heads.
+    """
+    from hydractl.circuit.taylor import taylor_scores
+    from hydractl.model.without import without_heads
+
+    if scope == "global":
+        return by_scores(taylor_scores(model, data, heads), budget, "global")
+    check_budget(budget, len(heads))
+    shares = layer_budgets(heads, budget)
+    dropped: list[Head] = []
+    for (tower, layer), share in shares.items():
+        if share:
+            candidates = [head for head in heads if (head.tower, head.layer) == (tower, layer)]
+            scores = taylor_scores(without_heads(model, frozenset(dropped)), data, candidates)
+            dropped += by_scores(scores, share)
+    return dropped
 
 
 def check_budget(budget: int, available: int) -> None:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.data.seen import merged
+from hydractl.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from hydractl.artifacts import ModelReference
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.scores import Scores
 
@@ -77,6 +79,15 @@ def samples_behind(artifacts: Iterable[Circuit | Scores | None]) -> dict[str, An
     given = [artifact for artifact in artifacts if artifact is not None]
     seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
     return merged(seen, given[0].name) if seen else None
+
+
+def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelReference | None) -> None:
+    """Raises ArtifactError where an artifact of some name speaks of another model; one written by hand names none."""
+    if model is not None and (found := identity(checkpoint)) != model.sha256:
+        raise ArtifactError(
+            f"{artifact}: was made from another model (sha256 {model.sha256[:12]}...) than "
+            f"{checkpoint.name} ({found[:12]}...): name that model, or make the artifact again"
+        )
 
 
 #: What the name of a pruned model's file says of it, and the words before what would be bare numbers.

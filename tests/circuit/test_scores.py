@@ -20,7 +20,7 @@ from hydractl.circuit.separation import outputs_of, separations
 from hydractl.circuit.taylor import taylor_scores
 from hydractl.errors import OptionError
 from hydractl.model.without import without_heads
-from hydractl.surgery.layerwise import by_taylor
+from hydractl.surgery.choose import by_taylor
 from tests.circuit.conftest import ID, Case, batches, build_case
 
 QKV = {

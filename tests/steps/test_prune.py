@@ -9,7 +9,7 @@ import pytest
 
 import hydractl
 from hydractl.errors import OptionError
-from hydractl.surgery.methods import PRUNE_METHODS, PruneMethod
+from hydractl.steps.prune_methods import PRUNE_METHODS
 from tests.cli.conftest import Command
 from tests.cli.test_prune import RANKING, circuit, scores
 
@@ -24,9 +24,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("method", PRUNE_METHODS, ids=lambda method: method.name)
 def test_python_and_the_command_write_the_same_bytes(
-    run: Command, here: Path, vit: Path, images: Path, method: PruneMethod
+    run: Command, here: Path, vit: Path, images: Path, method: type
 ) -> None:
-    data = {"data": str(images)} if method.needs_data else {}
+    data = {"data": str(images)} if "taylor" in method.name else {}
     flags = [f"--{name}={value}" for name, value in data.items()]
     done = run("prune", vit, f"--method={method.name}", "--budget=2", *flags, "-o", "m1", "--json")
     pruned = hydractl.prune(vit, method=method.name, budget=2, **data, output="m2")

@@ -1,0 +1,300 @@
+"""The ways to choose the heads that a member loses.
+
+A new one is a row here: a dataclass whose fields are its own options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+
+from hydractl import bounds
+from hydractl.checkpoint.heads import Head, layer_budgets, member_heads
+from hydractl.circuit.score_methods import SCORE_METHODS
+from hydractl.data.like import DataLike
+from hydractl.errors import OptionError
+from hydractl.options import Option, Without
+from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
+from hydractl.steps.material import SOURCE
+from hydractl.surgery.choose import Scope, at_random, by_ranking, by_scores, by_taylor
+
+if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.scores import Scores
+    from hydractl.model.hydra import Hydra
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Says how a budget spreads over layers and towers.
+
+    Raises:
+        OptionError: a common circuit without the layer that it ends at.
+    """
+
+    scope: Annotated[
+        Scope | None,
+        Option("One ranking over all layers, or an even share of each. Default: global, for Taylor scores layer."),
+    ] = None
+    towers: Annotated[
+        str | None,
+        Option("Towers to prune. Default: all in the score file, for Taylor scores the first.", metavar="vision,text"),
+    ] = None
+    share_below: Annotated[
+        int | None,
+        Option(
+            "Keep all heads below layer L, a trunk that members have in common.",
+            metavar="L",
+            minimum=1,
+            maximum=bounds.LAYERS,
+        ),
+    ] = None
+    common_circuit: Annotated[
+        CircuitLike | None,
+        Option("Circuit of the heads that all members drop below `share_below`.", metavar="FILE|-", remembered=False),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.common_circuit is not None and self.share_below is None:
+            raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+
+    @cached_property
+    def common(self) -> Circuit | None:
+        """The common circuit, read."""
+        return None if self.common_circuit is None else as_circuit(self.common_circuit)
+
+
+@dataclass(frozen=True, eq=False)
+class Pruning:
+    """The heads that a method chooses from.
+
+    Attributes:
+        checkpoint: of one member.
+        budget: how many heads to drop.
+        towers: names of those to choose from; empty for all.
+        network: the checkpoint, loaded, and samples to run it on; for methods that take gradients.
+        first_layer: heads below are not chosen.
+    """
+
+    checkpoint: Checkpoint
+    budget: int
+    scope: Scope = "global"
+    towers: Sequence[str] = ()
+    seed: int = 0
+    network: tuple[Hydra, ScoringData] | None = None
+    first_layer: int = 0
+
+    @property
+    def candidates(self) -> list[Head]:
+        """The heads, in candidate order."""
+        heads = member_heads(self.checkpoint.heads, 0)
+        return [h for h in heads if h.layer >= self.first_layer and (not self.towers or h.tower in self.towers)]
+
+    def lowest(self, scores: Mapping[Head, float]) -> list[Head]:
+        """Returns the candidates with the lowest scores."""
+        return by_scores({h: scores[h] for h in self.candidates if h in scores}, self.budget, self.scope)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """How a method chooses heads, with everything read that it needs.
+
+    Attributes:
+        heads: returns the heads to drop, first dropped first.
+        artifact: the circuit or the scores that it follows.
+        origin: what provenance says of that artifact.
+        scored_by: the name of the head scores that it goes by.
+        seeded: whether it depends on the seed.
+        data: labelled data to take gradients on; `samples` of them, all if None.
+    """
+
+    heads: Callable[[Pruning], list[Head]]
+    artifact: Circuit | Scores | None = None
+    origin: Mapping[str, str | None] = field(default_factory=dict)
+    scored_by: str | None = None
+    seeded: bool = False
+    data: DataLike | None = None
+    samples: int | None = None
+
+
+class Method(Protocol):
+    """A way to choose heads; its fields are its options.
+
+    Attributes:
+        scope: how it spreads a budget by default.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    scope: ClassVar[Scope] = "global"
+    spread: Spread
+
+    def choice(self) -> Choice:
+        """Reads what it needs."""
+
+
+@dataclass(frozen=True)
+class ByCircuit(Method):
+    """Follows a circuit."""
+
+    name = "circuit"
+    help = "the first heads of a circuit"
+
+    circuit: Annotated[CircuitLike, Option("The circuit to follow.", metavar="FILE|-", remembered=False)] = (
+        "circuit.json"
+    )
+    pool: Annotated[
+        int | None,
+        Option(
+            "Draw the heads at random from the first P of the circuit.", metavar="P", minimum=1, maximum=bounds.HEADS
+        ),
+    ] = None
+    spread: Annotated[Spread, Without("scope", "towers")] = Spread()
+
+    def choice(self) -> Choice:
+        circuit = as_circuit(self.circuit)
+
+        def heads(pruning: Pruning) -> list[Head]:
+            ranking = [head for head in circuit.ranking if head.layer >= pruning.first_layer]
+            return by_ranking(ranking, pruning.budget, self.pool, pruning.seed)
+
+        return Choice(heads, circuit, {"objective": circuit.objective}, seeded=self.pool is not None)
+
+
+@dataclass(frozen=True)
+class ByScores(Method):
+    """Follows the head scores of a file."""
+
+    name = "scores"
+    help = "those with the lowest scores of a file"
+
+    scores: Annotated[ScoresLike, Option("The head scores to follow.", metavar="FILE|-", remembered=False)] = (
+        "scores.json"
+    )
+    spread: Spread = Spread()
+
+    def choice(self) -> Choice:
+        scores = as_scores(self.scores)
+
+        def heads(pruning: Pruning) -> list[Head]:
+            if missing := [tower for tower in pruning.towers if tower not in scores.towers]:
+                raise OptionError(f"`towers`: {scores.name} has no scores of the {missing[0]} tower: name another")
+            return pruning.lowest(scores.of_heads(pruning.checkpoint.heads, pruning.checkpoint.spec))
+
+        return Choice(heads, scores, {"scores": scores.method}, scored_by=scores.method)
+
+
+@dataclass(frozen=True)
+class ByTaylor(Method):
+    """Takes gradients anew for each layer."""
+
+    name = "taylor"
+    help = "layer by layer the lowest Taylor scores, with new gradients after each layer"
+    scope = "layer"
+
+    spread: Annotated[Spread, Without("share_below", "common_circuit")] = Spread()
+    data: Annotated[
+        DataLike, Option("Labelled data that Taylor scores take gradients on.", "Data", SOURCE, remembered=False)
+    ] = field(kw_only=True)
+    samples: Annotated[
+        int | None,
+        Option("Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES),
+    ] = None
+
+    def choice(self) -> Choice:
+        seeded = self.samples is not None
+        return Choice(self._lowest, scored_by="taylor", seeded=seeded, data=self.data, samples=self.samples)
+
+    def _lowest(self, pruning: Pruning) -> list[Head]:
+        assert pruning.network is not None
+        return by_taylor(*pruning.network, pruning.candidates, budget=pruning.budget, scope=pruning.scope)
+
+
+@dataclass(frozen=True)
+class ByTaylorAtOnce(ByTaylor):
+    """Takes gradients once."""
+
+    name = "taylor-oneshot"
+    help = "the lowest Taylor scores, computed once for all layers"
+
+    def _lowest(self, pruning: Pruning) -> list[Head]:
+        from hydractl.circuit.taylor import taylor_scores
+
+        assert pruning.network is not None
+        return pruning.lowest(taylor_scores(*pruning.network, pruning.candidates))
+
+
+@dataclass(frozen=True)
+class AtRandom(Method):
+    """Draws heads."""
+
+    name = "random"
+    help = "drawn by the seed"
+
+    spread: Annotated[Spread, Without("towers")] = Spread()
+
+    def choice(self) -> Choice:
+        def heads(pruning: Pruning) -> list[Head]:
+            return at_random(pruning.candidates, pruning.budget, pruning.seed, pruning.scope)
+
+        return Choice(heads, seeded=True)
+
+
+@dataclass(frozen=True)
+class ByMagnitude(Method):
+    """Compares weights."""
+
+    name = "magnitude"
+    help = "those with the smallest weights"
+
+    spread: Annotated[Spread, Without("towers")] = Spread()
+
+    def choice(self) -> Choice:
+        from hydractl.circuit.magnitude import magnitude_scores
+
+        return Choice(lambda pruning: pruning.lowest(magnitude_scores(pruning.checkpoint)))
+
+
+PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, AtRandom, ByMagnitude)
+
+
+def choose_heads(choice: Choice, spread: Spread, pruning: Pruning) -> list[Head]:
+    """Returns the heads to drop, those of the trunk first.
+
+    Raises:
+        ArtifactError: a circuit or scores of another model, or of one with other towers.
+        DataError: samples without labels.
+        OptionError: a checkpoint of several members, or a budget of more heads than there are.
+    """
+    from hydractl.checkpoint.contents import require_one_member
+    from hydractl.surgery.provenance import require_same_model
+
+    require_one_member(pruning.checkpoint)
+    below, common = spread.share_below, spread.common
+    for artifact in (choice.artifact, common):
+        if artifact is not None:
+            require_same_model(pruning.checkpoint, artifact.name, artifact.model)
+    if below is None:
+        return choice.heads(pruning)
+    first = by_ranking(common.ranking, pruning.budget) if common is not None else []
+    shared = [head for head in first if head.layer < below]
+    return shared + choice.heads(replace(pruning, budget=pruning.budget - len(shared), first_layer=below))
+
+
+def notes(choice: Choice, pruning: Pruning) -> Iterator[str]:
+    """Yields what a user should know of heads chosen like this."""
+    if choice.data is not None and pruning.scope == "layer":
+        shares = set(layer_budgets(pruning.candidates, pruning.budget).values())
+        if len(shares) > 1:
+            yield f"{pruning.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
+    row = next((row for row in SCORE_METHODS if row.name == choice.scored_by), None)
+    if row is None:
+        return
+    if row.per_tower and pruning.scope == "global" and len({head.tower for head in pruning.candidates}) > 1:
+        yield f"{row.name} scores of two towers differ in scale: name one of them with `towers`, or `scope` layer"
+    if row.caution:
+        yield row.caution
