@@ -9,10 +9,6 @@ import re
 from math import isfinite
 
 SAMPLES = 10**9
-FILES = 15 * 10**5  # below a folder of data: ImageNet has 1.3 million
-COMPARED = 3 * 10**5  # names with the patterns of a data card
-COLUMNS = 1000  # of a table, those within others included
-CHARACTERS = 10**6  # of a text, of which a model reads the first thousands
 BATCH = 2**20  # samples of a forward pass
 STEPS = 10**7  # of an optimiser
 EPOCHS = 10**5

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.data.files import read_text
+from hydractl.data.files import decode_text, read_bytes
 from hydractl.data.labels import folded
 from hydractl.errors import DataError, OptionError
 
@@ -30,7 +30,7 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
         OptionError: something that is no text among the names.
     """
     if isinstance(classes, str | Path):
-        lines = read_text(Path(classes), "one class name a line").splitlines()
+        lines = decode_text(read_bytes(Path(classes)), str(classes), "one class name a line").splitlines()
     else:
         lines = list(classes)
         if odd := [name for name in lines if not isinstance(name, str)]:

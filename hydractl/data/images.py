@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -12,41 +12,25 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from hydractl.data.files import inside, special_kind
+from hydractl.data.files import inside
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:
     import datasets
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-MOST_PIXELS = 8192 * 6144  # of the largest photographs that phones take; a gigabyte does to decode and prepare them
-BEYOND = MOST_PIXELS + 1  # stands for any number that is too large
-MOST_SCANS = 100  # of a JPEG, each of which goes over all its pixels; cameras and converters make ten
-STRIP = 256  # rows that are converted at a time, where whole copies would take the memory
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
 
-class LargeImageError(DataError):
-    """An image has more `pixels` than are wanted."""
-
-    def __init__(self, message: str, pixels: int) -> None:
-        super().__init__(message)
-        self.pixels = pixels
-
-
-def decode_image(
-    encoded: Mapping[str, Any] | None, where: str, folders: Sequence[Path] | None = None, most: int = MOST_PIXELS
-) -> Image.Image:
-    """The decoded image, turned upright as its EXIF orientation says; the first frame of several.
+def decode_image(encoded: Mapping[str, Any] | None, where: str, folders: Sequence[Path] | None = None) -> Image.Image:
+    """Returns the decoded image, turned upright as its EXIF orientation says; the first frame of several.
 
     Args:
         encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
         where: the sample, for messages.
         folders: where its path may lead to, relative to the first; anywhere, by default.
-        most: pixels; of a larger image no more is read than its size.
 
     Raises:
-        LargeImageError: it is larger.
         DataError: no image, one that is truncated, unreadable or in a format that is not read, or a path that leads
             elsewhere.
     """
@@ -55,12 +39,7 @@ def decode_image(
     data, path = encoded.get("bytes"), encoded.get("path")
     named = f"{where} ({path})" if path else where
     try:
-        return _decoded(BytesIO(data) if data is not None else inside(str(path), folders), named, most)
-    except LargeImageError:
-        raise
-    except Image.DecompressionBombError as error:  # Pillow's own bound, which comes first where it is left in place
-        said = str(error).partition(" exceeds")[0]
-        raise LargeImageError(f"{named}: {said}: {most:,} pixels at most are read: make it smaller", BEYOND) from error
+        return _decoded(BytesIO(data) if data is not None else inside(str(path), folders))
     except UnidentifiedImageError as error:
         raise DataError(f"{named}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
     except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
@@ -68,26 +47,13 @@ def decode_image(
         raise DataError(f"{named}: unreadable image: {reason}: repair or remove it") from error
 
 
-def _decoded(file: Path | BytesIO, named: str, most: int) -> Image.Image:
-    if isinstance(file, Path) and (kind := special_kind(file)):
-        raise DataError(f"is {kind}")
+def _decoded(file: Path | BytesIO) -> Image.Image:
     # Of other formats some start programs: Pillow draws EPS, also in a file called .png, with the first gs on the path.
     with Image.open(file, formats=FORMATS) as image:
-        if (pixels := image.width * image.height) > most:
-            size = f"{image.width} x {image.height} pixels"
-            raise LargeImageError(f"{named}: has {size}, {most:,} at most are read: make it smaller", pixels)
-        if image.format in ("JPEG", "MPO") and (scans := _scans(file)) > MOST_SCANS:
-            raise ValueError(f"it has {scans} scans, expected {MOST_SCANS} at most")
         image.load()
         if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
             return _eight_bit(ImageOps.exif_transpose(image))
-        # What decodes WebP holds two pictures of its own for as long as the image lives that it made.
-        return _eight_bit(image.copy() if image.format == "WEBP" else image)
-
-
-def _scans(file: Path | BytesIO) -> int:
-    """How often a JPEG begins a scan: within pixels these two bytes do not follow each other."""
-    return (file.getvalue() if isinstance(file, BytesIO) else file.read_bytes()).count(b"\xff\xda")
+        return _eight_bit(image)
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -99,18 +65,9 @@ def with_channels(image: Image.Image, channels: int) -> Image.Image:
     image = _eight_bit(image)
     mode = "L" if channels == 1 else "RGB"
     if image.mode in TRANSPARENT or "transparency" in image.info:
-        opaque = Image.new(mode, image.size)
-        for strip, top in strips(image):
-            white = Image.new("RGBA", strip.size, (255, 255, 255, 255))
-            opaque.paste(Image.alpha_composite(white, strip.convert("RGBA")).convert(mode), (0, top))
-        return opaque
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, image.convert("RGBA")).convert(mode)
     return image if image.mode == mode else image.convert(mode)
-
-
-def strips(image: Image.Image) -> Iterator[tuple[Image.Image, int]]:
-    """The rows of an image, STRIP at a time, each time with the place of the first."""
-    for top in range(0, image.height, STRIP):
-        yield image.crop((0, top, image.width, min(top + STRIP, image.height))), top
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
@@ -184,7 +141,7 @@ class EncodedImages(Sequence[Image.Image]):
         return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
 
     def decoders(self, rows: slice) -> list[Callable[..., Image.Image]]:
-        """What decodes each image of some rows, which are read at once; told the most pixels, see `decode_image`."""
+        """Returns what decodes each image of some rows, which are read at once."""
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
         return [

@@ -15,7 +15,6 @@ FORM = re.compile(
     r"(?P<whole>.+)%(?P<first>\d{1,4})(?:-(?P<last>\d{1,4}))?/(?P<count>\d{1,4})(?:@(?P<seed>\d{1,18}))?", re.ASCII
 )
 MOST = 1000
-DEEPEST = 4  # parts of parts
 
 
 @dataclass(frozen=True)

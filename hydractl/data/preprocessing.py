@@ -6,7 +6,6 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import UnionType
@@ -21,7 +20,7 @@ from torch import Tensor
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.checkpoint.tensors import read_json
-from hydractl.data.images import MOST_PIXELS, with_channels
+from hydractl.data.images import with_channels
 from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
 from hydractl.errors import DataError
 from hydractl.text import first_sentence, shortened
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
 UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
 CHUNK = 1024  # texts measured at a time
+GROUP = 2**25  # pixels of images that are prepared together
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,10 @@ class ImagePreprocessor:
     processor: Any
     channels: int
 
-    @cached_property
-    def shorter_side(self) -> int:
-        """Pixels to which the processor scales the shorter side of an image; 0 where it scales to one size."""
-        size = getattr(self.processor, "size", None)
-        if size is None:  # timm's
-            settings = self.processor.data_config
-            return int(max(settings["input_size"]) / settings["crop_pct"])
-        return int(dict(size).get("shortest_edge") or 0)
-
     def __call__(self, images: Iterable[Image.Image]) -> dict[str, Tensor]:
         """`pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB images.
 
-        No more images are held at once than together have the pixels that one may have.
+        A few photographs at a time: decoded, a batch of them takes gigabytes.
 
         Raises:
             DataError: the images come out in different sizes, or one cannot be read.
@@ -65,25 +56,15 @@ class ImagePreprocessor:
 
     def _groups(self, images: Iterable[Image.Image]) -> Iterator[list[Image.Image]]:
         group: list[Image.Image] = []
-        room = MOST_PIXELS
+        pixels = 0
         for image in images:
-            pixels = self._most_pixels(image)
-            if group and pixels > room:
-                yield group
-                group, room = [], MOST_PIXELS
             group.append(with_channels(image, self.channels))
-            room -= pixels
-        yield group
-
-    def _most_pixels(self, image: Image.Image) -> int:
-        """Of an image, or of what it becomes where its shorter side is scaled and the longer one cropped after that."""
-        short, long = sorted(image.size)
-        if (held := self.shorter_side**2 * long // max(short, 1)) > MOST_PIXELS:
-            raise DataError(
-                f"an image of {image.width} x {image.height} pixels becomes one of {held} before it is cropped, "
-                f"{MOST_PIXELS:,} at most fit: cut the image"
-            )
-        return max(image.width * image.height, held)
+            pixels += image.width * image.height
+            if pixels >= GROUP:
+                yield group
+                group, pixels = [], 0
+        if group:
+            yield group
 
     def _pixels(self, images: list[Image.Image]) -> Tensor:
         try:

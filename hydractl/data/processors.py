@@ -18,7 +18,6 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
-from hydractl.data.patterns import unfit_part
 from hydractl.errors import CheckpointError, HydractlError
 from hydractl.schema import Origin, Schema, document
 from hydractl.text import first_sentence
@@ -157,8 +156,6 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
             "add the tokenizer of the model it was trained from"
         )
     with _refusing(where, [name for name in TEXT_FILES if name in files], folder):
-        if unfit := unfit_part(files.get("tokenizer.json", {})):
-            raise ValueError(unfit)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if not tokenizer.is_fast or tokenizer.pad_token is None:
             lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"

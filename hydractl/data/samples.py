@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl import bounds
 from hydractl.data.hashes import Hashes, hash_inputs
 from hydractl.data.images import EncodedImages
 from hydractl.data.like import Modality
@@ -159,10 +158,6 @@ def _classes_held(where: str, size: int, have: int, of: int) -> str:
     return f"{where}: the {size} samples taken hold {have} of {of} classes"
 
 
-#: What is wrong with a text beyond what is read of one.
-LONG = f"a text of more than {bounds.CHARACTERS} characters"
-
-
 def find_bad(inputs: Sequence[Any], where: str, first: int = 0) -> tuple[Hashes, dict[int, str]]:
     """The hash of each input, `[N]`, and the position of each unreadable image or unfit text with what is wrong.
 
@@ -171,14 +166,11 @@ def find_bad(inputs: Sequence[Any], where: str, first: int = 0) -> tuple[Hashes,
         first: the place of the first input in that data set.
     """
     hashes, bad = hash_inputs(inputs)
-    texts = {**dict.fromkeys(_long_texts(inputs), LONG), **dict.fromkeys(_empty_texts(inputs), "empty text")}
-    return hashes, bad | {at: f"{where}: sample {first + at}: {problem}" for at, problem in texts.items()}
+    return hashes, bad | {at: f"{where}: sample {first + at}: empty text" for at in _empty_texts(inputs)}
 
 
 def refuse_bad_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
-    """Raises DataError where a text, or a part of a pair, is blank or endless; see `find_bad`."""
-    if long := _long_texts(inputs):
-        raise DataError(f"{where}: sample {first + long[0]}: {LONG}: shorten it")
+    """Raises DataError where a text, or a part of a pair, is blank; see `find_bad`."""
     if empty := _empty_texts(inputs):
         raise DataError(
             f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {first + empty[0]}: "
@@ -187,15 +179,7 @@ def refuse_bad_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
 
 
 def _empty_texts(inputs: Sequence[Any]) -> list[int]:
-    return [at for at, text in enumerate(_texts(inputs)) if not all(part.strip() for part in text)]
-
-
-def _long_texts(inputs: Sequence[Any]) -> list[int]:
-    # Tokens are made of all of a text before its end is cut off, some hundred bytes each.
-    return [at for at, text in enumerate(_texts(inputs)) if any(len(part) > bounds.CHARACTERS for part in text)]
-
-
-def _texts(inputs: Sequence[Any]) -> list[tuple[str, ...]]:
     if not isinstance(inputs, list):  # texts are lists, images are read when asked for
         return []
-    return [(text,) if isinstance(text, str) else text for text in inputs]
+    texts = ((text,) if isinstance(text, str) else text for text in inputs)
+    return [at for at, text in enumerate(texts) if not all(part.strip() for part in text)]

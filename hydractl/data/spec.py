@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, cast
 
 from hydractl.data.files import FILE_FORMATS
 from hydractl.data.like import DataLike, DataSetsLike, Group, Indexed
-from hydractl.data.parts import DEEPEST, Part, split_off_part
+from hydractl.data.parts import Part, split_off_part
 from hydractl.data.splits import split_of_word
 from hydractl.errors import DataError
 
@@ -141,7 +141,7 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     source, last = _split_off_parts(source)
     source, columns = (source, ()) if _existing(source) else _split_off_columns(source)
     source, first = _split_off_parts(source)
-    part = _nested([*first, *last], text)
+    part = _nested([*first, *last])
     place, config, split = _split_source(source)
     only = dict(columns).get(ONLY)
     own = tuple(pair for pair in columns if pair[0] != ONLY)
@@ -152,7 +152,7 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
 def _split_off_parts(source: str) -> tuple[str, list[Part]]:
     """A source, and the parts that are named behind it."""
     parts: list[Part] = []
-    while not _existing(source) and len(parts) <= DEEPEST:
+    while not _existing(source):
         source, part = split_off_part(source)
         if part is None:
             break
@@ -160,10 +160,8 @@ def _split_off_parts(source: str) -> tuple[str, list[Part]]:
     return source, parts
 
 
-def _nested(parts: Sequence[Part], text: str) -> Part | None:
-    """The last of some parts, each within the one before."""
-    if len(parts) > DEEPEST:
-        raise DataError(f"{text[:200]}: parts of parts go {DEEPEST} deep")
+def _nested(parts: Sequence[Part]) -> Part | None:
+    """Returns the last of some parts, each within the one before."""
     whole = None
     for part in parts:
         whole = replace(part, within=whole)

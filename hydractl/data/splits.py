@@ -24,7 +24,6 @@ KEYWORDS = {
     "evaluation": "test",
 }
 
-MOST_PARTS = 100  # that may be added up
 ENDLESS = 2**62  # stands for a number of samples that is not known
 
 
@@ -42,16 +41,13 @@ def complete_request(asked: str | None, splits: Sequence[str], where: str) -> st
         where: the source, for messages.
 
     Raises:
-        DataError: several splits and none named, one that is not there, or very many.
+        DataError: several splits and none named, one that is not there.
     """
     if not asked or asked.startswith("["):
         if len(splits) != 1:
             raise DataError(f"{where}: holds the splits {', '.join(splits)}: name one, as in {where}:{splits[0]}")
         return splits[0] + (asked or "")
-    parts = asked.split("+")
-    if len(parts) > MOST_PARTS:
-        raise DataError(f"{where}: {len(parts)} parts are added up, expected {MOST_PARTS} at most")
-    return "+".join(_complete_part(part.strip(), splits, where) for part in parts)
+    return "+".join(_complete_part(part.strip(), splits, where) for part in asked.split("+"))
 
 
 def _complete_part(part: str, splits: Sequence[str], where: str) -> str:

@@ -13,23 +13,24 @@ from typing import Any, TypeAlias
 
 import datasets
 import huggingface_hub
-from datasets.exceptions import DatasetGenerationError
+from datasets.data_files import EmptyDatasetError
+from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data import splits
-from hydractl.data.card import names_in, read_card, require_below
-from hydractl.data.files import FILE_FORMATS, require_regular
-from hydractl.data.folder import LOADERS, belongs, data_files, loader_of, look
-from hydractl.data.header import check_header
-from hydractl.data.imagefolder import image_files, image_splits, read_image_folder
+from hydractl.data.files import FILE_FORMATS
+from hydractl.data.image_folder import image_files, image_splits, read_image_folder
 from hydractl.data.spec import DataSpec, DataValues
 from hydractl.errors import DataError
-from hydractl.schema import Origin, read_json
+from hydractl.text import one_line, shortened
 
 # An empty cell is a missing value, the words NA and null are text.
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
+LONGEST_REASON = 300  # characters
 READ = ", ".join((*FILE_FORMATS, ".txt"))
 HUB = "hf://"
+#: The fixed loaders of the `datasets` library; others start programs, or read what no classifier takes.
+BUILDERS = frozenset({*FILE_FORMATS.values(), "text", "imagefolder"})
 
 Rows: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 
@@ -69,7 +70,6 @@ def _find(spec: DataSpec) -> _Found:
     path = Path(spec.source)
     if not path.exists():
         return _from_hub(spec)
-    require_regular(path, folder=True)
     return _from_folder(spec, path) if path.is_dir() else _from_file(spec, path)
 
 
@@ -101,15 +101,21 @@ def one_line_errors(source: str) -> Iterator[None]:
         yield
     except DataError:
         raise
+    except (DataFilesNotFoundError, EmptyDatasetError) as error:
+        raise DataError(f"{source}: holds nothing that can be read as data: give images or {READ}") from error
     except Exception as error:  # the readers of nine formats raise whatever they like on a damaged file
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
-        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        raise DataError(f"{source}: cannot be read as a data set: {reason}") from error
+        raise DataError(f"{source}: cannot be read as a data set: {_reason(cause)}") from error
     finally:
         datasets.logging.set_verbosity(level)
         huggingface_hub.logging.set_verbosity(hub_level)
         if not bars:
             datasets.enable_progress_bars()
+
+
+def _reason(error: BaseException) -> str:
+    said = str(error).strip().partition("\nExample of usage")[0] or type(error).__name__
+    return shortened(one_line(" ".join(said.split())), LONGEST_REASON)
 
 
 def _from_file(spec: DataSpec, path: Path) -> _Found:
@@ -145,50 +151,18 @@ def _load(
 
 
 def _literal(file: str) -> str:
-    """A file as a pattern that matches it alone."""
-    if "://" in file:
-        return file
-    require_regular(Path(file))
-    check_header(Path(file))
-    return glob.escape(file)
+    """Returns a pattern that matches this file alone."""
+    return file if "://" in file else glob.escape(file)
 
 
 def _from_folder(spec: DataSpec, folder: Path) -> _Found:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
-        return _from_saved(spec, folder)
-    contents = look(folder)
-    if images := image_files(folder, contents.files):
+        saved = datasets.load_from_disk(str(folder))
+        parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
+        return _Found(splits.complete_request(spec.split, list(parts), spec.source), lambda streamed: parts)
+    if images := image_files(folder):
         return _from_images(spec, folder, images)
-    contents.require_regular()
-    if not data_files(contents):
-        kinds = ", ".join(sorted(ending[1:] for ending in contents.others if ending))
-        found = f"holds {kinds} files, which are not read" if kinds else "holds nothing that can be read as data"
-        raise DataError(f"{folder}: {found}: give images or {READ}")
-    card = read_card(folder)
-    name = card.name(spec.config, folder)
-    parts = card.splits(name, folder, contents)
-    loader = loader_of(parts, folder)
-    files = {
-        split: [str(folder.absolute() / file) for file in some if belongs(file, loader)]
-        for split, some in parts.items()
-    }
-    return _from_files(spec, loader, files, card.infos.get(name, datasets.DatasetInfo()))
-
-
-def _from_saved(spec: DataSpec, folder: Path) -> _Found:
-    contents = look(folder, hidden=True)
-    contents.require_regular()
-    for file in map(folder.joinpath, contents.files):
-        if file.suffix == ".arrow":
-            check_header(file)
-        if file.name not in ("dataset_dict.json", "state.json"):
-            continue
-        said = read_json(file, Origin(str(file), DataError, "save the data set again")).fields
-        require_below(file.parent, (said.get("splits"), said.get("_data_files")), file.name)
-    saved = datasets.load_from_disk(str(folder))
-    parts = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
-    request = splits.complete_request(spec.split, list(parts), spec.source)
-    return _Found(request, lambda streamed: parts)
+    return _from_builder(spec, str(folder.resolve()))
 
 
 def _from_images(spec: DataSpec, folder: Path, files: list[Path]) -> _Found:
@@ -213,21 +187,33 @@ def _from_files(spec: DataSpec, loader: str, files: Mapping[str, list[str]], inf
 
 def _from_hub(spec: DataSpec) -> _Found:
     _check_reachable(spec.source)
+    return _from_builder(spec, spec.source, HUB)
+
+
+def _from_builder(spec: DataSpec, source: str, root: str | None = None) -> _Found:
+    """Finds what `datasets` finds in a folder or on the hub, if a fixed loader reads it.
+
+    Args:
+        root: where its files lie. Default: the source.
+    """
     if spec.config is None and spec.split is not None:
         # `glue:sst2` names a configuration where the data set has several.
-        configs = datasets.get_dataset_config_names(spec.source)
+        configs = datasets.get_dataset_config_names(source)
         if spec.split in configs and len(configs) > 1:
             spec = replace(spec, config=spec.split, split=None)
-    builder = datasets.load_dataset_builder(spec.source, name=spec.config)
-    elsewhere = [file for file in names_in(builder.config.data_files) if not file.startswith(HUB)]
-    if elsewhere:
-        raise DataError(f"{spec.source}: its card names {elsewhere[0]}: data comes from its own repository only")
-    files = {str(name): [str(file) for file in files] for name, files in (builder.config.data_files or {}).items()}
-    if not files:
-        raise DataError(f"{spec.source}: holds no data files that can be read without running its code")
-    if builder.name not in LOADERS.values():
+    builder = datasets.load_dataset_builder(source, name=spec.config)
+    files = {
+        str(name): [_plain(str(file)) for file in some] for name, some in (builder.config.data_files or {}).items()
+    }
+    if elsewhere := [file for some in files.values() for file in some if not file.startswith(root or f"{source}/")]:
+        raise DataError(f"{spec.source}: its card names {elsewhere[0]}: data comes from its own folder only")
+    if not files or builder.name not in BUILDERS:
         raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
     return _from_files(spec, builder.name, files, builder.info)
+
+
+def _plain(file: str) -> str:
+    return file if "://" in file else os.path.normpath(file)
 
 
 def _check_reachable(source: str) -> None:

@@ -10,11 +10,10 @@ from typing import Any, overload
 import numpy as np
 from PIL import Image
 
-from hydractl import bounds
 from hydractl.data.hashes import hash_inputs
 from hydractl.data.labels import MISSING, label_words
 from hydractl.data.like import Indexed, Modality, Text
-from hydractl.data.samples import LONG, Samples, fewer_classes, spread
+from hydractl.data.samples import Samples, fewer_classes, spread
 from hydractl.data.spec import DataValues
 from hydractl.errors import DataError
 
@@ -154,8 +153,6 @@ def _text(value: Any, where: str) -> Text:
         raise DataError(f"{where} is {_described(value)}: give texts or pairs of texts, alone or as (text, label)")
     if not all(part.strip() for part in parts):
         raise DataError(f"{where}: empty text: remove it")
-    if any(len(part) > bounds.CHARACTERS for part in parts):
-        raise DataError(f"{where}: {LONG}: shorten it")
     return parts[0] if len(parts) == 1 else (parts[0], parts[1])
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydractl.data.folder import look
+from hydractl.data.image_folder import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
@@ -210,7 +210,7 @@ def read_predictions(folder: Path) -> SavedPredictions:
         raise DataError(f"{folder}: is no folder of predictions: it should hold id.safetensors or id.npz")
     about = read_about(str(folder / ABOUT)) if (folder / ABOUT).exists() else About()
     files: dict[SetKey, Path] = {}
-    for path in sorted(folder / file for file in look(folder, ENDINGS, hidden=True).files):
+    for path in [folder / file for file in files_below(folder, ENDINGS)]:
         if path.parent == folder and path.stem == CLASSIFIER:
             continue
         key = _key(path.relative_to(folder).with_suffix(""), about.id_name)

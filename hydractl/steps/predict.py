@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from hydractl.data.files import FILE_FORMATS, decode_text, read_bounded, read_bytes
+from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.report.escape import html
 from hydractl.steps.inputs import (
@@ -284,4 +284,4 @@ def _read_image(file: str) -> Image:
 
 
 def _content(file: str) -> bytes:
-    return read_bounded(sys.stdin.buffer, "stdin") if file == STDIN else read_bytes(Path(file))
+    return sys.stdin.buffer.read() if file == STDIN else read_bytes(Path(file))

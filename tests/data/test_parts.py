@@ -58,13 +58,6 @@ def test_a_part_stands_before_columns_or_behind_them(table: Path) -> None:
     assert str(parse_data_spec(behind)) == before
 
 
-def test_parts_go_a_few_deep(table: Path) -> None:
-    assert texts(f"{table}{'%1/2' * 4}")
-    for source in (f"{table}{'%1/2' * 5}", f"{table}{'%1/2' * 3}?text=text{'%1/2' * 2}", f"{table}{'%1/2' * 50_000}"):
-        with pytest.raises(DataError, match="parts of parts go 4 deep"):
-            parse_data_spec(source)
-
-
 def test_a_limit_is_of_the_part(table: Path) -> None:
     part = texts(f"{table}%1/2")
     few = texts(f"{table}%1/2", limit=10)

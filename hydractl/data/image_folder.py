@@ -1,34 +1,48 @@
-"""A folder of image files as a data set: splits and classes are its sub-folders."""
+"""A folder of image files as a data set: its sub-folders are splits and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Collection
 from pathlib import Path
+from typing import NoReturn
 
 import datasets
 from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 
 from hydractl.data.splits import split_of_word
+from hydractl.errors import DataError
 
 IMAGE_ENDINGS = frozenset(ImageFolder.EXTENSIONS)
 CARDS = ("README.md", "metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
-def image_files(folder: Path, files: Iterable[str]) -> list[Path]:
-    """Those of a folder's files that are images, in the order of their paths.
+def files_below(folder: Path, endings: Collection[str]) -> list[Path]:
+    """Returns the files with these endings, relative to the folder and in order; hidden ones are left out.
 
-    A folder with a data card or a metadata table is left to the `datasets` library: none.
-
-    Args:
-        files: names relative to the folder.
+    Raises:
+        DataError: a folder that may not be read.
     """
-    if any((folder / card).is_file() for card in CARDS):
-        return []
-    return sorted(path for path in map(Path, files) if path.suffix.lower() in IMAGE_ENDINGS)
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder, onerror=_unreadable):
+        folders[:] = [name for name in folders if name[0] != "."]
+        named = (name for name in files if name[0] != "." and os.path.splitext(name)[1].lower() in endings)
+        found += [Path(os.path.relpath(place, folder), name) for name in named]
+    return sorted(found)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise DataError(f"{error.filename}: cannot look into this folder: {error.strerror}") from error
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Returns the images below a folder, or none where a card or a metadata table leaves it to `datasets`."""
+    has_card = any((folder / card).is_file() for card in CARDS)
+    return [] if has_card else files_below(folder, IMAGE_ENDINGS)
 
 
 def image_splits(files: list[Path]) -> dict[str, list[Path]]:
-    """The files of each split; all are in `train` unless every top folder bears a split's name.
+    """Returns the files of each split; all are in `train` unless every top folder bears a split's name.
 
     The `datasets` library would take a class folder named `test` for a split and drop its neighbours unsaid.
     """
@@ -42,7 +56,7 @@ def image_splits(files: list[Path]) -> dict[str, list[Path]]:
 
 
 def read_image_folder(folder: Path, files: list[Path], below: int) -> datasets.Dataset:
-    """The images, with the class each folder stands for where all of them lie in class folders.
+    """Returns the images, with the class each folder stands for where all of them lie in class folders.
 
     Args:
         files: paths relative to `folder`.
