@@ -24,7 +24,7 @@ def _one_objective(values: Mapping[str, Any]) -> None:
 
 
 COMMANDS = (
-    Command("build", "build:build", writes=True),
+    Command("build", "build:Build", writes=True),
     Command("score-heads", "score_heads:score_heads", output="scores.json", artifact=methodcaller("to_json")),
     Command(
         "extract-circuit", "extract_circuit:ExtractCircuit", "circuit.json",

@@ -1,4 +1,4 @@
-"""A pipeline as a list of commands: run one after the other, gone on with where it stopped, written as a Makefile."""
+"""A pipeline as a list of commands: run in order, continued after an interruption, written as a Makefile."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from hydractl.watch import Watcher
 
 @dataclass(frozen=True)
 class Made:
-    """A file or folder of the pipeline's own, by its name in the pipeline's folder."""
+    """A file or folder that the pipeline makes, by its name in the pipeline's folder."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the user named: a model or a data source, perhaps with a part of it behind.
+    """A model or a data source that the user named.
 
     Attributes:
-        variable: what the Makefile calls it.
-        prefix, suffix: what stands before and behind it in a command.
+        variable: its name in the Makefile.
+        prefix, suffix: text before and after it in a command.
     """
 
     variable: str
@@ -47,8 +47,8 @@ class Task:
     Attributes:
         command: its name, `extract-circuit`.
         values: its options by their Python names.
-        makes: what it writes, by name in the pipeline's folder.
-        needs: what it reads of what others wrote.
+        makes: the files it writes, by name in the pipeline's folder.
+        needs: the files it reads that other tasks wrote.
     """
 
     command: str
@@ -58,18 +58,18 @@ class Task:
     needs: tuple[str, ...] = ()
 
     def run(self, folder: Path, watch: Watcher) -> Result:
-        """Does it, as the command line would. What a killed run has made of its outputs is made again."""
+        """Runs the command; outputs that a killed run left are made again."""
         values = {name: _located(value, folder) for name, value in self.values.items()}
         own = {"force": True, "watch": watch}
         known = inspect.signature(self.step).parameters
         return self.step(**values, **{name: value for name, value in own.items() if name in known})
 
     def line(self) -> str:
-        """It as a line of a Makefile, sources and outputs by the Makefile's variables and names."""
+        """Returns the command as a line of a Makefile, with the Makefile's variables for sources."""
         words = ["hydractl", *self.command.split()]
         flags: list[str] = []
         for option in declared(self.step):
-            # Whoever changes a step has make replace what it made, and all that was made of that.
+            # A user who changes a step lets make replace its outputs, and everything made of them.
             value = True if option.name == "force" else self.values.get(option.name)
             if value is None:
                 continue
@@ -83,26 +83,24 @@ class Task:
         return " ".join([*words, *flags])
 
     def is_done(self, folder: Path) -> bool:
-        """Whether all that it makes is there; every output is written whole or not at all."""
+        """Returns whether every output exists; each is written whole or not at all."""
         return all((folder / name).exists() for name in self.makes)
 
 
-def run_tasks(tasks: Sequence[Task], folder: Path, watch: Watcher) -> Iterator[tuple[Task, Result | None]]:
-    """Runs what is left to do, in order; yields each task with its result, or None where it was done before."""
+def run_tasks(tasks: Sequence[Task], folder: Path, watch: Watcher) -> None:
+    """Runs the tasks that are not done, in order."""
     for number, task in enumerate(tasks, 1):
-        if task.is_done(folder):
-            yield task, None
-            continue
-        watch.note(f"[{number}/{len(tasks)}] {task.command}: {', '.join(task.makes)}")
-        yield task, task.run(folder, watch)
+        if not task.is_done(folder):
+            watch.note(f"[{number}/{len(tasks)}] {task.command}: {', '.join(task.makes)}")
+            task.run(folder, watch)
 
 
 def makefile(tasks: Sequence[Task], folder: Path, goal: str) -> str:
-    """The pipeline as a Makefile that makes the same bytes wherever it is run.
+    """Returns the pipeline as a Makefile that makes the same bytes wherever it runs.
 
     Args:
-        folder: that it will lie in: paths in it are relative to that.
-        goal: the target that `make` alone makes.
+        folder: the folder of the Makefile; paths are relative to it.
+        goal: the default target.
     """
     given = {value.variable: value for task in tasks for value in _givens(task.values)}
     lines = [
@@ -119,18 +117,16 @@ def makefile(tasks: Sequence[Task], folder: Path, goal: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refuse_other(folder: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raises OutputError where a pipeline was begun with other commands; the first that differs is named."""
+def require_same(folder: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raises OutputError if a pipeline began with other commands, and names the first that differs."""
     for number, (old, new) in enumerate(zip(found, wanted, strict=False), 1):
         if old != new:
             raise OutputError(
                 f"{folder}: was begun with other options: step {number} was `{old}`, now it is `{new}`: "
-                "name another folder, or give what it was begun with"
+                "name another folder, or give the same options"
             )
     if len(found) != len(wanted):
-        raise OutputError(
-            f"{folder}: was begun with {len(found)} steps, now they are {len(wanted)}: name another folder"
-        )
+        raise OutputError(f"{folder}: began with {len(found)} steps, now there are {len(wanted)}: name another folder")
 
 
 def _located(value: Any, folder: Path) -> Any:
@@ -150,7 +146,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _word(value: Any) -> str:
-    """A value as a word of a recipe's shell."""
+    """Returns a value as a word for the shell."""
     if isinstance(value, tuple):
         return f"{value[0]}={_word(value[1])}"
     if isinstance(value, Made):
@@ -172,7 +168,7 @@ def _givens(values: Any) -> Iterator[Given]:
 
 
 def _relative(text: str, folder: Path) -> str:
-    """A source as the Makefile names it: relative to the Makefile's own folder where it lies on this machine."""
+    """Returns a source relative to the Makefile's folder if it is a path on this machine."""
     path, colon, split = text.partition(":")
     if not os.path.exists(path):
         return text
@@ -180,11 +176,11 @@ def _relative(text: str, folder: Path) -> str:
 
 
 def _in_makefile(text: str) -> str:
-    """A source as the value of a variable that stands between double quotes of a recipe's shell."""
+    """Returns a source as the value of a variable that a command quotes."""
     here = "$(HERE)" if text.startswith("$(HERE)") else ""
     return here + _in_quotes(text.removeprefix(here)).replace("#", r"\#")  # else a comment
 
 
 def _in_quotes(text: str) -> str:
-    """Text between double quotes of a recipe's shell, as make is told it; a line end would begin another rule."""
+    """Returns text for double quotes of the shell, escaped for make; a line end would begin another rule."""
     return re.sub(r'([\\"`$])', r"\\\1", printable(text)).replace("$", "$$")

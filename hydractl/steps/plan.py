@@ -1,199 +1,197 @@
-"""What a build does: its commands in order, each with the part of the data that it may see."""
+"""The commands of a build, in order, each with the part of the data that it may see."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import OptionError
-from hydractl.selection.objectives import Objective
+from hydractl.steps.compute import dtype_name
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Given, Made, Task
 
+if TYPE_CHECKING:
+    from hydractl.steps.build import Build
+
 HYDRA, NETWORK = "hydra.safetensors", "network.safetensors"
 CIRCUITS = ("acc", "ood", "avg")
+SEARCH_SAMPLES = 500  # of each set, by default
+DRAWS = 4
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a build is asked for."""
+class Parts:
+    """Divides the data of a build into disjoint parts, by the content of its samples.
 
-    model: Given
-    id_data: str
-    ood_data: Sequence[str]
-    train_data: str | None
-    eval_data: str | None
-    eval_ood_data: Sequence[str]
-    members: int
-    objective: Objective
-    budgets: str
-    draws: int
-    random: int
-    trunks: str
-    max_accuracy_drop: float
-    limits: Limits
-    teachers: Sequence[str]
-    recipe: str | None
-    settings: Sequence[str]
-    seed: int
-    limit: int | None
-    search: str
-    search_samples: int
-    device: str
-    dtype: str | None
-    precision: str
-    batch_size: int
+    The parts are numbered: 1 to search circuits, 2 to select members, 3 to calibrate, 4 to evaluate.
+    """
 
-    def inside(self, number: int) -> Given:
-        """A part of the ID data: to search on, to select on, to calibrate on, to measure on."""
-        count = 3 if self.eval_data else 4
-        if number > count:
-            return Given("EVAL_DATA", self.eval_data or "")
-        return Given("ID_DATA", self.id_data, suffix=f"%{number}/{count}{self._seeded}")
+    build: Build
 
-    def outside(self, number: int) -> list[Given]:
-        """That part of every OOD set: to search on, to select on, to measure on."""
-        count = 2 if self.eval_ood_data else 3
-        if number > count:
-            return [_ood(f"EVAL_OOD_{i}", text) for i, text in enumerate(self.eval_ood_data, 1)]
-        return [_ood(f"OOD_{i}", text, f"%{number}/{count}{self._seeded}") for i, text in enumerate(self.ood_data, 1)]
+    def id_data(self, part: int) -> Given:
+        """Returns a part of the ID data."""
+        count = 3 if self.build.eval_data else 4
+        if part > count:
+            return Given("EVAL_DATA", self.build.eval_data or "")
+        return Given("ID_DATA", self.build.id_data, suffix=f"%{part}/{count}{self._seed}")
+
+    def ood_data(self, part: int) -> list[Given]:
+        """Returns a part of every OOD set; nothing is calibrated on them, so 3 is the part to evaluate on."""
+        count = 2 if self.build.eval_ood_data else 3
+        if part > count:
+            return [_ood_set(f"EVAL_OOD_{i}", text) for i, text in enumerate(self.build.eval_ood_data, 1)]
+        suffix = f"%{part}/{count}{self._seed}"
+        return [_ood_set(f"OOD_{i}", text, suffix) for i, text in enumerate(self.build.ood_data, 1)]
 
     @property
-    def outliers(self) -> list[Given]:
-        """What members learn to be unsure of: the OOD samples of search and selection, where the recipe weighs them.
-
-        Raises:
-            OptionError: no such recipe or setting, or members are to train and it does not say how long.
-        """
-        from hydractl.training.published import choose_recipe
-
-        if self.train_data is None:
-            return []
-        recipe = choose_recipe(self.recipe, self.settings, {})
-        if not recipe.steps and not recipe.epochs:
-            raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
-        return [*self.outside(1), *self.outside(2)] if recipe.outlier_weight else []
-
-    @property
-    def _seeded(self) -> str:
-        return f"@{self.seed}" if self.seed else ""
+    def _seed(self) -> str:
+        return f"@{self.build.seed}" if self.build.seed else ""
 
 
-def _ood(variable: str, text: str, suffix: str = "") -> Given:
-    """An OOD set, its group and name apart from its source."""
+def _ood_set(variable: str, text: str, suffix: str = "") -> Given:
+    """Returns an OOD set with its group and name apart from its source."""
     name, equals, source = text.rpartition("=") if not exists(text) else ("", "", text)
     return Given(variable, source, f"{name}{equals}", suffix)
 
 
-def plan(asked: Asked) -> list[Task]:
-    """The commands of a build, in order."""
-    # Here and below: only a build that is run needs the other steps, not its `--help`.
-    from hydractl.steps.calibrate import calibrate
-    from hydractl.steps.select import select
+def plan(build: Build, limits: Limits, trunks: str) -> list[Task]:
+    """Returns the commands of a build.
 
-    own = {"device": asked.device, "dtype": asked.dtype, "batch_size": asked.batch_size, "limit": asked.limit}
-    tasks = _search(asked, own) if asked.ood_data else []
-    circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if asked.ood_data else []
-    tasks.append(
-        Task(
-            "select",
-            select,
-            {
-                "model": asked.model,
-                "circuit": circuits,
-                "budgets": asked.budgets,
-                **({"pools": "25%,50%", "draws": asked.draws} if circuits and asked.draws else {}),
-                "random": asked.random,
-                "objective": asked.objective,
-                "members": str(asked.members),
-                "max_accuracy_drop": asked.max_accuracy_drop,
-                "max_cost": asked.limits.multiply_adds,
-                "max_parameters": asked.limits.parameters,
-                "share_below": "" if asked.trunks == "0" else asked.trunks,
-                "seed": asked.seed,
-                "id_data": asked.inside(2),
-                "ood_data": asked.outside(2) or None,
-                "selection": Made("selection.json"),
-                "output": Made("selected.safetensors"),
-                "resume": True,
-                **own,
-            },
-            ("selection.json", "selected.safetensors"),
-            tuple(circuit.name for circuit in circuits),
-        )
-    )
+    Args:
+        trunks: the trunk depths to try.
+
+    Raises:
+        OptionError: the recipe does not exist, or does not say how long to train.
+    """
+    tasks = [_search(build)] if build.ood_data else []
+    tasks.append(_selection(build, limits, trunks))
     last = "selected.safetensors"
-    if asked.train_data is not None:
-        tasks += _training(asked, last)
+    if build.train_data is not None:
+        # Members train together where they must keep sharing what a trunk or a budget makes them share.
+        tasks += _training(build, last, build.members > 1 and (trunks != "0" or limits != Limits()))
         last = "fused.safetensors"
-    for model, name in ((Made(last), HYDRA), (asked.model, NETWORK)):
-        values = {"model": model, "data": asked.inside(3), "output": Made(name), **own}
-        tasks.append(Task("calibrate", calibrate, values, (name,), (last,) if name == HYDRA else ()))
-    tasks.append(_evaluation(asked, own))
-    return tasks
+    tasks += [_calibration(build, Made(last), HYDRA, (last,)), _calibration(build, _network(build), NETWORK)]
+    return [*tasks, _evaluation(build)]
 
 
-def _search(asked: Asked, own: Mapping[str, Any]) -> list[Task]:
+def _network(build: Build) -> Given:
+    return Given("MODEL", build.model)
+
+
+def _shared(build: Build) -> dict[str, Any]:
+    compute = build.compute
+    return {
+        "device": str(compute.device),
+        "dtype": dtype_name(compute.dtype),
+        "batch_size": compute.batch_size,
+        "limit": build.limit,
+    }
+
+
+def _search(build: Build) -> Task:
     from hydractl.steps.extract_circuit import extract_circuit
 
-    values = {
-        "model": asked.model,
-        "id_data": asked.inside(1),
-        "ood_data": asked.outside(1),
+    most = build.search_samples or SEARCH_SAMPLES
+    values = _shared(build) | {
+        "model": _network(build),
+        "id_data": Parts(build).id_data(1),
+        "ood_data": Parts(build).ood_data(1),
         "budget": "50%",
         "objective": ",".join(CIRCUITS),
-        "search": asked.search,
+        "search": build.search,
+        "limit": min(most, build.limit or most),
         "output": Made("circuit-{objective}.json"),
         "resume": True,
-        **own,
-        "limit": min(asked.search_samples, asked.limit or asked.search_samples),
     }
-    return [Task("extract-circuit", extract_circuit, values, tuple(f"circuit-{name}.json" for name in CIRCUITS))]
+    return Task("extract-circuit", extract_circuit, values, tuple(f"circuit-{name}.json" for name in CIRCUITS))
 
 
-def _training(asked: Asked, selected: str) -> list[Task]:
-    """Members apart, each on seeds of its own, and fused again; together where what they share must stay shared."""
+def _selection(build: Build, limits: Limits, trunks: str) -> Task:
+    from hydractl.steps.select import select
+
+    circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if build.ood_data else []
+    draws = DRAWS if build.draws is None else build.draws
+    values = _shared(build) | {
+        "model": _network(build),
+        "circuit": circuits,
+        "budgets": build.budgets,
+        **({"pools": "25%,50%", "draws": draws} if circuits and draws else {}),
+        "random": build.random,
+        "objective": build.objective,
+        "members": str(build.members),
+        "max_accuracy_drop": build.max_accuracy_drop,
+        "max_cost": limits.multiply_adds,
+        "max_parameters": limits.parameters,
+        "share_below": "" if trunks == "0" else trunks,
+        "seed": build.seed,
+        "id_data": Parts(build).id_data(2),
+        "ood_data": Parts(build).ood_data(2) or None,
+        "selection": Made("selection.json"),
+        "output": Made("selected.safetensors"),
+        "resume": True,
+    }
+    made = ("selection.json", "selected.safetensors")
+    return Task("select", select, values, made, tuple(circuit.name for circuit in circuits))
+
+
+def _training(build: Build, selected: str, together: bool) -> list[Task]:
+    """Returns the commands that train members: each with its own seed and then fused, or all together."""
     from hydractl.steps.finetune import finetune
     from hydractl.steps.fuse import fuse
 
-    together = asked.members > 1 and (asked.trunks != "0" or asked.limits != Limits())
-    several, recipe = asked.members > 1 and not together, asked.recipe
+    apart, recipe = build.members > 1 and not together, build.recipe
     stem = selected.removesuffix(".safetensors")
-    tuned = [f"{stem}-member{n}.safetensors" for n in range(asked.members)] if several else ["fused.safetensors"]
+    trained = [f"{stem}-member{n}.safetensors" for n in range(build.members)] if apart else ["fused.safetensors"]
     values = {
         "models": [Made(selected)],
-        "members": "each" if several else None,
+        "members": "each" if apart else None,
         "joint": together,
-        "data": Given("TRAIN_DATA", asked.train_data or ""),
-        "outlier_data": asked.outliers,
-        "teacher": [Given(f"TEACHER_{number}", text) for number, text in enumerate(asked.teachers, 1)],
+        "data": Given("TRAIN_DATA", build.train_data or ""),
+        "outlier_data": _outliers(build),
+        "teacher": [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)],
         "recipe": Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe,
-        "settings": list(asked.settings),
-        "seed": asked.seed,
-        "device": asked.device,
-        "precision": None if asked.precision == "no" else asked.precision,
+        "settings": list(build.settings),
+        "seed": build.seed,
+        "device": str(build.compute.device),
+        "precision": None if build.precision == "no" else build.precision,
         "resume": True,
-        "output": Made(f"{stem}-member{{member}}.safetensors" if several else tuned[0]),
+        "output": Made(f"{stem}-member{{member}}.safetensors" if apart else trained[0]),
     }
-    tasks = [Task("finetune", finetune, values, tuple(tuned), (selected,))]
-    if several:
-        made = {"models": [Made(name) for name in tuned], "output": Made("fused.safetensors")}
-        tasks.append(Task("fuse", fuse, made, ("fused.safetensors",), tuple(tuned)))
+    tasks = [Task("finetune", finetune, values, tuple(trained), (selected,))]
+    if apart:
+        made = {"models": [Made(name) for name in trained], "output": Made("fused.safetensors")}
+        tasks.append(Task("fuse", fuse, made, ("fused.safetensors",), tuple(trained)))
     return tasks
 
 
-def _evaluation(asked: Asked, own: Mapping[str, Any]) -> Task:
+def _outliers(build: Build) -> Sequence[Given]:
+    """Returns the OOD samples of search and selection if the recipe gives them a weight."""
+    from hydractl.training.published import choose_recipe
+
+    recipe = choose_recipe(build.recipe, build.settings, {})
+    if not recipe.steps and not recipe.epochs:
+        raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
+    return [*Parts(build).ood_data(1), *Parts(build).ood_data(2)] if recipe.outlier_weight else []
+
+
+def _calibration(build: Build, model: Made | Given, output: str, needs: tuple[str, ...] = ()) -> Task:
+    from hydractl.steps.calibrate import calibrate
+
+    values = _shared(build) | {"model": model, "data": Parts(build).id_data(3), "output": Made(output)}
+    return Task("calibrate", calibrate, values, (output,), needs)
+
+
+def _evaluation(build: Build) -> Task:
     from hydractl.steps.evaluate import evaluate
 
-    values = {
+    values = _shared(build) | {
         "systems": {"network": Made(NETWORK), "hydra": Made(HYDRA)},
-        "id_data": asked.inside(4),
-        "ood_data": asked.outside(3),
+        "id_data": Parts(build).id_data(4),
+        "ood_data": Parts(build).ood_data(3),
         "bootstrap": 1000,
         "json": Made("report.json"),
         "report": Made("report"),
-        **own,
     }
     return Task("evaluate", evaluate, values, ("report.json", "report"), (NETWORK, HYDRA))

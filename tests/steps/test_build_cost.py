@@ -27,9 +27,7 @@ def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     begun = json.loads((here / "built" / "latency.json").read_text())
     assert (begun["budget"], len(begun["measured"])) == ("8x", 2)
     again = hydractl(*ARGUMENTS, "--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x", "--dry-run")
-    assert [line.split("  # ")[0] for line in again.out.splitlines()[:-1]] == json.loads(
-        (here / "built" / "steps.json").read_text()
-    )
+    assert again.out.splitlines() == json.loads((here / "built" / "steps.json").read_text())
     refused = hydractl(*ARGUMENTS, "--budget-params=fat")
     assert (refused.code, "--budget-params fat: expected a multiple" in refused.err) == (2, True)
 
