@@ -30,10 +30,11 @@ from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.greedy import Answers, quality
 from hydractl.selection.run import Asked, Pool, choose, pool
 from hydractl.steps.answered import answers_of, selection_data
-from hydractl.steps.candidates import named_circuits
+from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE
 from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import Material, open_material
+from hydractl.steps.references import named_circuits
 from hydractl.watch import LOG
 
 CHOSEN_ON = "choose"  # the OOD set
@@ -144,7 +145,9 @@ def main() -> None:
     asked = parser.parse_args()
     reading = Reading()
     outside = [f"{CHOSEN_ON}={asked.choose_ood}", *asked.test_ood]
-    material = open_material(asked.model, asked.id_data, outside, reading, "cpu", "float32", LOG)
+    material = open_material(
+        asked.model, asked.id_data, outside, reading=reading, compute=Compute("cpu", "float32"), watch=LOG
+    )
     whole = pool(material.checkpoint, [family(sources(asked, material))])
     answers = all_answers(asked.answers, material, whole)
 

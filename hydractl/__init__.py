@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
-    from hydractl.steps.analyse_heads import analyse_heads as analyse_heads
-    from hydractl.steps.analyse_members import analyse_members as analyse_members
-    from hydractl.steps.analyse_noise import analyse_noise as analyse_noise
+    from hydractl.steps.analyse import analyse_budgets as analyse_budgets
+    from hydractl.steps.analyse import analyse_heads as analyse_heads
+    from hydractl.steps.analyse import analyse_members as analyse_members
+    from hydractl.steps.analyse import analyse_noise as analyse_noise
     from hydractl.steps.benchmark import benchmark as benchmark
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
@@ -59,10 +59,10 @@ _PLACES = {
     "benchmark": "hydractl.steps.benchmark",
     "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
-    "analyse_budgets": "hydractl.steps.analyse_budgets",
-    "analyse_heads": "hydractl.steps.analyse_heads",
-    "analyse_members": "hydractl.steps.analyse_members",
-    "analyse_noise": "hydractl.steps.analyse_noise",
+    "analyse_budgets": "hydractl.steps.analyse",
+    "analyse_heads": "hydractl.steps.analyse",
+    "analyse_members": "hydractl.steps.analyse",
+    "analyse_noise": "hydractl.steps.analyse",
     "guide": "hydractl.steps.guide",
     "list_recipes": "hydractl.steps.recipes",
     "show_recipe": "hydractl.steps.recipes",

@@ -25,6 +25,7 @@ from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
+from hydractl.steps.compute import Compute
 from hydractl.steps.material import Material, open_material
 from hydractl.watch import LOG
 
@@ -73,7 +74,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     asked = parser.parse_args()
     reading = Reading(limit=asked.limit)
-    material = open_material(asked.model, asked.id_data, asked.ood_data, reading, "cpu", None, LOG)
+    material = open_material(
+        asked.model, asked.id_data, asked.ood_data, reading=reading, compute=Compute("cpu"), watch=LOG
+    )
     data = material.scoring_data(BATCH, Ranks())
     naive = naive_candidates(asked.model, data)
     candidates = len(member_heads(material.model.heads, 0))

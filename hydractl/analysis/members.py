@@ -41,6 +41,12 @@ class Similarity:
     origin: str
 
 
+def require_several(checkpoint: Checkpoint) -> None:
+    """Raises OptionError for a checkpoint of one member."""
+    if checkpoint.members < 2:
+        raise OptionError(f"{checkpoint.name}: has one member, and there is none to compare it with")
+
+
 def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float = 1.0) -> Similarity:
     """How alike the members are.
 
@@ -51,8 +57,7 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
     Raises:
         OptionError: one member only.
     """
-    if checkpoint.members < 2:
-        raise OptionError(f"{checkpoint.name}: has one member, which there is nothing to compare with")
+    require_several(checkpoint)
     logits = member_logits.double()
     answers = logits.argmax(-1)
     logs = (logits / temperature).log_softmax(-1)

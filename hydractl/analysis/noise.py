@@ -23,13 +23,15 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hydractl.checkpoint.heads import Head, without
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, member_heads, without
 from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
 from hydractl.circuit.data import ScoringData
 from hydractl.circuit.taylor import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads
+from hydractl.surgery.prune import drop_heads
 
 #: Groups of draws whose sums are kept: leaving out one at a time tells the error of what is no mean of draws.
 GROUPS = 8
@@ -175,6 +177,30 @@ def mean_loss(model: Hydra, data: ScoringData) -> float:
     device, prompts = next(model.parameters()).device, data.all_prompts
     total = sum(cross_entropies(model, batch, prompts, device).double().sum() for batch in data.id)
     return float(total) / data.id_samples
+
+
+def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
+    """The heads that `pruned` lacks; all it has besides must be the other network's own.
+
+    Args:
+        dense, pruned: of one member each.
+
+    Raises:
+        OptionError: it is of another shape, has heads that the other lacks, or other weights, as after fine-tuning.
+    """
+    if dense.spec != pruned.spec:
+        raise OptionError(f"{pruned.name}: is no part of {dense.name}, whose layers or sizes differ: name its source")
+    kept, left = (set(member_heads(checkpoint.heads, 0)) for checkpoint in (dense, pruned))
+    if more := left - kept:
+        raise OptionError(f"{pruned.name}: has {min(more)}, which {dense.name} has not: name the models the other way")
+    gone = frozenset(kept - left)
+    expected = drop_heads(dense, gone).tensors
+    for name, tensor in pruned.tensors.items():
+        if not torch.equal(tensor.load(), expected[name].load().to(tensor.dtype)):
+            raise OptionError(
+                f"{pruned.name}: {name} is not that of {dense.name}: name what prune made of it, before fine-tuning"
+            )
+    return gone
 
 
 def _parts(model: Hydra, dropped: Set[Head]) -> list[_Part]:

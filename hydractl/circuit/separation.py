@@ -94,6 +94,14 @@ def outputs_of(
     return {head: gathered[:, place] for place, head in enumerate(heads)}
 
 
+def outputs_on_both(
+    model: Hydra, data: ScoringData, heads: Sequence[Head]
+) -> tuple[dict[Head, NDArray[np.float64]], dict[Head, NDArray[np.float64]]]:
+    """Returns what some heads of one tower say of each ID sample, and of each OOD sample."""
+    inside = outputs_of(model, data.id, heads, samples=data.id_samples, ranks=data.ranks)
+    return inside, outputs_of(model, data.ood, heads, samples=data.ood_samples, ranks=data.ranks)
+
+
 def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:
     """What every head of a tower says of the pooled token, `[B,sum H*K]` float64; the mean where all are pooled."""
     module = model.get_submodule(tower)

@@ -47,9 +47,9 @@ COMMANDS = (
     Command("recipes show", "recipes:show_recipe"),
     Command("suites list", "suites:list_suites"),
     Command("suites show", "suites:show_suite"),
-    Command("analyse budgets", "analyse_budgets:analyse_budgets"),
-    Command("analyse heads", "analyse_heads:analyse_heads"),
-    Command("analyse members", "analyse_members:analyse_members"),
-    Command("analyse noise", "analyse_noise:analyse_noise"),
+    Command("analyse budgets", "analyse:AnalyseBudgets"),
+    Command("analyse heads", "analyse:AnalyseHeads"),
+    Command("analyse members", "analyse:AnalyseMembers"),
+    Command("analyse noise", "analyse:AnalyseNoise"),
     Command("guide", "guide:Guide"),
 )  # fmt: skip

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import Dtype, Force, ModelLike, Output, as_path
 from hydractl.steps.options import Option, step
+from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import Result
-from hydractl.steps.selected import SelectionLike, follow
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
@@ -18,6 +19,8 @@ from hydractl.steps.compute import Dtype as Dtype
 from hydractl.steps.compute import DtypeLike as DtypeLike
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.scores import Scores
@@ -70,14 +73,16 @@ Workers = Annotated[
     Option("Processes that decode images; the result is the same for any.", heading="Compute", minimum=0, maximum=1024),
 ]
 Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=bounds.SEED)]
-Output = Annotated[str | Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"))]
+Output = Annotated[
+    str | Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"), remembered=False)
+]
 Force = Annotated[
     bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"), remembered=False)
 ]
 Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", heading="Output", remembered=False)]
 Plot = Annotated[
     str | Path | None,
-    Option("Draw the result as well; .svg and .pdf will do.", heading="Output", metavar="FILE.png"),
+    Option("Draw the result as well; .svg and .pdf will do.", heading="Output", metavar="FILE.png", remembered=False),
 ]
 Limit = Annotated[
     int | None,
@@ -115,6 +120,28 @@ Classes = Annotated[
     ),
 ]
 Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", heading="Data")]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Says where a command draws its result, if anywhere."""
+
+    plot: Plot = None
+    force: Force = False
+
+    def check(self) -> None:
+        """Raises OutputError or OptionError if the picture cannot be written; call it before long work starts."""
+        from hydractl.report.picture import check_picture
+
+        if self.plot is not None:
+            check_picture(Path(self.plot), self.force)
+
+    def write(self, draw: Callable[[], Figure]) -> None:
+        """Draws and writes the picture, if one is wanted."""
+        from hydractl.report.picture import write_picture
+
+        if self.plot is not None:
+            write_picture(draw(), Path(self.plot), self.force)
 
 
 def as_path(given: str | Path | None) -> Path | None:

@@ -12,7 +12,8 @@ from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option
-from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
+from hydractl.steps.compute import Compute
+from hydractl.steps.inputs import ModelLike
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -152,37 +153,36 @@ def open_material(
     model: ModelLike,
     id_data: DataLike,
     ood_data: DataSetsLike | None,
+    *,
     reading: Reading,
-    device: DeviceLike,
-    dtype: DtypeLike | None,
+    compute: Compute,
     watch: Watcher,
 ) -> Material:
-    """The model and its data, labels matched.
+    """Opens the model and its data, and matches their labels.
 
     Args:
-        watch: told what looks odd of the data.
+        watch: receives notes on what looks odd in the data.
 
     Raises:
         OptionError: a model of several members, a zero-shot one without classes, or two OOD sets of one name.
         CheckpointError: the model cannot be read.
         DataError: the data cannot, or their labels are not the model's.
     """
-    return open_materials(model, {"": (id_data, ood_data)}, reading, device, dtype, watch)[""]
+    return open_materials(model, {"": (id_data, ood_data)}, reading=reading, compute=compute, watch=watch)[""]
 
 
 def open_materials(
     model: ModelLike,
     tasks: Mapping[str, tuple[DataLike, DataSetsLike | None]],
+    *,
     reading: Reading,
-    device: DeviceLike,
-    dtype: DtypeLike | None,
+    compute: Compute,
     watch: Watcher,
 ) -> dict[str, Material]:
-    """The model, loaded once, and the ID and OOD data of each of several tasks by name; see `open_material`."""
+    """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
     from hydractl.data.open import notes_of, open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_checkpoint
-    from hydractl.steps.compute import choose_device, choose_dtype
     from hydractl.steps.inputs import as_member
 
     checkpoint = as_member(model)
@@ -198,7 +198,7 @@ def open_materials(
     for inside, outside in opened.values():
         for note in chain.from_iterable(map(notes_of, (inside, *outside.values()))):
             watch.note(f"note: {note}")
-    network = load_checkpoint(checkpoint, local_device(choose_device(device)), choose_dtype(dtype))
+    network = load_checkpoint(checkpoint, local_device(compute.torch_device), compute.torch_dtype)
     return {name: _material(checkpoint, network, *samples, reading) for name, samples in opened.items()}
 
 

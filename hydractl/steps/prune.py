@@ -16,8 +16,8 @@ from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
 from hydractl.steps.prune_methods import PRUNE_METHODS, Choice, Method, Pruning, choose_heads, notes
+from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import Result
-from hydractl.steps.selected import SelectionLike, follow
 from hydractl.surgery.choose import heads_leaving
 from hydractl.watch import Watcher
 
@@ -236,8 +236,7 @@ class Prune:
             choice.data,
             ood_data=None,
             reading=self.reading,
-            device=self.compute.device,
-            dtype=None,
+            compute=replace(self.compute, dtype=None),
             watch=watch,
         )
         if choice.samples is not None:

@@ -11,6 +11,7 @@ from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring, 
 from hydractl.data.like import DataLike
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
+from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -181,7 +182,9 @@ def score_heads(
     require_heads(checkpoint.heads, checkpoint.name)
     if id_data is not None:
         reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-        material = open_material(checkpoint, id_data, ood_data, reading, device, dtype, watch)
+        material = open_material(
+            checkpoint, id_data, ood_data, reading=reading, compute=Compute(device, dtype), watch=watch
+        )
         options = {
             "objective": objective if "objective" in chosen.options else None,
             "normalize": normalize or None,
@@ -250,12 +253,11 @@ def _maps(artifact: Mapping[str, Any]) -> dict[str, Rows]:
 
 def _projections(found: Scored, model: Hydra, data: ScoringData) -> list[Projection]:
     """What the heads with the highest and the lowest scores say of each sample, drawn in two dimensions."""
-    from hydractl.circuit.separation import extremes, outputs_of
+    from hydractl.circuit.separation import extremes, outputs_on_both
     from hydractl.report.separation import project
 
     shown = extremes(found.heads)
-    sets = ((data.id, data.id_samples), (data.ood, data.ood_samples))
-    inside, outside = (outputs_of(model, batches, list(shown), count, data.ranks) for batches, count in sets)
+    inside, outside = outputs_on_both(model, data, list(shown))
     return [project(_title(head, which, found), inside[head], outside[head]) for head, which in shown.items()]
 
 

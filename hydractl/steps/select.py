@@ -13,7 +13,8 @@ from hydractl.data.reading import Reading
 from hydractl.selection.candidates import Family, Sources, counts, family
 from hydractl.selection.objectives import Objective
 from hydractl.steps.answered import answers_of, journal_beside, selection_data, store_beside
-from hydractl.steps.candidates import circuit_of_trunks, existing_members, named_circuits, parse_members
+from hydractl.steps.candidates import circuit_of_trunks, parse_members
+from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import (
     DEFAULT_BATCH_SIZE,
     DEFAULT_TEMPLATE,
@@ -38,6 +39,7 @@ from hydractl.steps.inputs import (
 from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
 from hydractl.steps.options import Option, step
+from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.selected import Selected, write_selected
 from hydractl.watch import LOG, Watcher
 
@@ -163,7 +165,7 @@ def select(
     _check_outputs(selection, output, force)
     asked = Asked(objective, parse_members(members), max_accuracy_drop, max_cost, max_parameters)
     reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-    material = open_material(model, id_data, ood_data, reading, device, dtype, watch)
+    material = open_material(model, id_data, ood_data, reading=reading, compute=Compute(device, dtype), watch=watch)
     network = material.checkpoint
     circuits = named_circuits(circuit, network)
     heads = member_heads(network.heads, 0)

@@ -164,4 +164,4 @@ def open_tasks(
     """
     if reading.classes is not None and len(tasks) > 1:
         raise OptionError("`classes` are those of one task: leave them out; each `task` has those of its own data")
-    return Tasks(open_materials(model, tasks, reading, compute.device, compute.dtype, watch))
+    return Tasks(open_materials(model, tasks, reading=reading, compute=compute, watch=watch))
