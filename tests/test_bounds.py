@@ -78,7 +78,7 @@ HOSTILE = ("1" + "0" * 12, MANY, "-1", "nan", "inf", "1e400", "0x10", "1_0", "",
 def texts() -> Iterator[tuple[str, Any]]:
     """What reads a number out of a text, each with the text around it."""
     from hydractl.circuit.restriction import Restriction, heads_to_rank
-    from hydractl.data.corrupt import parse_corruptions
+    from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.parts import split_off_part
     from hydractl.evaluation.dropout import parse_dropout
     from hydractl.selection.candidates import counts

@@ -1,105 +1,319 @@
-"""Images made worse by a known amount: how a model bears a shift.
+"""What each kind of corruption does to pixels: noise, blur, weather, and what is done to an image after it was taken.
 
-Images are corrupted as they are stored, one by one when they are asked for, before the model's own resizing. What is
-drawn at random goes by a seed and by the image's own content, so a sample is made worse alike in whatever order, part
-or stream of the data it comes. Noise is thus drawn anew: to compare with publications, name the benchmarks' own files
-as shifted data.
+Each function takes an image, the strength of its kind and a source of random draws; `hydractl.data.corruptions` has
+the strengths. A result may lie beyond 0 and 1.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, overload
+from functools import lru_cache
+from io import BytesIO
 
 import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
 from PIL import Image
+from scipy.ndimage import affine_transform, convolve1d, gaussian_filter, map_coordinates
+from scipy.signal import convolve
 
-from hydractl.data.corruptions.kinds import CORRUPTIONS, GROUPS, SEVERITIES, Corruption
-from hydractl.data.corruptions.pixels import to_image, to_pixels
-from hydractl.data.hashes import image_hash
-from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream
-from hydractl.errors import OptionError
+#: `[height,width,channels]` float64, 0..1; of one channel (grey) or three.
+Pixels = NDArray[np.float64]
 
-ASKED = re.compile(r"(?P<kinds>[^:]+)(?::(?P<first>[1-5])(?:-(?P<last>[1-5]))?)?")
+#: How far from its middle the benchmarks lay out a disk, unless it is larger.
+DISK_REACH = 8
+#: Red, green and blue in the grey of an image (ITU-R BT.601).
+LUMA = (0.299, 0.587, 0.114)
+#: Glass without ice, and ice, about as in the photographs that the benchmarks take their frost from.
+GLASS, ICE = (0.25, 0.35, 0.42), (0.92, 0.95, 0.98)
 
 
-def parse_corruptions(text: str) -> list[tuple[Corruption, int]]:
-    """The corruptions asked for, each with a severity.
+def to_pixels(image: Image.Image) -> Pixels:
+    """Returns the pixels of an image; what is neither grey nor RGB becomes RGB."""
+    image = image if image.mode in ("L", "RGB") else image.convert("RGB")
+    return np.atleast_3d(np.asarray(image, dtype=np.float64) / 255)
+
+
+def to_image(x: Pixels) -> Image.Image:
+    """Returns the image of some pixels, clipped to 0..1; levels are rounded down, as the benchmarks' are."""
+    # A level that arithmetic left just below a whole number is that number, on every machine.
+    levels = (x.clip(0, 1) * 255 + 1e-6).astype(np.uint8)
+    return Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels)
+
+
+def gaussian_noise(x: Pixels, spread: float, draw: Generator) -> Pixels:
+    """Adds light of a sensor's own, of this standard deviation."""
+    return x + draw.normal(scale=spread, size=x.shape)
+
+
+def shot_noise(x: Pixels, photons: float, draw: Generator) -> Pixels:
+    """Counts light in single photons, so many at full light."""
+    return draw.poisson(x * photons) / photons
+
+
+def impulse_noise(x: Pixels, share: float, draw: Generator) -> Pixels:
+    """Turns this share of the values black or white, either as often."""
+    hit, white = draw.random(x.shape) < share, draw.random(x.shape) < 0.5
+    return np.where(hit, white.astype(np.float64), x)
+
+
+def speckle_noise(x: Pixels, spread: float, draw: Generator) -> Pixels:
+    """Adds noise of this standard deviation, times the value."""
+    return x + x * draw.normal(scale=spread, size=x.shape)
+
+
+def gaussian_blur(x: Pixels, sigma: float, _: Generator) -> Pixels:
+    """Spreads every pixel over its surroundings, sigma in pixels."""
+    return gaussian_filter(x, sigma, mode="nearest", axes=(0, 1))
+
+
+def defocus_blur(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
+    """Makes every pixel a disk, as a lens out of focus shows it.
 
     Args:
-        text: kinds, groups of kinds or `all`, with commas between, and severities, all five if left out; groups and
-            `all` stand for those of the benchmarks' fifteen: `gaussian_noise,weather:1-3`.
-
-    Raises:
-        OptionError: an unknown or repeated kind, or severities that are not among 1 to 5.
+        strength: radius of the disk, and sigma by which its edge is softened, in pixels.
     """
-    if (asked := ASKED.fullmatch(text)) is None:
-        raise OptionError(
-            f"`corrupt` {text}: expected kinds, then severities from 1 to 5, as in gaussian_noise,contrast:1-5"
-        )
-    kinds = [kind for name in asked["kinds"].split(",") for kind in _named(name.strip())]
-    for kind in kinds:
-        if kinds.count(kind) > 1:
-            raise OptionError(f"`corrupt` {text}: {kind.name} is named twice: name it once")
-    first, last = (int(asked["first"]), int(asked["last"] or asked["first"])) if asked["first"] else (1, 5)
-    if first > last:
-        raise OptionError(f"`corrupt` {text}: severities go upwards: write {last}-{first}")
-    return [(kind, severity) for kind in kinds for severity in SEVERITIES[first - 1 : last]]
+    kernel = disk(*strength)
+    reach = len(kernel) // 2
+    padded = np.pad(x, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
+    return convolve(padded, kernel[..., None], mode="valid")
 
 
-def _named(name: str) -> list[Corruption]:
-    found = [kind for kind in CORRUPTIONS if kind.name == name or (name in ("all", kind.group) and not kind.extra)]
-    if not found:
-        names = [kind.name for kind in CORRUPTIONS]
-        raise OptionError(f"`corrupt` {name}: is no corruption: choose from {', '.join(['all', *GROUPS, *names])}")
-    return found
+def disk(radius: float, sigma: float) -> Pixels:
+    """Returns a disk, its edge softened, `[width,width]`; it sums to 1, a little more where it reaches the border."""
+    small = radius <= DISK_REACH
+    along = np.arange(-DISK_REACH, DISK_REACH + 1) if small else np.arange(-radius, radius + 1)
+    inside = along**2 + along[:, None] ** 2 <= radius**2
+    softened = inside / inside.sum()
+    near = np.arange(-1, 2) if small else np.arange(-2, 3)
+    edge = np.exp(-(near**2) / (2 * sigma**2))
+    for axis in (0, 1):
+        softened = convolve1d(softened, edge / edge.sum(), axis=axis, mode="mirror")
+    return softened
 
 
-@overload
-def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -> Samples: ...
-@overload
-def corrupted(images: SampleStream, kind: Corruption, severity: int, seed: int = 0) -> SampleStream: ...
-def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, seed: int = 0) -> Samples | SampleStream:
-    """The samples with their images made worse when asked for; the same image for the same seed.
+def glass_blur(x: Pixels, strength: tuple[float, int, int], draw: Generator) -> Pixels:
+    """Blurs, moves pixels about, and blurs again, as frosted glass does.
 
     Args:
-        severity: 1 to 5, 5 is worst.
-        seed: of what is drawn at random.
-
-    Raises:
-        OptionError: texts, or an unknown severity.
+        strength: sigma of the blur, the farthest that a pixel moves, and how often all do.
     """
-    if images.modality != "image":
-        raise OptionError(f"`corrupt` is for images, {images.name} holds texts: give shifted texts as `shift_data`")
-    if severity not in SEVERITIES:
-        raise OptionError(f"`corrupt` {kind.name}:{severity}: severities are 1 to 5")
-    if isinstance(images, SampleStream):
-        return images.through(lambda block: corrupted(block, kind, severity, seed))
-    return replace(images, inputs=_Corrupted(images.inputs, kind, severity, seed), hashes=None)
+    sigma, farthest, times = strength
+    height, width, channels = x.shape
+    rows, columns = np.arange(height - farthest, farthest, -1), np.arange(width - farthest, farthest, -1)
+    places = (rows[:, None] * width + columns).ravel()
+    origin = list(range(height * width))
+    for _ in range(times):
+        moves = draw.integers(-farthest, farthest, size=(len(places), 2))
+        # The benchmarks mean to exchange two pixels, but their assignment copies one over the other: so does this.
+        # Pixels move one after the other, and a copy may be copied on.
+        for place, source in zip(places.tolist(), (places + moves @ (1, width)).tolist(), strict=True):
+            origin[place] = origin[source]
+    levels = np.floor(gaussian_blur(x, sigma, draw) * 255 + 1e-6) / 255
+    return gaussian_blur(levels.reshape(-1, channels)[origin].reshape(x.shape), sigma, draw)
 
 
-@dataclass(frozen=True, eq=False)
-class _Corrupted(Sequence[Image.Image]):
-    inputs: Sequence[Any]
-    kind: Corruption
-    severity: int
-    seed: int
+def motion_blur(x: Pixels, strength: tuple[int, float], draw: Generator) -> Pixels:
+    """Smears by a radius and a sigma, as a camera that moves within 45 degrees of the horizontal."""
+    return smeared(x, *strength, degrees=draw.uniform(-45, 45))
 
-    def __len__(self) -> int:
-        return len(self.inputs)
 
-    @overload
-    def __getitem__(self, index: int) -> Image.Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> _Corrupted: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | _Corrupted:
-        if isinstance(index, int):
-            return self._worse(self.inputs[index])
-        return replace(self, inputs=self.inputs[index])
+def smeared(x: Pixels, radius: int, sigma: float, degrees: float) -> Pixels:
+    """Returns each pixel's mean with those from it on in one direction, the nearest with the most weight.
 
-    def _worse(self, image: Image.Image) -> Image.Image:
-        draw = np.random.default_rng((self.seed, image_hash(image)))
-        return to_image(self.kind.function(to_pixels(image), self.kind.strength(self.severity, image.size), draw))
+    This is the motion blur of ImageMagick: half a bell curve, from its peak on, at whole pixels.
+
+    Args:
+        radius: half as many pixels as are averaged besides the first.
+        sigma: of the bell curve, in pixels.
+        degrees: the direction, from rightwards on downwards.
+    """
+    height, width = x.shape[:2]
+    steps = np.arange(2 * radius + 1)
+    weights = np.exp(-(steps**2) / (2 * sigma**2))
+    angle = np.radians(degrees)
+    right, down = (np.ceil(steps * share - 0.5).astype(int) for share in (np.cos(angle), np.sin(angle)))
+    reach = 2 * radius
+    padded = np.pad(x, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
+    out = np.zeros_like(x)
+    for weight, dx, dy in zip(weights / weights.sum(), reach + right, reach + down, strict=True):
+        out += weight * padded[dy : dy + height, dx : dx + width]
+    return out
+
+
+def zoom_blur(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
+    """Averages enlargements, from 1 to below the first number in steps of the second: a camera that comes nearer."""
+    factors = np.arange(1, *strength)
+    return (x + sum(enlarged(x, factor) for factor in factors)) / (len(factors) + 1)
+
+
+def enlarged(x: Pixels, factor: float) -> Pixels:
+    """Returns the middle of an image, enlarged to its size."""
+    rows, columns = (_enlarging(size, factor) for size in x.shape[:2])
+    return (rows @ x.transpose(2, 0, 1) @ columns.T).transpose(1, 2, 0)
+
+
+def _enlarging(size: int, factor: float) -> Pixels:
+    """Returns the weights, `[size,size]`, of pixels in those of the enlarged middle: linear on an axis."""
+    part = int(np.ceil(size / factor))
+    large = round(part * factor)
+    start, trimmed = (size - part) // 2, (large - size) // 2
+    at = start + np.arange(trimmed, trimmed + size) * ((part - 1) / max(large - 1, 1))
+    return (1 - abs(at[:, None] - np.arange(size))).clip(min=0)
+
+
+def snow(x: Pixels, strength: tuple[float, float, float, float, int, float, float], draw: Generator) -> Pixels:
+    """Lets flakes fall before an image that they have made paler.
+
+    Args:
+        strength: of the flakes: mean and standard deviation of the noise that they are made of, its enlargement, and
+            the least of it that is a flake; radius and sigma by which they are smeared; and the share of the image
+            that does not pale.
+    """
+    mean, spread, factor, least, radius, sigma, clear = strength
+    noise = enlarged(draw.normal(mean, spread, size=(*x.shape[:2], 1)), factor)
+    flakes = np.where(noise < least, 0, noise).clip(0, 1)
+    falling = smeared(flakes, radius, sigma, draw.uniform(-135, -45))
+    grey = x if x.shape[-1] == 1 else (x @ LUMA)[..., None]
+    paler = np.maximum(x, grey * 1.5 + 0.5)
+    return clear * x + (1 - clear) * paler + falling + np.rot90(falling, k=2)
+
+
+def frost(x: Pixels, strength: tuple[float, float, int], draw: Generator) -> Pixels:
+    """Puts the image behind frost; its texture is synthetic, where the benchmarks lay photographs over the image.
+
+    Args:
+        strength: factors of the image and of the frost, and how many times the frost is reduced in size.
+    """
+    clear, share, times = strength
+    height, width, channels = x.shape
+    texture = frost_texture((times * height, times * width), draw)
+    texture = texture.reshape(height, times, width, times, 3).mean((1, 3))
+    return clear * x + share * (texture if channels == 3 else np.asarray(texture @ LUMA)[..., None])
+
+
+def frost_texture(size: tuple[int, int], draw: Generator) -> Pixels:
+    """Returns ice on glass, `[*size,3]`, 0..1: needles in six directions, more of them where a plasma is thick.
+
+    Brightness, contrast and colour differ from draw to draw about as much as between the benchmarks' photographs.
+    """
+    needles = np.zeros((*size, 1))
+    for degrees in draw.uniform(0, 360, 6):
+        seeds = (draw.random((*size, 1)) < 0.01) * draw.random((*size, 1))
+        needles += smeared(seeds, radius=10, sigma=8, degrees=degrees)
+    needles = gaussian_filter(needles, 0.7, axes=(0, 1))
+    thickness = plasma(size, 1.75, draw)[..., None]
+    crystals = needles / max(needles.std(), 1e-9) * (0.5 + thickness)
+    cover = draw.uniform(0.2, 0.8) + 0.12 * (crystals - crystals.mean()) + 0.6 * (thickness - thickness.mean())
+    return GLASS + cover.clip(0, 1) * (np.array(ICE) - GLASS)
+
+
+def fog(x: Pixels, strength: tuple[float, float], draw: Generator) -> Pixels:
+    """Puts the image in fog; its brightest stays as bright.
+
+    Args:
+        strength: thickness of the fog, and by what its wisps decay with their size.
+    """
+    thickness, decay = strength
+    brightest = x.max()
+    return (x + thickness * plasma(x.shape[:2], decay, draw)[..., None]) * brightest / (brightest + thickness)
+
+
+def plasma(size: tuple[int, ...], decay: float, draw: Generator) -> Pixels:
+    """Returns a random landscape of heights from 0 to 1, `[*size]`: midpoint displacement of diamonds and squares.
+
+    Args:
+        decay: the higher, the smoother: displacements fall by its square each time that distances are halved.
+    """
+    width = 1 << (max(*size, 2) - 1).bit_length()
+    heights = np.zeros((width, width))
+    step, height = width, 1.0
+
+    def displaced(total: Pixels) -> Pixels:
+        return total / 4 + height * draw.uniform(-1, 1, total.shape)
+
+    while step >= 2:
+        half = step // 2
+        corners = heights[::step, ::step]
+        columns = corners + np.roll(corners, -1, axis=0)
+        middles = displaced(columns + np.roll(columns, -1, axis=1))
+        heights[half::step, half::step] = middles
+        above_below = middles + np.roll(middles, 1, axis=0)
+        heights[::step, half::step] = displaced(above_below + corners + np.roll(corners, -1, axis=1))
+        beside = middles + np.roll(middles, 1, axis=1)
+        heights[half::step, ::step] = displaced(beside + columns)
+        step, height = half, height / decay**2
+    heights -= heights.min()
+    return (heights / heights.max())[: size[0], : size[1]]
+
+
+def brightness(x: Pixels, more: float, _: Generator) -> Pixels:
+    """Raises V of HSV by so much."""
+    value = x.max(-1, keepdims=True)
+    brighter = (value + more).clip(max=1)
+    return np.where(value > 0, x * (brighter / np.where(value > 0, value, 1)), brighter)
+
+
+def saturate(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
+    """Changes S of HSV by a factor and an offset; grey images of one channel have none."""
+    if x.shape[-1] == 1:
+        return x
+    factor, offset = strength
+    value, chroma = x.max(-1, keepdims=True), np.ptp(x, axis=-1, keepdims=True)
+    saturation = chroma / np.where(value > 0, value, 1)
+    # How far each channel is from V, of the farthest; a grey pixel has hue 0, which is red.
+    distance = np.where(chroma > 0, (value - x) / np.where(chroma > 0, chroma, 1), (0, 1, 1))
+    return value * (1 - distance * (saturation * factor + offset).clip(0, 1))
+
+
+def contrast(x: Pixels, factor: float, _: Generator) -> Pixels:
+    """Brings each channel nearer to its mean, by a factor of the distance."""
+    means = x.mean(axis=(0, 1), keepdims=True)
+    return (x - means) * factor + means
+
+
+def elastic_transform(x: Pixels, strength: tuple[float, float, float], draw: Generator) -> Pixels:
+    """Moves three points of the image, and bends it.
+
+    Args:
+        strength: by how much it is bent, sigma over which bends are alike, and the farthest that a point moves along
+            each axis; in pixels.
+    """
+    bend, sigma, farthest = strength
+    height, width = x.shape[:2]
+    moved = _moved(x, farthest, draw)
+    noise = draw.uniform(-1, 1, size=(2, height, width))
+    shift = _smoothing(height, sigma) @ noise @ _smoothing(width, sigma).T
+    at = np.indices((height, width)) + bend * shift
+    return np.stack([map_coordinates(moved[..., c], at, order=1, mode="reflect") for c in range(x.shape[-1])], -1)
+
+
+@lru_cache(maxsize=16)
+def _smoothing(size: int, sigma: float) -> Pixels:
+    """Returns the matrix `[size,size]` of a Gaussian filter along one axis: the widest has more taps than pixels."""
+    return gaussian_filter(np.eye(size), sigma, mode="reflect", truncate=3, axes=(0,))
+
+
+def _moved(x: Pixels, farthest: float, draw: Generator) -> Pixels:
+    """Returns the affine image of `x` that moves three points about its middle at random."""
+    height, width = x.shape[:2]
+    middle, away = np.array([height // 2, width // 2]), min(height, width) // 3
+    before = middle + away * np.array([(1, 1), (-1, 1), (-1, -1)])
+    after = before + draw.uniform(-farthest, farthest, size=(3, 2))
+    # Where a pixel of the result comes from: (row, column, 1) times this.
+    back = np.linalg.solve(np.column_stack([after, np.ones(3)]), before)
+    channels = [affine_transform(x[..., c], back[:2].T, back[2], order=1, mode="mirror") for c in range(x.shape[-1])]
+    return np.stack(channels, -1)
+
+
+def pixelate(x: Pixels, share: float, _: Generator) -> Pixels:
+    """Makes the image smaller, to this share of its width, and as large as before."""
+    image, box = to_image(x), Image.Resampling.BOX
+    small = image.resize((max(1, int(image.width * share)), max(1, int(image.height * share))), box)
+    return to_pixels(small.resize(image.size, box))
+
+
+def jpeg_compression(x: Pixels, quality: int, _: Generator) -> Pixels:
+    """Encodes as JPEG of a quality, as encoders count it, to 95."""
+    encoded = BytesIO()
+    to_image(x).save(encoded, "JPEG", quality=quality)
+    return to_pixels(Image.open(encoded))

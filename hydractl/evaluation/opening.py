@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from hydractl.data.columns import Columns
-from hydractl.data.corrupt import corrupted
-from hydractl.data.corruptions.kinds import Corruption
+from hydractl.data.corruptions import Corruption, corrupted
 from hydractl.data.like import DataLike, DataSetsLike, Indexed, Modality
 from hydractl.data.open import notes_of, open_samples, open_stream
 from hydractl.data.samples import Samples

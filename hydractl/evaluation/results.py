@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
-from hydractl.data.corruptions.kinds import CORRUPTIONS
+from hydractl.data.corruptions import CORRUPTIONS
 from hydractl.errors import DataError
 from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.run import Predictions

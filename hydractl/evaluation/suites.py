@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from hydractl.data.corrupt import parse_corruptions
+from hydractl.data.corruptions import parse_corruptions
 from hydractl.errors import OptionError
 from hydractl.schema import Items, Origin, Schema, document, parse_toml, read_text
 

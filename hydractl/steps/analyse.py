@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
-from hydractl.data.corruptions.kinds import describe_kinds
+from hydractl.data.corruptions import describe_kinds
 from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.data import ScoringData
     from hydractl.circuit.scores import Scores
-    from hydractl.data.corruptions.kinds import Corruption
+    from hydractl.data.corruptions import Corruption
     from hydractl.evaluation.leakage import Leak
     from hydractl.model.hydra import Hydra
     from hydractl.report.separation import Projection
@@ -579,7 +579,7 @@ class AnalyseNoise:
 
     def run(self, watch: Watcher) -> AnalysedNoise:
         from hydractl.analysis.noise import analyse_noise, heads_taken
-        from hydractl.data.corrupt import parse_corruptions
+        from hydractl.data.corruptions import parse_corruptions
         from hydractl.data.ranks import Ranks
         from hydractl.report.drawing import whole
         from hydractl.report.noise import noise_picture
@@ -606,7 +606,7 @@ class AnalyseNoise:
         self, material: Material, corruptions: Sequence[tuple[Corruption, int]]
     ) -> Iterator[tuple[str, int, ScoringData]]:
         """Yields the samples corrupted in each way, one way after the other."""
-        from hydractl.data.corrupt import corrupted
+        from hydractl.data.corruptions import corrupted
         from hydractl.data.ranks import Ranks
 
         for kind, severity in corruptions:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from hydractl import bounds
-from hydractl.data.corruptions.kinds import describe_kinds
+from hydractl.data.corruptions import describe_kinds
 from hydractl.data.like import DataLike, DataSetsLike, Indexed
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import SYSTEM_KINDS

@@ -112,7 +112,7 @@ def run_evaluation(asked: Evaluation, watch: Watcher) -> Reported:
 def _opener(asked: Evaluation, watch: Watcher) -> Callable[[], Comparison]:
     """What opens the systems and the data; of the options that say which, those that are wrong are refused at once."""
     from hydractl.data.columns import Columns
-    from hydractl.data.corrupt import parse_corruptions
+    from hydractl.data.corruptions import parse_corruptions
     from hydractl.evaluation.checkpoints import by_size
     from hydractl.evaluation.comparison import open_comparison
     from hydractl.evaluation.opening import AskedSets, open_sets

@@ -1,0 +1,128 @@
+"""Corruptions: asked for by name, alike for a seed and a sample, refused where they make no sense."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from datasets import Dataset
+from PIL import Image
+
+from hydractl.data.corruptions import CORRUPTIONS, GROUPS, Corruption, corrupted, parse_corruptions
+from hydractl.data.open import open_stream
+from hydractl.data.samples import Samples
+from hydractl.errors import OptionError
+
+KINDS = {kind.name: kind for kind in CORRUPTIONS}
+EVERY_KIND = pytest.mark.parametrize("kind", CORRUPTIONS, ids=lambda kind: kind.name)
+
+
+def photo(mode: str = "RGB", size: tuple[int, int] = (32, 32)) -> Image.Image:
+    generator = np.random.default_rng(0)
+    small = Image.fromarray(generator.integers(60, 196, (6, 6, 3), dtype=np.uint8))
+    return small.resize(size, Image.Resampling.BICUBIC).convert(mode)
+
+
+def samples(*images: Image.Image) -> Samples:
+    return Samples("photos", "image", list(images), labels=np.zeros(len(images), dtype=np.int64))
+
+
+def distance(one: Image.Image, other: Image.Image) -> float:
+    return float(np.abs(np.asarray(one, dtype=float) - np.asarray(other, dtype=float)).mean())
+
+
+# As published, saturation falls, then rises; warps of photographs go from broad to fine, small images are pulled less
+# as they are bent more; a paler image lies under denser frost; falling snow grows coarser; glass moves pixels as far
+# at severities 1 to 3, then does so twice; and of a small image a lower quality of JPEG is not always farther off.
+NOT_MONOTONE = {"saturate", "elastic_transform", "frost", "snow", "glass_blur", "jpeg_compression"}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - NOT_MONOTONE))
+@pytest.mark.parametrize("size", [32, 64])
+def test_it_gets_worse_with_severity(kind: str, size: int) -> None:
+    image = photo(size=(size, size))
+    found = [distance(image, corrupted(samples(image), KINDS[kind], severity).inputs[0]) for severity in range(1, 6)]
+    assert found == sorted(found)
+    assert 0 < found[0] < found[-1]
+
+
+@pytest.mark.parametrize("kind", sorted(NOT_MONOTONE - {"elastic_transform", "frost"}))
+def test_the_worst_is_worse_than_the_mildest(kind: str) -> None:
+    first, last = (
+        sum(distance(photo(), corrupted(samples(photo()), KINDS[kind], severity, seed).inputs[0]) for seed in range(8))
+        for severity in (1, 5)
+    )
+    assert 0 < first < last
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+@pytest.mark.parametrize("size", [(32, 24), (66, 80), (3, 2)])
+def test_size_labels_and_slices_stay(kind: Corruption, mode: str, size: tuple[int, int]) -> None:
+    worse = corrupted(samples(photo(mode, size), photo(mode, size)), kind, 2)
+    assert len(worse) == 2
+    assert worse.labels is not None
+    assert (worse.inputs[0].size, worse.inputs[0].mode) == (size, "L" if mode == "L" else "RGB")
+    for one, other in zip(worse.inputs[:2], (worse.inputs[0], worse.inputs[1]), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@EVERY_KIND
+def test_what_is_drawn_is_of_the_seed_and_the_image(kind: Corruption) -> None:
+    other = photo().transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    first, again = (corrupted(samples(photo(), other), kind, 3).inputs for _ in range(2))
+    assert [image.tobytes() for image in first] == [image.tobytes() for image in again]
+    # Wherever among however many others: a limit, a stream or a process of its own changes nothing.
+    assert corrupted(samples(other), kind, 3).inputs[0].tobytes() == first[1].tobytes()
+    drawn = corrupted(samples(photo()), kind, 3, seed=1).inputs[0].tobytes() != first[0].tobytes()
+    certain = {"defocus_blur", "zoom_blur", "gaussian_blur", "brightness", "contrast", "saturate"}
+    assert drawn == (kind.name not in certain | {"pixelate", "jpeg_compression"})
+
+
+def test_a_stream_is_corrupted_block_by_block() -> None:
+    images = [photo(), photo().rotate(90), photo().rotate(180)]
+    stream = open_stream(Dataset.from_dict({"image": images, "label": [0, 1, 0]}), "image")
+    found = [image for block in corrupted(stream, KINDS["snow"], 5).blocks(2) for image in block.inputs]
+    whole = corrupted(samples(*images), KINDS["snow"], 5)
+    assert [image.tobytes() for image in found] == [image.tobytes() for image in whole.inputs]
+
+
+def test_kinds_groups_and_severities_by_name() -> None:
+    def asked(text: str) -> list[tuple[str, int]]:
+        return [(kind.name, severity) for kind, severity in parse_corruptions(text)]
+
+    assert asked("contrast, fog:2-3") == [("contrast", 2), ("contrast", 3), ("fog", 2), ("fog", 3)]
+    assert asked("frost") == [("frost", severity) for severity in range(1, 6)]
+    assert [name for name, _ in asked("noise,saturate:4")] == [
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "saturate",
+    ]
+    assert len(asked("all")) == 15 * 5
+    assert asked(",".join(GROUPS)) == asked("all")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("blizzard", "blizzard: is no corruption: choose from all, noise, blur"),
+        ("contrast:1-100000000", "severities from 1 to 5"),
+        ("contrast:6", "severities from 1 to 5"),
+        ("contrast:0-2", "severities from 1 to 5"),
+        ("contrast:", "severities from 1 to 5"),
+        ("", "expected kinds"),
+        (":3", "expected kinds"),
+        ("contrast:5-2", "write 2-5"),
+        ("noise,shot_noise", "shot_noise is named twice"),
+    ],
+)
+def test_what_cannot_be_asked_for(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=f"`corrupt`.*{message}"):
+        parse_corruptions(text)
+
+
+def test_what_cannot_be_corrupted() -> None:
+    with pytest.raises(OptionError, match="pixelate:6: severities are 1 to 5"):
+        corrupted(samples(photo()), KINDS["pixelate"], 6)
+    with pytest.raises(OptionError, match="t holds texts: give shifted texts as `shift_data`"):
+        corrupted(Samples("t", "text", ["a"]), KINDS["pixelate"], 1)
