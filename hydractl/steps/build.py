@@ -14,7 +14,7 @@ from hydractl.options import Option, function
 from hydractl.selection.objectives import Objective
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Limit, Precision, Seed
-from hydractl.steps.limits import LatencyLimit, Limits, latency_limit
+from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Task
 from hydractl.steps.plan import HYDRA, NETWORK, plan
 from hydractl.steps.result import Result
@@ -22,6 +22,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.steps.latency import LatencyLimit
 
     ModeName = str
 else:
@@ -207,10 +208,11 @@ class Build:
 
     def run(self, watch: Watcher) -> Built:
         from hydractl.steps.inputs import as_member
+        from hydractl.steps.latency import latency_limit
 
         self._check()
         folder, network = Path(self.output), as_member(self.model)
-        latency = latency_limit(self.budget_latency, network, self.members, self.compute.torch_device, folder, watch)
+        latency = latency_limit(self, network, watch)
         limits = Limits.of(self.budget_macs, self.budget_params, latency)
         tasks = plan(self, limits, self.trunks or limits.trunks(network))
         if self.dry_run:

@@ -53,9 +53,8 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
 def test_help_of_a_command_loads_its_own_step(command: str) -> None:
     _, modules = imported(*command.split(), "--help")
     steps = {each.name: f"hydractl.steps.{each.place.partition(':')[0]}" for each in ALL}
-    needed = {"build": {"extract-circuit"}}.get(command, set())  # whose searches it names
     assert not modules & set(HEAVY)
-    assert modules & set(steps.values()) == {steps[command], *map(steps.__getitem__, needed)}
+    assert modules & set(steps.values()) == {steps[command]}
 
 
 def test_completion_knows_commands_and_options_and_loads_nothing_heavy() -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 import hydractl as library
 from hydractl.checkpoint.folders import mark
 from hydractl.errors import OutputError
-from hydractl.steps.limits import FILE, begun_limit
+from hydractl.steps.latency import FILE, begun_limit
 from hydractl.steps.pipeline import makefile
 from tests.cli.conftest import LABELS, Command, save_vit
 from tests.damage import damages, refused
