@@ -22,7 +22,7 @@ from torch import Tensor
 import hydractl
 from hydractl.checkpoint.slots import linear_weights
 from hydractl.circuit.data import ScoringData
-from hydractl.circuit.oba import saliencies
+from hydractl.circuit.saliency import saliencies
 from hydractl.data.batches import make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples

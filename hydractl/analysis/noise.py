@@ -27,7 +27,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads, without
 from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
 from hydractl.circuit.data import ScoringData
-from hydractl.circuit.taylor import cross_entropies, mean_gradients
+from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.model.without import without_heads

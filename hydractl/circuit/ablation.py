@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.data import ScoringData, SearchData
 from hydractl.circuit.objective import Measure, Objective, mean_over_tasks, measure
 from hydractl.circuit.replay import Group, Replay
@@ -34,15 +34,15 @@ Progress = Callable[[Group, int], None]
 def ablation_scores(
     model: Hydra,
     data: ScoringData,
-    heads: Sequence[Head],
     objective: Objective,
     progress: Progress = lambda group, samples: None,
 ) -> dict[Head, float]:
-    """The objective of the model minus that of the model with each head off, higher = keep.
+    """Returns the objective of the model minus that of the model with each head off, higher = keep.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
     """
+    heads = member_heads(model.heads, 0)
     measures = ablate(model, data, heads, progress)
     whole = measures[None].score(objective)
     return {head: whole - measures[head].score(objective) for head in heads}

@@ -1,53 +1,48 @@
 """The ways to score heads; higher = keep, always.
 
-A new one is a file of its own and a row here.
+A new one is a row here, a dataclass whose fields are its own options, and a function for what it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
-from hydractl.errors import OptionError
+from hydractl.data.like import DataLike
+from hydractl.data.reading import SOURCE
+from hydractl.options import Option
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.data import ScoringData
-    from hydractl.circuit.objective import Objective
     from hydractl.model.hydra import Hydra
+
+IdData = Annotated[
+    DataLike,
+    Option("Labelled in-distribution data.", "Data", SOURCE, flags=("--id-data", "--data"), remembered=False),
+]
+OOD = Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Scoring:
-    """What heads are scored by; a method reads what its row names.
+    """The network whose heads are scored.
 
     Attributes:
         checkpoint: of one member.
-        model: the checkpoint, loaded, and `data` to run it on: for methods that need data.
-        objective: what ablation measures.
-        normalize: whether gate scores are divided by the L2 norm of their layer.
-        order: of OBA's Taylor term.
+        loaded: the same, ready to run, and samples to run it on; None for methods without data.
     """
 
     checkpoint: Checkpoint
-    model: Hydra | None = None
-    data: ScoringData | None = None
-    objective: Objective = "avg"
-    normalize: bool = False
-    order: int = 2
+    loaded: tuple[Hydra, ScoringData] | None = None
 
     @property
     def network(self) -> tuple[Hydra, ScoringData]:
-        """The model and what to run it on.
-
-        Raises:
-            OptionError: there is none.
-        """
-        if self.model is None or self.data is None:
-            raise OptionError("this `method` needs `id_data`: labelled samples to run the model on")
-        return self.model, self.data
+        """The loaded network and its samples."""
+        assert self.loaded is not None
+        return self.loaded
 
 
 @dataclass(frozen=True)
@@ -56,129 +51,151 @@ class Scored:
 
     Attributes:
         heads: the scores, higher = keep.
-        details: other figures per head by name, where a method finds more than one; the scores are among them.
+        details: other figures per head by name, the scores among them; empty if there is only one.
     """
 
     heads: Mapping[Head, float]
     details: Mapping[str, Mapping[Head, float]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ScoreMethod:
-    """A way to score the heads of a network of one member.
+class ScoreMethod(Protocol):
+    """A way to score the heads of a network of one member; its fields are its options.
 
     Attributes:
-        id_data: whether it runs the network on labelled ID samples; else the weights are enough.
-        ood_data: whether it needs OOD samples as well.
-        options: those that it goes by, of the ones that not all methods do.
-        pictured: whether a picture also shows what some heads say of each sample.
-        caution: what a user should know who prunes by these scores.
+        pictured: whether a picture also shows the outputs of some heads for each sample.
+        caution: a warning for users who prune by these scores.
         each_tower: whether it goes over the samples once for each tower.
         per_tower: whether scores of two towers differ in scale, so that one ranking over both means little.
     """
 
-    name: str
-    help: str
-    score: Callable[[Scoring], Scored]
-    id_data: bool = True
-    ood_data: bool = False
-    options: frozenset[str] = frozenset()
-    pictured: bool = False
-    caution: str | None = None
-    each_tower: bool = False
-    per_tower: bool = False
+    name: ClassVar[str]
+    help: ClassVar[str]
+    pictured: ClassVar[bool] = False
+    caution: ClassVar[str | None] = None
+    each_tower: ClassVar[bool] = False
+    per_tower: ClassVar[bool] = False
+
+    def score(self, scoring: Scoring) -> Scored:
+        """Returns a score for each head."""
 
 
-def _taylor(asked: Scoring) -> Scored:
-    from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.taylor import taylor_scores
+@dataclass(frozen=True)
+class Taylor(ScoreMethod):
+    """Scores by the loss's gradient of the weights."""
 
-    model, data = asked.network
-    return Scored(taylor_scores(model, data, member_heads(model.heads, 0)))
+    name = "taylor"
+    help = "mean size of weight times gradient over the head's query, key and value weights"
+    # [HE] Prop. 1: such scores keep what lowers the loss on clean data, and lose more on noisy data than a circuit.
+    caution = "pruned by Taylor scores and not fine-tuned, a model loses accuracy and OOD detection: fine-tune it"
+    per_tower = True
 
+    id_data: IdData
 
-def _oba(asked: Scoring) -> Scored:
-    from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.oba import oba_scores
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.saliency import taylor_scores
 
-    model, data = asked.network
-    return Scored(oba_scores(model, data, member_heads(model.heads, 0), asked.order))
-
-
-def _gate(asked: Scoring) -> Scored:
-    from hydractl.circuit.gate import gate_scores
-
-    model, data = asked.network
-    towers = [gate_scores(model, data, tower.name, asked.normalize) for tower in model.spec.towers]
-    return Scored({head: score for scores in towers for head, score in scores.items()})
+        return Scored(taylor_scores(*scoring.network))
 
 
-def _magnitude(asked: Scoring) -> Scored:
-    from hydractl.circuit.magnitude import magnitude_scores
+@dataclass(frozen=True)
+class Gate(ScoreMethod):
+    """Scores by the gradient of a gate on each head's output."""
 
-    return Scored(magnitude_scores(asked.checkpoint))
+    name = "gate"
+    help = "mean size of the gradient of a gate on the head's output"
+    each_tower = True
 
+    id_data: IdData
+    normalize: Annotated[
+        bool, Option("Divide scores by the L2 norm of their layer.", plain=lambda chosen: chosen or None)
+    ] = False
 
-def _separation(asked: Scoring) -> Scored:
-    from hydractl.circuit.separation import separations
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.saliency import gate_scores
 
-    found = separations(*asked.network)
-    details = {
-        name: {head: getattr(distances, name) for head, distances in found.items()}
-        for name in ("mahalanobis", "euclidean", "mean")
-    }
-    return Scored(details["mahalanobis"], details)
-
-
-def _ablation(asked: Scoring) -> Scored:
-    from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.ablation import ablation_scores
-
-    model, data = asked.network
-    return Scored(ablation_scores(model, data, member_heads(model.heads, 0), asked.objective))
+        model, data = scoring.network
+        towers = [gate_scores(model, data, tower.name, self.normalize) for tower in model.spec.towers]
+        return Scored({head: score for scores in towers for head, score in scores.items()})
 
 
-SCORE_METHODS = (
-    ScoreMethod(
-        "taylor",
-        "mean size of weight times gradient over the head's query, key and value weights",
-        _taylor,
-        # [HE] Prop. 1: such scores keep what lowers the loss on clean data, and lose more on noisy data than a circuit.
-        caution="pruned by Taylor scores and not fine-tuned, a model loses accuracy and OOD detection: fine-tune it",
-        per_tower=True,
-    ),
-    ScoreMethod(
-        "gate",
-        "mean size of the gradient of a gate on the head's output",
-        _gate,
-        options=frozenset({"normalize"}),
-        each_tower=True,
-    ),
-    ScoreMethod(
-        "oba",
-        "sum of the saliencies of the head's weights, by products of the loss's Hessian with all weights",
-        _oba,
-        options=frozenset({"order"}),
-        per_tower=True,
-    ),
-    ScoreMethod("magnitude", "L2 norm of the head's weights; needs no data", _magnitude, id_data=False),
-    ScoreMethod(
-        "separation",
-        "distance between the head's mean outputs over ID and over OOD samples",
-        _separation,
-        ood_data=True,
-        pictured=True,
-    ),
-    ScoreMethod(
-        "ablation",
-        "how much the objective falls if that head alone is turned off",
-        _ablation,
-        ood_data=True,
-        options=frozenset({"objective"}),
-    ),
-)
+@dataclass(frozen=True)
+class Oba(ScoreMethod):
+    """Scores by the saliencies of single weights."""
+
+    name = "oba"
+    help = "sum of the saliencies of the head's weights, by products of the loss's Hessian with all weights"
+    per_tower = True
+
+    id_data: IdData
+    order: Annotated[
+        int, Option("Order of the Taylor term of the saliencies: 2 as published, or 3.", minimum=2, maximum=3)
+    ] = 2
+
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.saliency import oba_scores
+
+        return Scored(oba_scores(*scoring.network, self.order))
 
 
-def taking(option: str) -> tuple[str, ...]:
-    """The methods that go by an option."""
-    return tuple(method.name for method in SCORE_METHODS if option in method.options)
+@dataclass(frozen=True)
+class Magnitude(ScoreMethod):
+    """Scores by the size of the weights."""
+
+    name = "magnitude"
+    help = "L2 norm of the head's weights; needs no data"
+
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.saliency import magnitude_scores
+
+        return Scored(magnitude_scores(scoring.checkpoint))
+
+
+@dataclass(frozen=True)
+class Separating(ScoreMethod):
+    """Scores by how far apart ID and OOD samples lie."""
+
+    name = "separation"
+    help = "distance between the head's mean outputs over ID and over OOD samples"
+    pictured = True
+
+    id_data: IdData
+    ood_data: Annotated[DataLike, OOD]
+
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.separation import separations
+
+        found = separations(*scoring.network)
+        details = {
+            name: {head: getattr(distances, name) for head, distances in found.items()}
+            for name in ("mahalanobis", "euclidean", "mean")
+        }
+        return Scored(details["mahalanobis"], details)
+
+
+@dataclass(frozen=True)
+class Ablation(ScoreMethod):
+    """Scores by the first step of a circuit search.
+
+    Raises:
+        OptionError: an objective that is measured on OOD samples, without any.
+    """
+
+    name = "ablation"
+    help = "how much the objective falls if that head alone is turned off"
+
+    id_data: IdData
+    ood_data: Annotated[DataLike | None, OOD] = None
+    objective: Annotated[Literal["acc", "ood", "avg"], Option("Measure ID accuracy, AUROC, or their mean.")] = "avg"
+
+    def __post_init__(self) -> None:
+        from hydractl.circuit.objective import require_ood_data
+
+        require_ood_data([self.objective], self.ood_data)
+
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.ablation import ablation_scores
+
+        return Scored(ablation_scores(*scoring.network, self.objective))
+
+
+SCORE_METHODS = (Taylor, Gate, Oba, Magnitude, Separating, Ablation)

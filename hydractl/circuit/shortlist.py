@@ -9,9 +9,9 @@ from statistics import fmean
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ablation import Progress, ablate
 from hydractl.circuit.data import SearchData
-from hydractl.circuit.gate import gate_scores
 from hydractl.circuit.objective import Measures, Objective
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
+from hydractl.circuit.saliency import gate_scores
 from hydractl.model.hydra import Hydra
 
 

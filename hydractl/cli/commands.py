@@ -25,7 +25,7 @@ def _one_objective(values: Mapping[str, Any]) -> None:
 
 COMMANDS = (
     Command("build", "build:Build", writes=True),
-    Command("score-heads", "score_heads:score_heads", output="scores.json", artifact=methodcaller("to_json")),
+    Command("score-heads", "score_heads:ScoreHeads", output="scores.json", artifact=methodcaller("to_json")),
     Command(
         "extract-circuit", "extract_circuit:ExtractCircuit", "circuit.json",
         artifact=_the_circuit, may_stream=_one_objective,

@@ -11,6 +11,7 @@ from hydractl.options import Option
 if TYPE_CHECKING:
     from hydractl.data.columns import Columns
 
+SOURCE = "[NAME=]SOURCE[:SPLIT]"
 DEFAULT_TEMPLATE = "A photo of a {label}."
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.like import DataLike, DataSetsLike
+from hydractl.data.reading import SOURCE as SOURCE
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 
-SOURCE = "[NAME=]SOURCE[:SPLIT]"
 LABELLED = Option("Labelled in-distribution data.", heading="Data", metavar=SOURCE, remembered=False)
 LabelledData = Annotated[DataLike, LABELLED]
 OOD_SETS = Option(

@@ -222,7 +222,7 @@ class ByTaylorAtOnce(ByTaylor):
     help = "the lowest Taylor scores, computed once for all layers"
 
     def _lowest(self, pruning: Pruning) -> list[Head]:
-        from hydractl.circuit.taylor import taylor_scores
+        from hydractl.circuit.saliency import taylor_scores
 
         assert pruning.network is not None
         return pruning.lowest(taylor_scores(*pruning.network, pruning.candidates))
@@ -254,7 +254,7 @@ class ByMagnitude(Method):
     spread: Annotated[Spread, Without("towers")] = Spread()
 
     def choice(self) -> Choice:
-        from hydractl.circuit.magnitude import magnitude_scores
+        from hydractl.circuit.saliency import magnitude_scores
 
         return Choice(lambda pruning: pruning.lowest(magnitude_scores(pruning.checkpoint)))
 

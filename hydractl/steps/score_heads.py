@@ -3,57 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring, taking
-from hydractl.data.like import DataLike
+from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring
 from hydractl.data.reading import Reading
-from hydractl.errors import OptionError
+from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_TEMPLATE,
-    BatchSize,
-    Classes,
-    Device,
-    Dtype,
-    Force,
-    ImageColumn,
-    LabelColumn,
-    Limit,
-    MatchLabels,
-    Model,
-    Output,
-    Plot,
-    Template,
-    TextColumn,
-    as_path,
-)
-from hydractl.steps.material import SOURCE, open_material, origin_of
-from hydractl.steps.options import Option, step
+from hydractl.steps.inputs import Model, Output, Picture, as_member
+from hydractl.steps.material import Material, open_material, origin_of
 from hydractl.steps.result import Result
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.data import ScoringData
-    from hydractl.circuit.objective import Objective
     from hydractl.circuit.score_methods import Scored
     from hydractl.circuit.scores import Scores
-    from hydractl.model.hydra import Hydra
+    from hydractl.report.heatmap import Rows as Map
     from hydractl.report.separation import Projection
-
-    MethodName = str
-else:
-    MethodName = Literal[tuple(method.name for method in SCORE_METHODS)]
-
-Rows = list[list[float | None]]
-
-ON_ID_DATA = tuple(method.name for method in SCORE_METHODS if method.id_data)
-ON_OOD_DATA = tuple(method.name for method in SCORE_METHODS if method.ood_data)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,20 +32,25 @@ class HeadScores(Result):
 
     Attributes:
         artifact: the scores and how they were made, as plain JSON.
-        maps: what there is to see, [L][H] by name.
         output: where the artifact was written, if it was.
     """
 
     artifact: Mapping[str, Any]
-    maps: Mapping[str, Rows]
     output: Path | None = None
 
     @property
     def scores(self) -> Scores:
-        """The scores as `hydractl.prune` goes by them."""
+        """The scores, for `hydractl.prune`."""
         from hydractl.circuit.scores import scores_of
 
         return scores_of(self.artifact)
+
+    @property
+    def maps(self) -> Mapping[str, Map]:
+        """A value per head, [L][H] by name: the scores, or all figures of a head if there are several."""
+        details = self.artifact.get("distances", {})
+        maps = {f"{tower} {name}": rows for name, towers in details.items() for tower, rows in towers.items()}
+        return maps or self.artifact["towers"]
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.artifact)
@@ -99,66 +74,15 @@ class HeadScores(Result):
         return "\n".join(self.lines())
 
 
-@step
-def score_heads(
-    model: Model,
-    *,
-    method: Annotated[
-        MethodName,
-        Option(f"How heads are scored: {'; '.join(f'{method.name}: {method.help}' for method in SCORE_METHODS)}."),
-    ],
-    objective: Annotated[
-        Literal["acc", "ood", "avg"],
-        Option("What is measured: ID accuracy, AUROC, or their mean.", goes_with={"method": taking("objective")}),
-    ] = "avg",
-    normalize: Annotated[
-        bool, Option("Divide scores by the L2 norm of their layer.", goes_with={"method": taking("normalize")})
-    ] = False,
-    order: Annotated[
-        int,
-        Option(
-            "Order of the Taylor term that saliencies are of: 2 as published, or 3.",
-            minimum=2,
-            maximum=3,
-            goes_with={"method": taking("order")},
-        ),
-    ] = 2,
-    id_data: Annotated[
-        DataLike | None,
-        Option(
-            "Labelled in-distribution data.",
-            heading="Data",
-            metavar=SOURCE,
-            flags=("--id-data", "--data"),
-            goes_with={"method": ON_ID_DATA},
-        ),
-    ] = None,
-    ood_data: Annotated[
-        DataLike | None,
-        Option("Out-of-distribution data.", heading="Data", metavar=SOURCE, goes_with={"method": ON_OOD_DATA}),
-    ] = None,
-    limit: Limit = None,
-    classes: Classes = None,
-    template: Template = DEFAULT_TEMPLATE,
-    image_column: ImageColumn = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    match_labels: MatchLabels = "name",
-    device: Device = "auto",
-    dtype: Dtype = None,
-    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
-    output: Output = None,
-    plot: Plot = None,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> HeadScores:
+@dataclass(frozen=True, kw_only=True)
+class ScoreHeads:
     """Score each head by how much the model needs it.
 
     Example: hydractl score-heads vit --id-data cifar10:train --limit 1000 --method taylor
 
-    Writes the scores as JSON, higher = keep, and prints a heat map; prune --method scores goes by them. Separation
-    scores by the Mahalanobis distance, and adds the Euclidean distance and the mean of both; with `plot` it also
-    draws what the most and the least separating heads say of ID and OOD samples.
+    Writes the scores as JSON, higher = keep, and prints a heat map; prune --method scores uses them. Separation scores
+    by the Mahalanobis distance, and adds the Euclidean distance and the mean of both; its `plot` also draws the outputs
+    of the most and the least separating heads for ID and OOD samples.
 
     >>> scored = hydractl.score_heads("vit", method="taylor", id_data="data/pets")
     >>> pruned = hydractl.prune("vit", method="scores", scores=scored, budget=3)
@@ -169,110 +93,101 @@ def score_heads(
         OptionError: a model of several members, or a method without the data that it needs.
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.checkpoint.heads import require_heads
-    from hydractl.data.ranks import join_ranks
-    from hydractl.steps.compute import choose_device, dtype_name
-    from hydractl.steps.inputs import as_member
 
-    chosen = next(row for row in SCORE_METHODS if row.name == method)
-    _require_data(chosen, objective, id_data, ood_data)
-    output, plot = as_path(output), as_path(plot)
-    _check_outputs(output, plot, force)
-    checkpoint, material, options = as_member(model), None, {}
-    require_heads(checkpoint.heads, checkpoint.name)
-    if id_data is not None:
-        reading = Reading(limit, classes, template, image_column, text_column, label_column, match_labels)
-        material = open_material(
-            checkpoint, id_data, ood_data, reading=reading, compute=Compute(device, dtype), watch=watch
-        )
-        options = {
-            "objective": objective if "objective" in chosen.options else None,
-            "normalize": normalize or None,
-            "order": order if "order" in chosen.options else None,
-            "batch_size": batch_size,
-            "limit": limit,
-            "dtype": dtype_name(dtype),
-            "template": material.template,
-        }
-    place, pictured = choose_device("cpu") if material is None else material.device, plot and chosen.pictured
-    passes = (len(checkpoint.spec.towers) if chosen.each_tower else 1) + bool(pictured)
-    total = None if material is None else passes * material.samples
-    with join_ranks(place) as ranks, (watch if ranks.leads else LOG).progress("score", total) as advance:
-        asked = Scoring(checkpoint, objective=objective, normalize=normalize, order=order)
-        if material is not None:
-            data = material.scoring_data(batch_size, ranks, advance=lambda done: advance(done * ranks.size))
-            asked = replace(asked, model=material.model, data=data)
-        found = chosen.score(asked)
-        used = {} if material is None else material.used("id", "ood")
-        artifact = _artifact(found, checkpoint, method, origin_of(checkpoint, options, used))
-        result = HeadScores(artifact, _maps(artifact), output)
-        projections = _projections(found, *asked.network) if pictured else ()
-        if ranks.leads:
-            _write(result, projections, plot, force)
-    return result
+    model: Model
+    method: Annotated[
+        ScoreMethod,
+        Option(
+            f"How to score heads: {'; '.join(f'{row.name}: {row.help}' for row in SCORE_METHODS)}.", remembered=False
+        ),
+        Rows(SCORE_METHODS),
+    ]
+    reading: Reading = Reading()
+    compute: Compute = Compute()
+    output: Output = None
+    picture: Picture = Picture()
 
+    def run(self, watch: Watcher) -> HeadScores:
+        from hydractl.artifacts import write_json
+        from hydractl.checkpoint.heads import require_heads
+        from hydractl.data.ranks import join_ranks
+        from hydractl.steps.compute import choose_device
 
-def _require_data(method: ScoreMethod, objective: Objective, id_data: object, ood_data: DataLike | None) -> None:
-    from hydractl.circuit.objective import require_ood_data
-    from hydractl.data.spec import parse_data
+        output = self._output()
+        checkpoint = as_member(self.model)
+        require_heads(checkpoint.heads, checkpoint.name)
+        material = self._material(checkpoint, watch)
+        shown = self.picture.plot is not None and self.method.pictured
+        place = choose_device("cpu") if material is None else material.device
+        with join_ranks(place) as ranks:
+            passes = (len(checkpoint.spec.towers) if self.method.each_tower else 1) + shown
+            total = None if material is None else passes * material.samples
+            with (watch if ranks.leads else LOG).progress("score", total) as advance:
+                scoring = Scoring(checkpoint)
+                if material is not None:
+                    data = material.scoring_data(
+                        self.compute.batch_size, ranks, advance=lambda done: advance(done * ranks.size)
+                    )
+                    scoring = Scoring(checkpoint, (material.model, data))
+                scored = self.method.score(scoring)
+                result = HeadScores(self._artifact(scored, checkpoint, material), output)
+                projections = _projections(scored, scoring) if shown else ()
+            if ranks.leads:
+                if output is not None:
+                    write_json(output, result.artifact, self.picture.force)
+                self.picture.write(lambda: _figure(result, projections))
+        return result
 
-    if method.id_data and id_data is None:
-        raise OptionError(f"`method` {method.name} needs `id_data`: labelled in-distribution samples")
-    if "objective" in method.options:
-        require_ood_data([objective], ood_data)
-    elif method.ood_data and ood_data is None:
-        raise OptionError(f"`method` {method.name} needs `ood_data`: out-of-distribution samples")
-    if ood_data is not None:
-        parse_data(ood_data, "OOD data")  # refuses several sets, of which distances between centroids would be none
+    def _output(self) -> Path | None:
+        """Returns the file to write, if any, before long work starts."""
+        from hydractl.checkpoint.atomic import refuse_existing
 
+        self.picture.check()
+        if self.output is None:
+            return None
+        refuse_existing(Path(self.output), self.picture.force)
+        return Path(self.output)
 
-def _check_outputs(output: Path | None, plot: Path | None, force: bool) -> None:
-    from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.report.picture import check_picture
+    def _material(self, checkpoint: Checkpoint, watch: Watcher) -> Material | None:
+        """Returns the network and its samples; None for a method without data."""
+        from hydractl.data.spec import parse_data
 
-    if output is not None:
-        refuse_existing(output, force)
-    if plot is not None:
-        check_picture(plot, force)
+        inside, outside = (getattr(self.method, name, None) for name in ("id_data", "ood_data"))
+        if inside is None:
+            return None
+        if outside is not None:
+            parse_data(outside, "OOD data")  # refuses several sets, which have no one centroid
+        return open_material(checkpoint, inside, outside, reading=self.reading, compute=self.compute, watch=watch)
 
+    def _artifact(self, scored: Scored, checkpoint: Checkpoint, material: Material | None) -> dict[str, Any]:
+        from hydractl.circuit.scores import as_towers, scores_json
 
-def _artifact(found: Scored, checkpoint: Checkpoint, method: str, origin: Mapping[str, Any]) -> dict[str, Any]:
-    from hydractl.circuit.scores import as_towers, scores_json
-
-    details = {name: as_towers(values, checkpoint.spec) for name, values in found.details.items()}
-    extra = {"distances": details} if details else {}
-    return scores_json(found.heads, checkpoint.spec, method, {**extra, **origin})
-
-
-def _maps(artifact: Mapping[str, Any]) -> dict[str, Rows]:
-    """What there is to see: the scores, or in their place all figures there are of a head."""
-    details = artifact.get("distances", {})
-    maps = {f"{tower} {name}": rows for name, towers in details.items() for tower, rows in towers.items()}
-    return maps or artifact["towers"]
+        options = {} if material is None else remembered(self, template=material.template)
+        origin = origin_of(checkpoint, options, material.used("id", "ood") if material is not None else {})
+        details = {name: as_towers(values, checkpoint.spec) for name, values in scored.details.items()}
+        extra = {"distances": details} if details else {}
+        return scores_json(scored.heads, checkpoint.spec, self.method.name, {**extra, **origin})
 
 
-def _projections(found: Scored, model: Hydra, data: ScoringData) -> list[Projection]:
-    """What the heads with the highest and the lowest scores say of each sample, drawn in two dimensions."""
+score_heads = function(ScoreHeads)
+
+
+def _projections(scored: Scored, scoring: Scoring) -> list[Projection]:
+    """Returns the outputs of the heads with the highest and the lowest scores, in two dimensions."""
     from hydractl.circuit.separation import extremes, outputs_on_both
     from hydractl.report.separation import project
 
-    shown = extremes(found.heads)
-    inside, outside = outputs_on_both(model, data, list(shown))
-    return [project(_title(head, which, found), inside[head], outside[head]) for head, which in shown.items()]
+    shown = extremes(scored.heads)
+    inside, outside = outputs_on_both(*scoring.network, list(shown))
+    titles = {
+        head: f"{which} separating: layer {head.layer}, head {head.head}\nMahalanobis {scored.heads[head]:.3g}"
+        for head, which in shown.items()
+    }
+    return [project(title, inside[head], outside[head]) for head, title in titles.items()]
 
 
-def _title(head: Head, which: str, found: Scored) -> str:
-    return f"{which} separating: layer {head.layer}, head {head.head}\nMahalanobis {found.heads[head]:.3g}"
-
-
-def _write(result: HeadScores, projections: Sequence[Projection], plot: Path | None, force: bool) -> None:
-    from hydractl.artifacts import write_json
+def _figure(result: HeadScores, projections: Sequence[Projection]) -> Figure:
     from hydractl.report.heatmap import heat_map_figure
-    from hydractl.report.picture import write_picture
     from hydractl.report.separation import separation_figure
 
-    if result.output is not None:
-        write_json(Path(result.output), result.artifact, force)
-    if plot is not None:
-        figure = separation_figure(result.maps, projections) if projections else heat_map_figure(result.maps)
-        write_picture(figure, plot, force)
+    return separation_figure(result.maps, projections) if projections else heat_map_figure(result.maps)

@@ -96,7 +96,7 @@ def by_taylor(
         DataError: samples without labels.
         OptionError: the budget is larger than the number of heads.
     """
-    from hydractl.circuit.taylor import taylor_scores
+    from hydractl.circuit.saliency import taylor_scores
     from hydractl.model.without import without_heads
 
     if scope == "global":

@@ -12,10 +12,10 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import screen
 from hydractl.circuit.ablation import ablate
 from hydractl.circuit.artifact import circuit_json
-from hydractl.circuit.gate import gate_scores
 from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, Measure, Measures
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
+from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.state import Journal
 from hydractl.errors import OptionError

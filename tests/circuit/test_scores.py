@@ -14,10 +14,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.ablation import ablation_scores
 from hydractl.circuit.data import ScoringData
-from hydractl.circuit.gate import gate_scores
-from hydractl.circuit.oba import oba_scores
+from hydractl.circuit.saliency import gate_scores, oba_scores, taylor_scores
 from hydractl.circuit.separation import outputs_of, separations
-from hydractl.circuit.taylor import taylor_scores
 from hydractl.errors import OptionError
 from hydractl.model.without import without_heads
 from hydractl.surgery.choose import by_taylor
@@ -70,8 +68,7 @@ def their_taylor(case: Case) -> dict[Head, float]:
 
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
 def test_taylor(case: Case, batch_size: int) -> None:
-    heads = member_heads(case.model.heads, 0)
-    assert taylor_scores(case.model, data(case, batch_size), heads) == pytest.approx(their_taylor(case), abs=1e-10)
+    assert taylor_scores(case.model, data(case, batch_size)) == pytest.approx(their_taylor(case), abs=1e-10)
 
 
 def test_taylor_of_a_pruned_model(case: Case) -> None:
@@ -80,7 +77,7 @@ def test_taylor_of_a_pruned_model(case: Case) -> None:
     for head in gone:
         naive.turn(head, on=False)
     expected = {head: score for head, score in their_taylor(case).items() if head not in gone}
-    assert taylor_scores(pruned, data(case), member_heads(pruned.heads, 0)) == pytest.approx(expected, abs=1e-10)
+    assert taylor_scores(pruned, data(case)) == pytest.approx(expected, abs=1e-10)
 
 
 def test_sequential_pruning_takes_gradients_anew_after_each_layer(case: Case) -> None:
@@ -138,11 +135,11 @@ def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
     for tower in case.model.spec.towers:
         own = {head: score for head, score in expected.items() if head.tower == tower.name}
         assert gate_scores(pruned, data(case), tower.name) == pytest.approx(own, abs=1e-10)
-    assert oba_scores(pruned, data(case), left, 2) == pytest.approx(
+    assert oba_scores(pruned, data(case), 2) == pytest.approx(
         {head: score for head, score in their_saliencies(case, 2).items() if head not in gone}, rel=1e-9, abs=1e-12
     )
     assert separations(pruned, data(case)).keys() == {head for head in left if head.tower == left[0].tower}
-    assert ablation_scores(pruned, data(case), left, "avg").keys() == set(left)
+    assert ablation_scores(pruned, data(case), "avg").keys() == set(left)
 
 
 def test_separation(case: Case) -> None:
@@ -187,7 +184,7 @@ def test_ablation(case: Case, objective: str) -> None:
         naive.turn(head, on=False)
         expected[head] = whole - score()
         naive.turn(head, on=True)
-    assert ablation_scores(case.model, case.data(), heads, objective) == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
+    assert ablation_scores(case.model, case.data(), objective) == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
 
 
 def their_saliencies(case: Case, order: int) -> dict[Head, float]:
@@ -219,5 +216,6 @@ def their_saliencies(case: Case, order: int) -> dict[Head, float]:
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_oba(case: Case, order: int) -> None:
-    scores = oba_scores(case.model, data(case), member_heads(case.model.heads, 0), order)
-    assert scores == pytest.approx(their_saliencies(case, order), rel=1e-9, abs=1e-12)
+    assert oba_scores(case.model, data(case), order) == pytest.approx(
+        their_saliencies(case, order), rel=1e-9, abs=1e-12
+    )

@@ -13,10 +13,10 @@ from torch import Tensor
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit import screen
 from hydractl.circuit.data import ScoringData, SeveralTasks
-from hydractl.circuit.gate import gate_scores
 from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Ranking, Search
+from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.shortlist import _least_needed
 from hydractl.circuit.state import Journal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def data_of(method: type[ScoreMethod], inside: Path, outside: Path) -> dict[str, str]:
+    """Returns the data that a method takes."""
+    places = {"id_data": str(inside), "ood_data": str(outside)}
+    return {field.name: places[field.name] for field in fields(method) if field.name in places}  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
 def test_python_and_the_command_score_alike(
-    run: Command, here: Path, vit: Path, images: Path, noise: Path, method: ScoreMethod
+    run: Command, here: Path, vit: Path, images: Path, noise: Path, method: type[ScoreMethod]
 ) -> None:
-    data = ({"id_data": str(images)} if method.id_data else {}) | ({"ood_data": str(noise)} if method.ood_data else {})
+    data = data_of(method, images, noise)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in data.items()]
     assert run("score-heads", vit, f"--method={method.name}", *flags).code == 0
     scored = hydractl.score_heads(vit, method=method.name, **data)
@@ -52,18 +59,25 @@ def test_a_notebook_shows_the_range_of_the_scores(vit: Path) -> None:
     assert repr(scored).startswith("vision   head   0   1   2   3\n")
 
 
-def test_a_method_needs_its_data(vit: Path, images: Path) -> None:
-    with pytest.raises(OptionError, match="`method` taylor needs `id_data`"):
-        hydractl.score_heads(vit, method="taylor")
-    with pytest.raises(OptionError, match="`objective` avg needs `ood_data`"):
-        hydractl.score_heads(vit, method="ablation", id_data=images)
+@pytest.mark.parametrize(
+    ("method", "given", "named"),
+    [
+        ("taylor", (), "`id_data`"),
+        ("separation", ("id_data",), "`ood_data`"),
+        ("ablation", ("id_data",), "`ood_data`"),
+        ("magnitude", ("id_data",), "`id_data`"),
+        ("taylor", ("id_data", "ood_data"), "`ood_data`"),
+    ],
+)
+def test_a_method_takes_its_own_data(vit: Path, images: Path, method: str, given: tuple[str, ...], named: str) -> None:
+    with pytest.raises(OptionError, match=named):
+        hydractl.score_heads(vit, method=method, **dict.fromkeys(given, images))
 
 
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
-def test_a_network_without_heads_is_refused(method: ScoreMethod, vit: Path, images: Path) -> None:
+def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path, images: Path) -> None:
     bare = hydractl.prune(vit, method="random", budget=8)
-    data = {"id_data": images if method.id_data else None, "ood_data": images if method.ood_data else None}
-    with pytest.raises(OptionError, match="has no heads left: name a network that has some"):
-        hydractl.score_heads(bare, method=method.name, device="cpu", **data)
+    with pytest.raises(OptionError, match="has no heads left"):
+        hydractl.score_heads(bare, method=method.name, device="cpu", **data_of(method, images, images))
     with pytest.raises(OptionError, match="has no heads left"):
         hydractl.extract_circuit(bare, budget="all", id_data=images, ood_data=images, device="cpu")

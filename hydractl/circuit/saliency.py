@@ -1,0 +1,242 @@
+"""Head scores from weights and gradients: magnitude, Taylor, OBA and gates; higher = keep.
+
+Source: [HE] D.1.1, after Molchanov et al. 2019 (Taylor) and Michel et al. 2019 (gates); Sun et al. 2025,
+arXiv 2502.17941 (OBA, whose order 3 is the authors' extension).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.checkpoint.slots import linear_weights
+from hydractl.circuit.data import ScoringData
+from hydractl.circuit.observe import kept_counts, pooled
+from hydractl.data.batches import Batch
+from hydractl.data.ranks import batch_workers
+from hydractl.errors import DataError
+from hydractl.model.hydra import Hydra
+
+
+def magnitude_scores(checkpoint: Checkpoint) -> dict[Head, float]:
+    """Returns the L2 norm of each head's slices of W_Q, W_K, W_V and W_O together, float64.
+
+    Args:
+        checkpoint: of one member; heads it does not keep have no score.
+    """
+    scores: dict[Head, float] = {}
+    for tower in checkpoint.spec.towers:
+        for layer in range(tower.layers):
+            squares = []
+            for part in "qkvo":
+                weight = checkpoint.tensors[f"{tower.name}.layers.{layer}.attention.{part}.weight"].load().double()
+                rows = weight.mT if part == "o" else weight  # [H*K, D]
+                squares.append(rows.unflatten(0, (-1, tower.head_width)).square().sum((1, 2)))
+            norms = sum(squares[1:], squares[0]).sqrt().tolist()
+            kept = checkpoint.heads[tower.name][layer][0]
+            scores |= {Head(tower.name, layer, head): norm for head, norm in zip(kept, norms, strict=True)}
+    return scores
+
+
+def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head] | None = None) -> dict[Head, float]:
+    """Returns the Taylor score of each head: the mean of |W G| over its rows of W_Q, W_K and W_V.
+
+    G is the gradient of the mean cross-entropy over all samples, so the batch size has no effect.
+
+    Args:
+        model: of one member.
+        heads: some of its heads; None for all.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    heads = member_heads(model.heads, 0) if heads is None else heads
+    layers = sorted({(head.tower, head.layer) for head in heads}, key=lambda place: place[1])
+    names = [f"{_prefix(*place)}.{part}.weight" for place in layers for part in "qkv"]
+    weights = [model.get_parameter(name) for name in names]
+    gradients = mean_gradients(model, data, weights)
+    products = {
+        name: (weight.double() * gradient).abs()
+        for name, weight, gradient in zip(names, weights, gradients, strict=True)
+    }
+    return {
+        head: float(torch.stack([part.mean() for part in _of_head(model, products, head, "qkv")]).mean())
+        for head in heads
+    }
+
+
+def saliencies(model: Hydra, data: ScoringData, names: Sequence[str], order: int = 2) -> dict[str, Tensor]:
+    """Returns the OBA saliency of every weight in the named tensors, each of its tensor's shape in float64.
+
+    The saliency of a weight w_i is the share of the Taylor term that its own index accounts for: in order 2
+    `|w_i sum_j H_ij w_j|`, with H the Hessian of the mean cross-entropy over all samples; in order 3
+    `|w_i sum_jk T_ijk w_j w_k|`. The sums run over all named weights, whatever their layer. H is never stored: each
+    order takes one more backward pass.
+
+    Args:
+        model: of one member.
+        order: 2 as published, or 3.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    weights = [model.get_parameter(name) for name in names]
+    directions = [weight.detach().clone() for weight in weights]
+
+    def along(loss: Tensor) -> Tensor:
+        for _ in range(order - 1):
+            parts = torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True)
+            loss = torch.stack([(part * to).sum() for part, to in zip(parts, directions, strict=True)]).sum()
+        return loss
+
+    with sdpa_kernel(SDPBackend.MATH):  # the one whose backward pass can be differentiated again
+        gradients = mean_gradients(model, data, weights, along)
+    return {name: (g * w.detach()).abs() for name, g, w in zip(names, gradients, weights, strict=True)}
+
+
+def oba_scores(model: Hydra, data: ScoringData, order: int = 2) -> dict[Head, float]:
+    """Returns the sum of the saliencies of each head's query, key, value and output weights.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    found = saliencies(model, data, linear_weights(model.spec), order)
+    return {
+        head: float(torch.stack([part.sum() for part in _of_head(model, found, head, "qkvo")]).sum())
+        for head in member_heads(model.heads, 0)
+    }
+
+
+def gate_scores(model: Hydra, data: ScoringData, tower: str, normalize: bool = False) -> dict[Head, float]:
+    """Returns the mean over samples of |dL_i / d xi_h| for each head of a tower, with xi_h = 1 a gate on its output.
+
+    Args:
+        normalize: divide by the L2 norm of the layer's scores, as Michel et al. do.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    counts = kept_counts(model, tower)
+    device = next(model.parameters()).device
+
+    def absolute(number: int) -> Tensor:
+        with torch.enable_grad():
+            return _gate_gradients(model, data.id[number], data, tower).abs().sum(0).double()
+
+    total = _sum_over_batches(data, absolute, torch.zeros(sum(counts), dtype=torch.float64, device=device))
+    layers = (total / data.id_samples).split(counts)
+    if normalize:
+        layers = tuple(layer / layer.norm().clamp(min=torch.finfo(torch.float64).tiny) for layer in layers)
+    return {
+        Head(tower, number, head): float(value)
+        for number, layer in enumerate(layers)
+        for head, value in zip(model.heads[tower][number][0], layer, strict=True)
+    }
+
+
+def mean_gradients(
+    model: Hydra,
+    data: ScoringData,
+    weights: Sequence[Tensor],
+    of: Callable[[Tensor], Tensor] = lambda loss: loss,
+) -> list[Tensor]:
+    """Returns the gradients, float64, of the mean cross-entropy over all samples; batches are added in their order.
+
+    Args:
+        of: what to differentiate instead of the loss, a linear function of it such as a derivative.
+    """
+    device, prompts = weights[0].device, data.all_prompts
+
+    def gradient(number: int) -> Tensor:
+        with torch.enable_grad():
+            loss = cross_entropies(model, data.id[number], prompts, device).sum() / data.id_samples
+            parts = torch.autograd.grad(of(loss), weights, materialize_grads=True)
+        return torch.cat([part.double().flatten() for part in parts])
+
+    sizes = [weight.numel() for weight in weights]
+    for weight in weights:
+        weight.requires_grad_(True)
+    try:
+        total = _sum_over_batches(data, gradient, torch.zeros(sum(sizes), dtype=torch.float64, device=device))
+    finally:
+        for weight in weights:
+            weight.requires_grad_(False)
+    return [part.view_as(weight) for part, weight in zip(total.split(sizes), weights, strict=True)]
+
+
+def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor], device: torch.device) -> Tensor:
+    """Returns the cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    labels = required_labels(batch).to(device)
+    inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *prompts.items()]}
+    logits = model(**inputs).member_logits[0]
+    return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, reduction="none")
+
+
+def required_labels(batch: Batch) -> Tensor:
+    """Returns the labels of a batch.
+
+    Raises:
+        DataError: there are none.
+    """
+    if batch.labels is None:
+        raise DataError("the ID samples have no labels: choose labelled data, or name their column with `label_column`")
+    return batch.labels
+
+
+def _sum_over_batches(data: ScoringData, of_batch: Callable[[int], Tensor], total: Tensor) -> Tensor:
+    """Returns the sum over all ID batches and ranks, added up in the order of the batches."""
+    mine = range(data.ranks.rank, len(data.id), data.ranks.size)
+    with batch_workers(total.device) as in_parallel:
+        return data.ranks.in_turn(in_parallel(of_batch, mine), total, len(data.id))
+
+
+def _prefix(tower: str, layer: int) -> str:
+    return f"{tower}.layers.{layer}.attention"
+
+
+def _of_head(model: Hydra, tensors: Mapping[str, Tensor], head: Head, parts: str) -> list[Tensor]:
+    """Returns a head's slices of some of its layer's weights."""
+    place = model.heads[head.tower][head.layer][0].index(head.head)
+    width = model.spec.tower(head.tower).head_width
+    return [
+        tensors[f"{_prefix(head.tower, head.layer)}.{part}.weight"].narrow(int(part == "o"), place * width, width)
+        for part in parts
+    ]
+
+
+def _gate_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str) -> Tensor:
+    """Returns dL_i / d xi_h, `[B,sum H]`."""
+    labels, counts = required_labels(batch), kept_counts(model, tower)
+    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
+    prompts = {name: tensor.to(device) for name, tensor in data.all_prompts.items()}
+    per_sample = not prompts or tower != "text"
+    rows = len(batch.positions) if per_sample else 1
+    gates = [torch.ones(rows, count, device=device, dtype=dtype, requires_grad=True) for count in counts]
+
+    def view(number: int, z: Tensor) -> Tensor:
+        open_heads = z.unflatten(-1, (counts[number], -1)) if counts[number] else z[..., None]
+        return (open_heads * gates[number][:, None, :, None]).flatten(3) if counts[number] else z
+
+    read = pooled(model.get_submodule(tower), inputs if per_sample else prompts, view)  # type: ignore[arg-type]
+    if prompts:
+        images = model.embed("vision", read if per_sample else model.vision.forward_image(inputs["pixel_values"]))
+        classes = model.embed_texts(**prompts) if per_sample else model.embed("text", read)
+        logits = (images @ classes.mT * model.logit_scale.exp())[0]
+    else:
+        logits = model.classify(read)[0]
+    losses = F.cross_entropy(logits, labels.to(device), reduction="none")
+    if per_sample:  # a sample's gates touch its own loss only
+        return torch.cat(torch.autograd.grad(losses.sum(), gates, materialize_grads=True), 1)
+    each = [torch.autograd.grad(loss, gates, retain_graph=True, materialize_grads=True) for loss in losses]
+    return torch.stack([torch.cat(parts, 1)[0] for parts in each])
