@@ -303,15 +303,22 @@ def remembered(value: Any, **changes: Any) -> dict[str, Any]:
     Args:
         changes: values that replace an option's own, such as a budget in heads for one in percent.
     """
-    given = flat(value) | changes
+    given, rows = flat(value) | changes, set(_choices_of_rows(type(value)))
     found: dict[str, Any] = {}
     for option in declared(type(value)):
         inner = given.get(option.name)
-        is_row = any(other.choice == option.name for other in declared(type(value)))
-        if not option.option.remembered or inner is None or (is_row and inner == option.default):
+        if not option.option.remembered or inner is None or (option.name in rows and inner == option.default):
             continue
         found[option.name] = option.option.plain(inner) if option.option.plain else _plain_json(inner)
     return found
+
+
+def _choices_of_rows(kind: Any) -> Iterator[str]:
+    for part in _parts(kind):
+        if part.is_group:
+            yield from _choices_of_rows(part.type)
+        elif part.rows is not None:
+            yield part.name
 
 
 def _plain_json(value: Any) -> Any:

@@ -81,10 +81,10 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.parts import split_off_part
     from hydractl.evaluation.dropout import parse_dropout
+    from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
     from hydractl.steps.benchmark import _sizes
     from hydractl.steps.candidates import parse_members
-    from hydractl.steps.evaluate import _temperature
     from hydractl.steps.limits import parse_ratio
     from hydractl.training.jobs import choose_ensemble
 
@@ -96,7 +96,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "0-{}", lambda text: Restriction(None, text).among(())
     yield "1,{}", _sizes
     yield "{}x", lambda text: parse_ratio("budget_macs", text)
-    yield "{}", _temperature
+    yield "{}", lambda text: Settings(temperature=text)
     yield "2-{}", parse_members
     yield "{}", lambda text: choose_ensemble("lora-ensemble", text)
     yield "x%1/{}@1", split_off_part

@@ -74,43 +74,55 @@ class Row:
         return {**asdict(self), "throughput": self.throughput, "over_counted": self.over_counted}
 
 
-def time_systems(
-    runs: Mapping[str, Run],
-    weights: Mapping[str, Weight],
-    seconds: float,
-    cuda: bool,
-    processor_time: bool = False,
-    on_seconds: Callable[[float], None] = lambda spent: None,
-) -> dict[str, Timing]:
-    """The timing of each system, all taking turns.
+@dataclass(frozen=True)
+class Timer:
+    """Times systems that take turns.
 
-    Args:
-        runs: one call is one batch.
+    Attributes:
         seconds: to spend on all of them together, after warm-up.
         cuda: time by the device's events instead of the clock.
         processor_time: count this thread's time on the processor instead, which other programs do not lengthen; for
             one thread.
-        on_seconds: told after each turn how many of them are spent since the last.
+        on_seconds: called after each turn with how many of them are spent since the last.
     """
-    for run in runs.values():
-        for _ in range(WARM_UP):
-            run()
-    peaks = {name: weights[name].size + _activation_peak(run, cuda) for name, run in runs.items()}
-    clock = _milliseconds_on_device if cuda else _processor_milliseconds if processor_time else _milliseconds
-    taken: dict[str, list[float]] = {name: [] for name in runs}
-    before = time.perf_counter()
-    end = before + seconds
-    rounds = 0
-    while rounds < FEWEST or time.perf_counter() < end:
-        # The order turns with every round: nobody always follows the same system's caches.
-        names = list(runs)
-        for name in names[rounds % len(names) :] + names[: rounds % len(names)]:
-            taken[name].append(clock(runs[name]))
-        rounds += 1
-        now = time.perf_counter()
-        on_seconds(min(now, end) - min(before, end))
-        before = now
-    return {name: _timing(values, peaks[name]) for name, values in taken.items()}
+
+    seconds: float
+    cuda: bool
+    processor_time: bool = False
+    on_seconds: Callable[[float], None] = lambda spent: None
+
+    def time(self, runs: Mapping[str, Run], weights: Mapping[str, Weight]) -> dict[str, Timing]:
+        """Returns the timing of each system.
+
+        Args:
+            runs: one call is one batch.
+        """
+        for run in runs.values():
+            for _ in range(WARM_UP):
+                run()
+        peaks = {name: weights[name].size + _activation_peak(run, self.cuda) for name, run in runs.items()}
+        taken: dict[str, list[float]] = {name: [] for name in runs}
+        before = time.perf_counter()
+        end = before + self.seconds
+        rounds = 0
+        while rounds < FEWEST or time.perf_counter() < end:
+            # The order turns with every round: nobody always follows the same system's caches.
+            names = list(runs)
+            for name in names[rounds % len(names) :] + names[: rounds % len(names)]:
+                taken[name].append(self._milliseconds(runs[name]))
+            rounds += 1
+            now = time.perf_counter()
+            self.on_seconds(min(now, end) - min(before, end))
+            before = now
+        return {name: _timing(values, peaks[name]) for name, values in taken.items()}
+
+    def _milliseconds(self, run: Run) -> float:
+        if self.cuda:
+            return _milliseconds_on_device(run)
+        clock = time.thread_time if self.processor_time else time.perf_counter
+        start = clock()
+        run()
+        return 1000 * (clock() - start)
 
 
 def compare(timings: Mapping[str, Timing], weights: Mapping[str, Weight], dtype: str, batch_size: int) -> Sequence[Row]:
@@ -138,19 +150,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def _timing(values: Sequence[float], peak: int) -> Timing:
     low, _, high = quantiles(values, n=4)
-    return Timing(median(values), min(values), high - low, len(values), peak)
-
-
-def _milliseconds(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return 1000 * (time.perf_counter() - start)
-
-
-def _processor_milliseconds(run: Run) -> float:
-    start = time.thread_time()
-    run()
-    return 1000 * (time.thread_time() - start)
+    return Timing(median(values), min(values), spread=high - low, rounds=len(values), peak_memory=peak)
 
 
 def _milliseconds_on_device(run: Run) -> float:

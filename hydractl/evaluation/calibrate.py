@@ -1,13 +1,15 @@
-"""Calibration of a model: a temperature or scaled classes, and how sure it has to be; its file carries both."""
+"""Calibration of a model: fits on labelled samples, and puts what was fitted into its checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint
@@ -17,21 +19,18 @@ from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
 from hydractl.evaluation.run import collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
-from hydractl.metrics.temperature import FittedTemperature, fit_temperature
-from hydractl.metrics.vector import FittedVector, fit_vector
+from hydractl.metrics.checks import Logits
+from hydractl.metrics.temperature import FittedTemperature
+from hydractl.metrics.vector import FittedVector
 from hydractl.model.prediction import prediction
 from hydractl.surgery.classes import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 
-#: How each method fits member logits `[M,N,C]` to labels `[N]`.
-FITS: Mapping[str, Callable[..., FittedTemperature | FittedVector]] = {
-    "temperature": fit_temperature,
-    "vector": fit_vector,
-}
+Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 
 
 class Fitted(NamedTuple):
-    """What labelled ID samples say of a network."""
+    """A fit on labelled ID samples, and the confidence that most of them have."""
 
     fitted: FittedTemperature | FittedVector
     acceptance: Acceptance
@@ -40,27 +39,28 @@ class Fitted(NamedTuple):
 def fit_network(
     network: NetworkLike,
     samples: Samples,
-    match: Literal["name", "index"],
     running: Running,
+    fit: Fit,
+    *,
     rate: float,
     on_batch: Callable[[int], None],
-    method: str = "temperature",
 ) -> Fitted:
-    """What has the least negative log-likelihood on labelled ID samples, and the confidence of most of them.
+    """Fits on labelled ID samples, and returns the confidence that most of them have as well.
 
     Args:
-        match: how their labels are matched to the model's.
+        fit: from member logits `[M,N,C]` and labels `[N]`.
         rate: share of the samples to accept, over 0 and up to 1.
-        on_batch: told the size of each batch that is answered.
-        method: of `FITS`.
+        on_batch: called with the size of each batch that is answered.
 
     Raises:
         DataError: a sample cannot be read, or labels do not match.
     """
     key = SetKey("id", samples.name)
-    networks = NetworkSpec((network,)).open().load(EvaluationData({key: samples}, match), running)
+    networks = (
+        NetworkSpec((network,)).open().load(EvaluationData({key: samples}, running.reading.match_labels), running)
+    )
     answers = collect(networks.answers(key), on_batch, len(samples))
-    fitted = FITS[method](answers.member_logits, answers.labels)
+    fitted = fit(answers.member_logits, answers.labels)
     logits = torch.as_tensor(answers.member_logits)
     if isinstance(fitted, FittedVector):
         # The classifier that is scaled rounds otherwise: a hair below, samples at the threshold are accepted too.
@@ -72,7 +72,7 @@ def fit_network(
 
 
 def least_accepted(msp: Tensor, rate: float) -> float:
-    """The highest confidence that at least this share of the samples reaches.
+    """Returns the highest confidence that at least this share of the samples reaches.
 
     Args:
         msp: `[N]`, 0 to 1.
@@ -91,9 +91,10 @@ def calibrated(
     fitted: FittedTemperature | FittedVector,
     acceptance: Acceptance | None,
     samples: Samples,
+    *,
     options: Mapping[str, Any],
 ) -> Checkpoint:
-    """The model with its temperature, or with scaled classes, and what it accepts, which its predictions use.
+    """Returns the model with its temperature or scaled classes, and with what it accepts.
 
     Its history remembers the samples that these were fitted on.
 

@@ -218,7 +218,7 @@ class NetworkSystem:
             model.labels, model.class_prompts = given.labels, given.class_prompts
             model.class_embeddings = given.class_embeddings.to(model.logit_scale)
         else:
-            set_classes(model, running.classes, running.template, data.id)
+            set_classes(model, running.reading.classes, running.reading.template, data.id)
         if self.dropout is None:
             return model.optimize_for_inference()
         return with_dropout(model, self.dropout, checkpoint.name)
@@ -226,14 +226,14 @@ class NetworkSystem:
 
 def _keeps_classes(given: Hydra, running: Running) -> bool:
     """Whether it is a zero-shot model that a program has told its classes, and nothing tells it others."""
-    return given.class_embeddings is not None and running.classes is None
+    return given.class_embeddings is not None and running.reading.classes is None
 
 
 def _prompts(given: NetworkLike, running: Running) -> str:
     """What class names are put into, or a hash of what was made of them before."""
     if isinstance(given, Hydra) and given.class_embeddings is not None and _keeps_classes(given, running):
         return sha256(tensor_bytes(given.class_embeddings)).hexdigest()
-    return running.template
+    return running.reading.template
 
 
 def check_together(checkpoints: Sequence[Checkpoint]) -> None:

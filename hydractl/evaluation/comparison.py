@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,38 +21,16 @@ from hydractl.evaluation.doubts import doubts_json
 from hydractl.evaluation.leakage import Leak, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.predictor import Predictor
 from hydractl.evaluation.results import measure
-from hydractl.evaluation.run import MOST_FEATURES, predict_sets
+from hydractl.evaluation.run import MOST_FEATURES, Predictions, predict_sets
 from hydractl.evaluation.saving import SavingPredictor, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.settings import Settings
+from hydractl.evaluation.settings import Measurement, Settings
 from hydractl.evaluation.systems import Running, System, SystemSpec, check_names, modality_of
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What is measured of each system, and what of it is kept.
-
-    Attributes:
-        bootstrap: times to resample, 0 for no intervals, None for a thousand where that takes seconds.
-        curves: whether a report will draw them.
-        allow_leak: whether a system is measured on samples it was made with, which its entry then says.
-        save_logits: the folder in which each system has one of its own.
-        resume: whether logits saved before count.
-    """
-
-    settings: Settings = field(default_factory=Settings)
-    bootstrap: int | None = None
-    seed: int = 0
-    curves: bool = False
-    allow_leak: bool = False
-    save_logits: Path | None = None
-    resume: bool = False
-    force: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Systems by name, a name of seeds several times, and what they are evaluated on.
+    """Systems by name, a name of seeds several times, what they are evaluated on, and how.
 
     Attributes:
         data: None where all systems bring their answers along.
@@ -60,6 +38,8 @@ class Comparison:
 
     systems: Sequence[tuple[str, System]]
     data: EvaluationData | None
+    settings: Settings
+    measurement: Measurement
 
     @property
     def draws(self) -> bool:
@@ -82,21 +62,21 @@ class Listeners:
 def open_comparison(
     specs: Sequence[tuple[str, SystemSpec]],
     open_data: Callable[[Modality], EvaluationData] | None,
-    seeds: bool = False,
+    settings: Settings,
+    measurement: Measurement,
 ) -> Comparison:
-    """The systems and the data, opened.
+    """Opens the systems and the data.
 
     Args:
         specs: systems by name.
-        open_data: given what the systems take; None where no data is named.
-        seeds: whether systems of one name are seeds of one system.
+        open_data: opens the data of a modality; None where no data is named.
 
     Raises:
         OptionError: systems and data that do not go together.
         CheckpointError: a checkpoint cannot be read.
         DataError: a source cannot be read, or saved predictions are of other data.
     """
-    check_names([name for name, _ in specs], seeds)
+    check_names([name for name, _ in specs], measurement.seeds)
     systems = [(name, spec.open()) for name, spec in specs]
     modality = modality_of(systems)
     if open_data is None or modality is None:
@@ -104,11 +84,11 @@ def open_comparison(
             raise OptionError("`id_data` is missing: only saved predictions need no data")
         if open_data is not None:
             raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
-        return Comparison(systems, None)
+        return Comparison(systems, None, settings, measurement)
     data = open_data(modality)
     for _, system in systems:
         system.check_data(data)
-    return Comparison(systems, data)
+    return Comparison(systems, data, settings, measurement)
 
 
 def serve(comparison: Comparison, running: Running) -> None:
@@ -117,19 +97,17 @@ def serve(comparison: Comparison, running: Running) -> None:
         system.serve(comparison.data, _named(running, name))
 
 
-def measure_systems(
-    comparison: Comparison, running: Running, measurement: Measurement, listeners: Listeners
-) -> Iterator[Measured]:
-    """The numbers of each system; its weights are let go before the next.
+def measure_systems(comparison: Comparison, running: Running, listeners: Listeners) -> Iterator[Measured]:
+    """Yields the numbers of each system; its weights are let go before the next.
 
     Raises:
         DataError: a set cannot be read, or holds samples that made a system and that is not allowed.
         OptionError: something is to be fitted and there is no calibration data.
         OutputError: logits cannot be saved.
     """
-    leaks = _leaks(comparison, measurement.allow_leak, listeners.on_warning)
-    folders = _folders([name for name, _ in comparison.systems], measurement.save_logits)
-    _note_spread(comparison, measurement.settings, running.on_note)
+    leaks = _leaks(comparison, listeners.on_warning)
+    folders = _folders([name for name, _ in comparison.systems], comparison.measurement.save_logits)
+    _note_spread(comparison, running.on_note)
     on_note = running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         about = {**system.describe(), **leaks[name]}
@@ -138,9 +116,9 @@ def measure_systems(
             if folder is not None and data is not None and not system.sets:
                 claims.enter_context(_claimed(folder))
                 conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
-                predictor = _saving(predictor, folder, about, data, conditions, measurement)
-            keys, inside = comparison.sets(system), _readable(data) if data and measurement.curves else None
-            measured = _measure(name, predictor, keys, about, measurement, listeners, on_note, inside)
+                predictor = _saving(predictor, folder, about, conditions, comparison=comparison)
+            predictions = _predicted(comparison, name, predictor, listeners, keys=comparison.sets(system))
+            measured = _measured(comparison, name, predictor, predictions, about=about, on_note=on_note)
         del predictor
         on_note = _unheard  # what holds for the first system holds for all
         yield measured
@@ -172,15 +150,22 @@ def _saving(
     predictor: Predictor,
     folder: Path,
     about: Mapping[str, Any],
-    data: EvaluationData,
     conditions: Callable[[SetKey], Mapping[str, Any]],
-    measurement: Measurement,
+    *,
+    comparison: Comparison,
 ) -> SavingPredictor:
-    """The same predictor, which saves what it answers."""
+    """Returns the same predictor, which saves what it answers."""
+    assert comparison.data is not None
     leaks = {"leaks": about["leaks"]} if "leaks" in about else {}
-    said = {**about_json(data.id.name, predictor, about["networks"]), **leaks}
-    features = measurement.settings.score.needs_features
-    saving = SavingPredictor(predictor, folder, said, conditions, features, measurement.resume, measurement.force)
+    saving = SavingPredictor(
+        predictor,
+        folder,
+        about={**about_json(comparison.data.id.name, predictor, about["networks"]), **leaks},
+        conditions=conditions,
+        features=comparison.settings.score.needs_features,
+        resume=comparison.measurement.resume,
+        force=comparison.measurement.force,
+    )
     saving.start()
     return saving
 
@@ -210,7 +195,7 @@ def _opened_sets(data: EvaluationData) -> dict[SetKey, dict[str, Any]]:
     return described
 
 
-def _leaks(comparison: Comparison, allowed: bool, on_warning: Callable[[str], None]) -> dict[str, Mapping[str, Any]]:
+def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[str, Mapping[str, Any]]:
     """By name what a system's entry says of leaks; nothing where there are none."""
     marks: dict[str, Mapping[str, Any]] = {}
     for name in dict.fromkeys(name for name, _ in comparison.systems):
@@ -218,7 +203,7 @@ def _leaks(comparison: Comparison, allowed: bool, on_warning: Callable[[str], No
         histories = [history for system in own for history in system.histories]
         # Saved predictions say themselves what leaked when they were made.
         found: list[Leak] = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
-        if not allowed:
+        if not comparison.measurement.allow_leak:
             refuse_leaks(found)
         for leak in found:
             on_warning(f"{leak}: the numbers flatter it")
@@ -227,53 +212,49 @@ def _leaks(comparison: Comparison, allowed: bool, on_warning: Callable[[str], No
     return marks
 
 
-def _folders(names: Sequence[str], below: Path | None) -> list[Path | None]:
+def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None]:
     """Where each system's logits are saved; seeds of one name are numbered from the second on."""
     if below is None:
         return [None] * len(names)
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
-    return [below / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
+    return [Path(below) / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
 
 
 def _unheard(_note: str) -> None:
     pass
 
 
-def _note_spread(comparison: Comparison, settings: Settings, on_note: Callable[[str], None]) -> None:
+def _note_spread(comparison: Comparison, on_note: Callable[[str], None]) -> None:
     held = None if comparison.data is None else comparison.data.calibration
-    if settings.score.needs_features and held is not None and len(held) > MOST_FEATURES:
-        on_note(f"{settings.ood_score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
+    if comparison.settings.score.needs_features and held is not None and len(held) > MOST_FEATURES:
+        score = comparison.settings.ood_score
+        on_note(f"{score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
 
 
-def _readable(data: EvaluationData) -> Samples | None:
-    """The ID samples; None of a stream, which has gone by."""
-    inside = next(samples for key, samples in data.sets.items() if key.role == "id")
-    return inside if isinstance(inside, Samples) else None
-
-
-def _measure(
-    name: str,
-    predictor: Predictor,
-    keys: Sequence[SetKey],
-    about: Mapping[str, Any],
-    measurement: Measurement,
-    listeners: Listeners,
-    on_note: Callable[[str], None],
-    inside: Samples | None,
-) -> Measured:
-    """
-    Args:
-        inside: the ID samples, if some of them shall be shown.
-    """
-    settings = measurement.settings
-
+def _predicted(
+    comparison: Comparison, name: str, predictor: Predictor, listeners: Listeners, *, keys: Sequence[SetKey]
+) -> Predictions:
     def on_set(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
         return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
 
-    predictions = predict_sets(predictor, keys, settings, on_set)
+    return predict_sets(predictor, keys, comparison.settings, on_set)
+
+
+def _measured(
+    comparison: Comparison,
+    name: str,
+    predictor: Predictor,
+    predictions: Predictions,
+    *,
+    about: Mapping[str, Any],
+    on_note: Callable[[str], None],
+) -> Measured:
+    settings, measurement = comparison.settings, comparison.measurement
     entry = {**about, **measure(predictions, predictor.cost, settings).to_json()}
     if measurement.curves:
-        doubts = {} if inside is None else doubts_json(predictions, inside, predictor.labels)
+        # The samples of a stream have gone by and cannot be shown.
+        inside = None if comparison.data is None else comparison.data.id
+        doubts = doubts_json(predictions, inside, predictor.labels) if isinstance(inside, Samples) else {}
         entry["curves"] = curves_json(predictions) | ({"doubts": doubts} if doubts else {})
     draws = resamples(measurement.bootstrap, predictions, settings, on_note)
     return Measured(name, entry, resample(predictions, settings, draws, measurement.seed) if draws else None)

@@ -10,7 +10,7 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError
-from hydractl.evaluation.benchmark import time_systems
+from hydractl.evaluation.benchmark import Timer
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.evaluation.timed import open_timed
 from hydractl.surgery.choose import at_random
@@ -34,7 +34,7 @@ def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.d
     systems = open_timed(named, device, torch.float32)
     runs = {name: system.on_noise(BATCH, TOKENS) for name, system in systems.items()}
     weights = {name: system.weight for name, system in systems.items()}
-    timings = time_systems(runs, weights, SECONDS, cuda=device.type == "cuda")
+    timings = Timer(SECONDS, cuda=device.type == "cuda").time(runs, weights)
     return [
         (
             weights[name].multiply_adds / weights["0"].multiply_adds,

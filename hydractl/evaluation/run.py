@@ -108,7 +108,8 @@ def _calibrate(
     predictor: Predictor, keys: Sequence[SetKey], settings: Settings, watch: OnSet
 ) -> tuple[Calibration, Scorer]:
     score, conformal = _score_of(predictor, settings), settings.conformal
-    given = predictor.temperature if settings.temperature in (None, "fit") else float(settings.temperature or 1.0)
+    wanted = settings.wanted_temperature
+    given = predictor.temperature if wanted is None or wanted == "fit" else wanted
     wanting = list(settings.fits(score))
     if not wanting:
         assert score.of_answers is not None
@@ -124,7 +125,7 @@ def _calibrate(
     scorer = score.of_answers or fit_scorer(score, _members(held, predictor.classifier))
     if conformal is None:
         return Calibration(temperature, fitted), scorer
-    lack = nonconformity(held.member_logits, held.labels, conformal.method, temperature)
+    lack = nonconformity(held.member_logits, held.labels, conformal.name, temperature)
     return Calibration(temperature, fitted, conformal_threshold(lack, conformal.coverage)), scorer
 
 
@@ -223,7 +224,8 @@ def _reduce(
         positions.append(batch.positions.numpy())
         if conformal is not None and settled.threshold is not None:
             logits, known = batch.logits().numpy(), _labels(batch)
-            sets.append(prediction_sets(logits, known, settled.threshold, conformal.method, settled.temperature))
+            temperature = settled.temperature
+            sets.append(prediction_sets(logits, known, settled.threshold, conformal.name, temperature=temperature))
         on_batch(len(batch.positions))
     places = np.concatenate(positions)
     order = np.argsort(places)

@@ -1,50 +1,155 @@
-"""What the numbers of an evaluation mean."""
+"""The options of an evaluation in groups: what is evaluated on, what the numbers mean, and how sure they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from hydractl.metrics.ood_scores import OodScore, find_ood_score
-from hydractl.metrics.styles import Style, find_style
+from hydractl import bounds
+from hydractl.data.corruptions import Corruption, describe_kinds
+from hydractl.data.like import DataLike, DataSetsLike, Indexed
+from hydractl.errors import OptionError
+from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
+from hydractl.metrics.styles import STYLES, Style, find_style
 from hydractl.optional import require
+from hydractl.options import Option, Rows, brief
 
 if TYPE_CHECKING:
-    from hydractl.metrics.conformal import ConformalMethod
+    ScoreName = str
+    StyleName = str
+else:  # what the command line derives choices from
+    ScoreName = Literal[tuple(score.name for score in OOD_SCORES)]
+    StyleName = Literal[tuple(style.name for style in STYLES)]
+
+FITTED = ", ".join(score.name for score in OOD_SCORES if score.needs_features)
+Coverage = Annotated[float, Option("Share of prediction sets that should hold the right class.", minimum=0, maximum=1)]
 
 
 @dataclass(frozen=True)
-class Conformal:
-    """How prediction sets are made, and the share of them that shall hold the right class."""
+class Lac:
+    """Prediction sets of all classes whose probability is high enough."""
 
-    method: ConformalMethod
-    coverage: float
+    name: ClassVar[Literal["lac", "aps"]] = "lac"
+    help: ClassVar[str] = "classes above a threshold of probability"
+    coverage: Coverage = 0.9
+
+
+@dataclass(frozen=True)
+class Aps:
+    """Prediction sets of the likeliest classes until their summed probability is high enough."""
+
+    name: ClassVar[Literal["lac", "aps"]] = "aps"
+    help: ClassVar[str] = "the likeliest classes up to a threshold of summed probability"
+    coverage: Coverage = 0.9
+
+
+Conformal = Lac | Aps
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Names the data sets of an evaluation as a user gives them, and how they are read.
+
+    Attributes:
+        shift_data: `NAME/SEVERITY=SOURCE` each, or data by `NAME/SEVERITY`.
+    """
+
+    id_data: Annotated[
+        DataLike | None, Option("Labelled in-distribution data.", "Data", "[NAME=]SOURCE[:SPLIT]", remembered=False)
+    ] = None
+    ood_data: Annotated[
+        DataSetsLike,
+        Option(
+            "Out-of-distribution data; repeat it for several sets.",
+            "Data",
+            "[near/|far/][NAME=]SOURCE[:SPLIT]",
+            remembered=False,
+        ),
+    ] = ()
+    calib_data: Annotated[
+        DataLike | None,
+        Option("Labelled data to fit on. They must not be evaluated on.", "Data", "SOURCE[:SPLIT]", remembered=False),
+    ] = None
+    shift_data: Annotated[
+        Sequence[str] | Mapping[str, str | Path | Indexed],
+        Option("Labelled shifted data; repeat it.", "Data", "NAME/SEVERITY=SOURCE[:SPLIT]", remembered=False),
+    ] = ()
+    corrupt: Annotated[str | None, Option(f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")] = (
+        None
+    )
+    skip_bad: Annotated[
+        bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False)
+    ] = False
+    streaming: Annotated[
+        bool,
+        Option(
+            "Read ID, OOD and shifted data as they come, once for each system, and keep none of them: for sets of any "
+            "size, from the hub too. `limit` N then takes the first N samples, of few classes where data are sorted.",
+            "Data",
+            remembered=False,
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        # Raises before anything is opened.
+        _ = self.corruptions
+
+    @cached_property
+    def corruptions(self) -> Sequence[tuple[Corruption, int]]:
+        """The kinds and severities by which the ID images are corrupted.
+
+        Raises:
+            OptionError: an unknown kind or severity.
+        """
+        if self.corrupt is None:
+            return ()
+        from hydractl.data.corruptions import parse_corruptions
+
+        return parse_corruptions(self.corrupt)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What tells OOD from ID, whose definitions count, the temperature, and how prediction sets are made.
-
-    Attributes:
-        ood_score: a name of `OOD_SCORES`.
-        style: a name of `STYLES`.
-        temperature: for all systems, `fit` for each on the calibration data, or None for each system's own.
+    """Says what the numbers mean: what tells OOD from ID, whose definitions count, temperature and prediction sets.
 
     Raises:
-        OptionError: a name that is none, or what computes it is not installed.
+        OptionError: an unknown name, a temperature out of range, or a package that is not installed.
         DataError: the style has no such score.
     """
 
-    ood_score: str = "msp"
-    style: str = "hydractl"
-    temperature: float | Literal["fit"] | None = None
-    conformal: Conformal | None = None
+    ood_score: Annotated[ScoreName, Option(f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}.")] = "msp"
+    style: Annotated[StyleName, Option("Whose definitions to compute by.")] = "hydractl"
+    temperature: Annotated[
+        float | str | None,
+        Option(
+            "One for all, or fitted per system on `calib_data`. Default: each system's own.",
+            metavar="fit|T",
+            minimum=bounds.COLDEST,
+            maximum=bounds.HOTTEST,
+        ),
+    ] = None
+    conformal: Annotated[
+        Conformal | None, Option("Measure prediction sets fitted on `calib_data`."), Rows((Lac, Aps))
+    ] = None
 
     def __post_init__(self) -> None:
         # Raises before anything is computed.
+        _ = self.wanted_temperature
         require(*self.score.packages, *self.definitions.packages)
+
+    @cached_property
+    def wanted_temperature(self) -> float | Literal["fit"] | None:
+        """The temperature of all systems, `fit` for one per system, None for each system's own."""
+        if self.temperature is None or self.temperature == "fit":
+            return "fit" if self.temperature else None
+        number = bounds.real(self.temperature, bounds.COLDEST, bounds.HOTTEST)
+        if number is None:
+            span = f"{bounds.COLDEST:g} to {bounds.HOTTEST:g}"
+            raise OptionError(f"`temperature` {brief(self.temperature)}: expected fit or a positive number, {span}")
+        return number
 
     @cached_property
     def definitions(self) -> Style:
@@ -57,7 +162,7 @@ class Settings:
         return self.definitions.of(find_ood_score(self.ood_score))
 
     def fits(self, score: OodScore) -> Iterator[str]:
-        """What needs calibration data, as messages name it.
+        """Yields what needs calibration data, as messages name it.
 
         Args:
             score: that the system is scored by.
@@ -70,10 +175,51 @@ class Settings:
             yield f"`ood_score` {score.name}"
 
     def to_json(self) -> dict[str, Any]:
-        """Its part of a report's options."""
+        """Returns its part of a report's options."""
+        sets = self.conformal and {"method": self.conformal.name, "coverage": self.conformal.coverage}
         return {
             "ood_score": self.ood_score,
             "style": self.style,
-            "temperature": self.temperature,
-            "conformal": None if self.conformal is None else asdict(self.conformal),
+            "temperature": self.wanted_temperature,
+            "conformal": sets,
         }
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Says how certain the numbers are to be, and what is kept of the answers.
+
+    Attributes:
+        save_logits: the folder in which each system has one of its own.
+        curves: whether a report will draw them.
+        force: whether saved answers are replaced.
+    """
+
+    bootstrap: Annotated[
+        int | None,
+        Option(
+            "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none. Default: 1000 for up "
+            "to 100,000 samples and our own `style`.",
+            metavar="R",
+            minimum=0,
+            maximum=bounds.DRAWS,
+        ),
+    ] = None
+    seeds: Annotated[bool, Option("Systems of one NAME are seeds of one system: mean and deviation.")] = False
+    members_curve: Annotated[
+        bool, Option("Evaluate the first member of each file as well, the first two, and so on: what each one adds.")
+    ] = False
+    allow_leak: Annotated[bool, Option("Evaluate also on samples that made a model; the report says which.")] = False
+    seed: Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)] = 0
+    save_logits: Annotated[
+        str | Path | None,
+        Option(
+            "Save FOLDER/NAME for predictions:FOLDER/NAME, with features where the score reads them.",
+            "Output",
+            "FOLDER",
+            remembered=False,
+        ),
+    ] = None
+    resume: Annotated[bool, Option("Reuse what `save_logits` has saved before.", "Output", remembered=False)] = False
+    curves: bool = False
+    force: bool = False

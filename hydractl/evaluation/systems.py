@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hydractl.errors import OptionError
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from hydractl.data.like import Modality
     from hydractl.data.ranks import InParallel, Ranks
+    from hydractl.data.reading import Reading
     from hydractl.evaluation.predictor import Predictor
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
@@ -30,9 +30,8 @@ class Running:
     """How networks are run.
 
     Attributes:
-        classes: class names of zero-shot models, or a file of them; None: those of the ID data.
-        template: the prompt that the names are put into.
-        on_note: told what a reader of the numbers should know.
+        reading: names the classes of zero-shot models, by default those of the ID data, and their prompt.
+        on_note: called with what a reader of the numbers should know.
     """
 
     device: torch.device
@@ -41,8 +40,7 @@ class Running:
     batch_size: int
     workers: int
     seed: int
-    classes: str | Path | Sequence[str] | None
-    template: str
+    reading: Reading
     ranks: Ranks
     in_parallel: InParallel
     on_note: Callable[[str], None]

@@ -49,6 +49,7 @@ def open_timed(
     checkpoints: Mapping[str, Sequence[Checkpoint]],
     device: torch.device,
     dtype: torch.dtype,
+    *,
     compiled: bool = False,
     transformers: bool = False,
 ) -> dict[str, TimedSystem]:

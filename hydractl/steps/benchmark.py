@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
+from hydractl.options import Option, function
 from hydractl.steps.compute import DTYPES, choose_device, choose_dtype
 from hydractl.steps.inputs import Compiled, Device, DtypeLike, ModelLike, as_checkpoint, model_name
-from hydractl.steps.options import Option, step
 from hydractl.steps.result import Result
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,7 @@ PIPE_WIDTH = 120
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Benchmarked(Result):
-    """How long models take: a row for each at each batch size and precision, and what the figures depend on."""
+    """The time of models: a row for each at each batch size and precision, and what the figures depend on."""
 
     rows: Sequence[Row]
     models: Mapping[str, Sequence[str]]
@@ -70,32 +70,8 @@ class Benchmarked(Result):
         return "\n".join(self.lines())
 
 
-@step
-def benchmark(
-    models: Annotated[
-        Models,
-        Option(
-            "Models; A+B+C are run one after the other, as one.",
-            heading="Model",
-            metavar="[NAME=]MODEL[+MODEL...]...",
-            positional=True,
-        ),
-    ],
-    *,
-    batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", heading="Compute", metavar="N,...")] = "1,4,32",
-    dtypes: Annotated[Dtypes, Option("Precisions.", heading="Compute", metavar="fp32,bf16,fp16")] = "fp32",
-    compiled: Compiled = False,
-    transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False,
-    seconds: Annotated[
-        float, Option("Time for each batch size and precision, warm-up aside.", minimum=0, maximum=86_400)
-    ] = 10,
-    tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20)] = 128,
-    processor_time: Annotated[
-        bool, Option("Count processor time of one thread: for a machine in use.", heading="Compute")
-    ] = False,
-    device: Device = "auto",
-    watch: Watcher = LOG,
-) -> Benchmarked:
+@dataclass(frozen=True)
+class Benchmark:
     """Time models side by side on random inputs.
 
     Example: hydractl benchmark vit members=m1+m2+m3 hydra.safetensors --batch-sizes 1,4,32 --dtypes fp32,bf16
@@ -113,29 +89,53 @@ def benchmark(
         CheckpointError: a model cannot be read.
         OptionError: two models of one name, or options that cannot be.
     """
-    from hydractl.evaluation.benchmark import compare, environment, time_systems
-    from hydractl.evaluation.timed import open_timed
 
-    sizes, precisions = _sizes(batch_sizes), _precisions(dtypes)
-    place = choose_device(device)
-    if processor_time and place.type != "cpu":
-        raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
-    checkpoints = _checkpoints(models)
-    rows: list[Row] = []
-    with (
-        _one_thread(processor_time),
-        watch.progress("time", seconds * len(sizes) * len(precisions) or None) as advance,
-    ):
-        for precision in precisions:
-            systems = open_timed(checkpoints, place, _dtype(precision), compiled, transformers)
-            weights = {name: system.weight for name, system in systems.items()}
-            for size in sizes:
-                watch.note(f"{precision}, batch {size}: {', '.join(systems)}")
-                runs = {name: system.on_noise(size, tokens) for name, system in systems.items()}
-                timings = time_systems(runs, weights, seconds, place.type == "cuda", processor_time, advance)
-                rows += compare(timings, weights, precision, size)
+    models: Annotated[
+        Models,
+        Option(
+            "Models; A+B+C are run one after the other, as one.", "Model", "[NAME=]MODEL[+MODEL...]...", positional=True
+        ),
+    ]
+    batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", "Compute", "N,...")] = "1,4,32"
+    dtypes: Annotated[Dtypes, Option("Precisions.", "Compute", "fp32,bf16,fp16")] = "fp32"
+    compiled: Compiled = False
+    transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False
+    seconds: Annotated[
+        float, Option("Time for each batch size and precision, warm-up aside.", minimum=0, maximum=86_400)
+    ] = 10
+    tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20)] = 128
+    processor_time: Annotated[
+        bool, Option("Count processor time of one thread: for a machine in use.", heading="Compute")
+    ] = False
+    device: Device = "auto"
+
+    def run(self, watch: Watcher) -> Benchmarked:
+        from hydractl.evaluation.benchmark import Timer, compare, environment
+        from hydractl.evaluation.timed import open_timed
+
+        sizes, precisions = _sizes(self.batch_sizes), _precisions(self.dtypes)
+        place = choose_device(self.device)
+        if self.processor_time and place.type != "cpu":
+            raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
+        checkpoints = _checkpoints(self.models)
+        rows: list[Row] = []
+        total = self.seconds * len(sizes) * len(precisions) or None
+        with _one_thread(self.processor_time), watch.progress("time", total) as advance:
+            timer = Timer(self.seconds, place.type == "cuda", self.processor_time, advance)
+            for precision in precisions:
+                systems = open_timed(
+                    checkpoints, place, _dtype(precision), compiled=self.compiled, transformers=self.transformers
+                )
+                weights = {name: system.weight for name, system in systems.items()}
+                for size in sizes:
+                    watch.note(f"{precision}, batch {size}: {', '.join(systems)}")
+                    runs = {name: system.on_noise(size, self.tokens) for name, system in systems.items()}
+                    rows += compare(timer.time(runs, weights), weights, precision, size)
         references = {name: system.references for name, system in systems.items()}
-        return Benchmarked(rows, references, environment(place), compiled)
+        return Benchmarked(rows, references, environment(place), self.compiled)
+
+
+benchmark = function(Benchmark)
 
 
 @contextmanager
@@ -151,7 +151,7 @@ def _one_thread(wanted: bool) -> Iterator[None]:
 
 
 def _checkpoints(models: Models) -> dict[str, list[Checkpoint]]:
-    """Models by name; several where they are run one after the other."""
+    """Returns models by name; several that are run one after the other."""
     if isinstance(models, Mapping):
         return {name: [as_checkpoint(one) for one in _listed(model)] for name, model in models.items()}
     found: dict[str, list[Checkpoint]] = {}
@@ -164,7 +164,7 @@ def _checkpoints(models: Models) -> dict[str, list[Checkpoint]]:
 
 
 def _named(model: ModelLike) -> tuple[str, Sequence[ModelLike]]:
-    """A model and its name; what a text says as `NAME=A+B` unless a file of that name exists."""
+    """Returns the name of a model and its parts; `NAME=A+B` names several unless a file has that name."""
     if not isinstance(model, str):
         return model_name(model), [model]
     from hydractl.evaluation.checkpoints import networks_in

@@ -3,47 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hydractl.bounds import real
 from hydractl.data.like import DataLike, Modality
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_TEMPLATE,
-    BatchSize,
-    Classes,
-    Device,
-    Dtype,
-    Force,
-    ImageColumn,
-    LabelColumn,
-    Limit,
-    MatchLabels,
-    Model,
-    Output,
-    SkipBad,
-    Template,
-    TextColumn,
-    Workers,
-)
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, Rows, function, remembered
+from hydractl.steps.compute import Compute
+from hydractl.steps.inputs import Force, Model, Output, SkipBad, Workers
 from hydractl.steps.result import Result
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from hydractl.checkpoint.contents import Acceptance, Checkpoint
+    from hydractl.data.samples import Samples
+    from hydractl.evaluation.calibrate import Fitted
+    from hydractl.metrics.checks import Logits
     from hydractl.metrics.temperature import FittedTemperature
     from hydractl.metrics.vector import FittedVector
 
 
-#: What it says of the data where the loss still falls at the end of the range.
-AT_BOUND = {
-    "temperature": "the loss still falls at the highest temperature: the model is hardly ever right on this data",
-    "vector": "the loss still falls at the end of the range of scales and shifts: it takes more data to tell them",
-}
+@dataclass(frozen=True)
+class Temperature:
+    """Divides all logits by one number."""
+
+    name: ClassVar[str] = "temperature"
+    help: ClassVar[str] = "one number that divides all logits"
+    #: What the step notes if the loss still falls at the end of the range.
+    at_bound: ClassVar[str] = (
+        "the loss still falls at the highest temperature: the model is hardly ever right on this data"
+    )
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Accepts every model."""
+
+    def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedTemperature:
+        """Returns the temperature with the lowest NLL."""
+        from hydractl.metrics.temperature import fit_temperature
+
+        return fit_temperature(member_logits, labels)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Scales and shifts the logits of each class."""
+
+    name: ClassVar[str] = "vector"
+    help: ClassVar[str] = "a scale and a shift for each class"
+    at_bound: ClassVar[str] = "the loss still falls at the end of the range of scales and shifts: give more data"
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Raises OptionError for a model whose classifier cannot be scaled exactly."""
+        from hydractl.surgery.classes import require_exact_classifier
+
+        require_exact_classifier(checkpoint)
+
+    def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedVector:
+        """Returns the scales and shifts with the lowest NLL."""
+        from hydractl.metrics.vector import fit_vector
+
+        return fit_vector(member_logits, labels)
+
+
+Method = Temperature | Vector
+METHODS = (Temperature, Vector)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,52 +130,15 @@ class Calibrated(Result):
         )
 
 
-@step
-def calibrate(
-    model: Model,
-    *,
-    data: Annotated[
-        DataLike,
-        Option(
-            "Labelled ID data that nothing was or will be measured on.",
-            heading="Data",
-            metavar="SOURCE[:SPLIT]",
-        ),
-    ],
-    method: Annotated[
-        Literal["temperature", "vector"],
-        Option("What is fitted: a temperature, or a scale and shift for each class."),
-    ] = "temperature",
-    accept: Annotated[
-        str,
-        Option(
-            "Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.",
-            metavar="SHARE",
-        ),
-    ] = "95%",
-    limit: Limit = None,
-    classes: Classes = None,
-    template: Template = DEFAULT_TEMPLATE,
-    image_column: ImageColumn = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    match_labels: MatchLabels = "name",
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
-    workers: Workers = 0,
-    output: Output = None,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> Calibrated:
+@dataclass(frozen=True)
+class Calibrate:
     """Fit the temperature of a model and what looks OOD to it.
 
     Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
 
-    One number divides the logits of every member; it is the one with the least negative log-likelihood of the members'
-    mean probability. Predictions of the written file use it, and flag what they are less sure of than of `accept` of
-    these samples. Evaluations refuse the data it was fitted on.
+    One number divides the logits of every member: the one with the lowest negative log-likelihood of the members' mean
+    probability. Predictions of the written file use it. They flag samples whose confidence is below that of the share
+    `accept` of these samples. Evaluations refuse the data it was fitted on.
 
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
 
@@ -161,61 +153,103 @@ def calibrate(
             together.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.data.columns import Columns
-    from hydractl.data.open import notes_of, open_samples
-    from hydractl.data.ranks import Ranks, batch_workers
-    from hydractl.evaluation.calibrate import calibrated, fit_network
-    from hydractl.evaluation.systems import Running
-    from hydractl.families.open import write_checkpoint
-    from hydractl.model.hydra import Hydra
-    from hydractl.steps.compute import choose_device, choose_dtype, dtype_name
-    from hydractl.steps.inputs import as_checkpoint
-    from hydractl.surgery.classes import require_exact_classifier
 
-    rate = _share(accept)
-    if output is not None:
-        refuse_existing(Path(output), force)
-    checkpoint = as_checkpoint(model)
-    if method == "vector":
-        require_exact_classifier(checkpoint)
-    modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-    columns = Columns(image_column, text_column, label_column)
-    samples = open_samples(data, modality, columns=columns, limit=limit, skip_bad=skip_bad, name="calibration data")
+    model: Model
+    data: Annotated[
+        DataLike,
+        Option("Labelled ID data that nothing was or will be measured on.", "Data", "SOURCE[:SPLIT]", remembered=False),
+    ] = field(kw_only=True)
+    method: Annotated[
+        Method, Option("What is fitted: a temperature, or a scale and shift for each class."), Rows(METHODS)
+    ] = Temperature()
+    accept: Annotated[
+        str, Option("Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE")
+    ] = "95%"
+    reading: Reading = Reading()
+    skip_bad: SkipBad = False
+    compute: Compute = Compute()
+    workers: Workers = 0
+    output: Output = None
+    force: Force = False
 
-    def note(text: str) -> None:
-        watch.note(f"note: {text}")
+    def run(self, watch: Watcher) -> Calibrated:
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.evaluation.calibrate import calibrated
+        from hydractl.families.open import write_checkpoint
+        from hydractl.steps.inputs import as_checkpoint
 
-    for text in notes_of(samples):
-        note(text)
-    place = choose_device(device)
-    with batch_workers(place, ahead=1) as in_parallel, watch.progress("calibrate", len(samples)) as advance:
-        running = Running(place, choose_dtype(dtype), False, batch_size, workers, 0, classes, template, Ranks(),
-                          in_parallel, note)  # fmt: skip
-        network = model if isinstance(model, Hydra) else checkpoint
-        fitted, acceptance = fit_network(network, samples, match_labels, running, rate, advance, method)
-    if fitted.at_bound and fitted.nll_after == fitted.nll_before:
-        note(
-            "all of this data is predicted right, so it cannot tell how sure to be: nothing is changed, give more of it"
+        rate = _share(self.accept)
+        if self.output is not None:
+            refuse_existing(Path(self.output), self.force)
+        checkpoint = as_checkpoint(self.model)
+        self.method.check(checkpoint)
+        samples = self._samples(checkpoint, watch)
+        fitted, acceptance = self._fitted(checkpoint, samples, rate, watch)
+        if fitted.at_bound:
+            watch.note(f"note: {NOTHING_TOLD if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
+        accepts: Acceptance | None = acceptance
+        if checkpoint.spec.task == "zero-shot":
+            watch.note("note: the classes of a zero-shot model may change: no threshold of confidence is kept")
+            accepts = None
+        options = remembered(self, accept=rate, template=None)
+        warm = calibrated(checkpoint, fitted, accepts, samples, options=options)
+        if self.output is None:
+            return Calibrated(warm, fitted, len(samples), accepts)
+        write_checkpoint(warm, self.output, self.force)
+        found = Calibrated(warm, fitted, len(samples), accepts, output=Path(self.output))
+        watch.note(str(found))
+        return found
+
+    def _samples(self, checkpoint: Checkpoint, watch: Watcher) -> Samples:
+        from hydractl.data.open import notes_of, open_samples
+
+        modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
+        reading = self.reading
+        samples = open_samples(
+            self.data,
+            modality,
+            columns=reading.columns,
+            limit=reading.limit,
+            skip_bad=self.skip_bad,
+            name="calibration data",
         )
-    elif fitted.at_bound:
-        note(AT_BOUND[method])
-    if of_classes := checkpoint.spec.task == "zero-shot":
-        note("the classes of a zero-shot model may change: no threshold of confidence is kept")
-    accepts = None if of_classes else acceptance
-    options = {"batch_size": batch_size, "limit": limit, "dtype": dtype_name(dtype), "accept": rate}
-    options |= {} if method == "temperature" else {"method": method}
-    warm = calibrated(checkpoint, fitted, accepts, samples, options)
-    if output is None:
-        return Calibrated(warm, fitted, len(samples), accepts)
-    write_checkpoint(warm, output, force)
-    found = Calibrated(warm, fitted, len(samples), accepts, Path(output))
-    watch.note(str(found))
-    return found
+        for text in notes_of(samples):
+            watch.note(f"note: {text}")
+        return samples
+
+    def _fitted(self, checkpoint: Checkpoint, samples: Samples, rate: float, watch: Watcher) -> Fitted:
+        from hydractl.data.ranks import Ranks, batch_workers
+        from hydractl.evaluation.calibrate import fit_network
+        from hydractl.evaluation.systems import Running
+        from hydractl.model.hydra import Hydra
+
+        place = self.compute.torch_device
+        with batch_workers(place, ahead=1) as in_parallel, watch.progress("calibrate", len(samples)) as advance:
+            running = Running(
+                device=place,
+                dtype=self.compute.torch_dtype,
+                compiled=False,
+                batch_size=self.compute.batch_size,
+                workers=self.workers,
+                seed=0,
+                reading=self.reading,
+                ranks=Ranks(),
+                in_parallel=in_parallel,
+                on_note=lambda text: watch.note(f"note: {text}"),
+            )
+            network = self.model if isinstance(self.model, Hydra) else checkpoint
+            return fit_network(network, samples, running, self.method.fit, rate=rate, on_batch=advance)
+
+
+calibrate = function(Calibrate)
+
+NOTHING_TOLD = (
+    "all of this data is predicted right, so it cannot tell how sure to be: nothing is changed, give more of it"
+)
 
 
 def _share(text: str) -> float:
-    """The share of all that a number or a percentage is, over 0 and up to 1."""
+    """Returns the share, over 0 and up to 1, that a number or a percentage stands for."""
     percent = text.endswith("%")
     found = real(text.removesuffix("%"), 0, 100 if percent else 1)
     if not found:

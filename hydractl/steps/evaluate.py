@@ -2,177 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl import bounds
-from hydractl.data.corruptions import describe_kinds
-from hydractl.data.like import DataLike, DataSetsLike, Indexed
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
+from hydractl.evaluation.settings import Measurement, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
-from hydractl.metrics.ood_scores import OOD_SCORES
-from hydractl.metrics.styles import STYLES
-from hydractl.steps.evaluation import Compute, Data, Evaluation, Outputs, run_evaluation
-from hydractl.steps.inputs import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_TEMPLATE,
-    BatchSize,
-    Classes,
-    Compiled,
-    Device,
-    Dtype,
-    Force,
-    ImageColumn,
-    LabelColumn,
-    Limit,
-    MatchLabels,
-    Seed,
-    SkipBad,
-    Template,
-    TextColumn,
-    Workers,
-)
-from hydractl.steps.options import Option, brief, step
-from hydractl.steps.report import Full, JsonReport, Reported, ReportFolder
-from hydractl.steps.suites import SuiteLike, SuiteReported, evaluate_tasks
-from hydractl.steps.systems import Systems
-from hydractl.watch import LOG, Watcher
+from hydractl.options import Option, flat, function, make
+from hydractl.steps.compute import Compute, dtype_name
+from hydractl.steps.inputs import Compiled, Workers
+from hydractl.steps.report import Outputs, Reported
+from hydractl.steps.suites import SuiteLike, SuiteReported
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    ScoreName = str
-    StyleName = str
-else:  # what the command line derives flags from
-    ScoreName = Literal[tuple(score.name for score in OOD_SCORES)]
-    StyleName = Literal[tuple(style.name for style in STYLES)]
+    from hydractl.data.like import Modality
+    from hydractl.evaluation.certainty import Measured
+    from hydractl.evaluation.comparison import Comparison
+    from hydractl.evaluation.sets import EvaluationData
+    from hydractl.evaluation.systems import Running, SystemSpec
+    from hydractl.steps.inputs import ModelLike
+
+    #: A system as a text, a model, or models that make a Deep Ensemble.
+    SystemLike = ModelLike | Sequence[ModelLike] | SystemSpec
+    Systems = SystemLike | Sequence[SystemLike] | Mapping[str, SystemLike]
+else:  # what the command line derives a flag from
+    Systems = Sequence[Any]
 
 SPELLINGS = ", ".join(f"{kind.spelling} ({kind.help})" for kind in reversed(SYSTEM_KINDS))
-FITTED = ", ".join(score.name for score in OOD_SCORES if score.needs_features)
 
 
-@step
-def evaluate(
-    systems: Annotated[
-        Systems,
-        Option(
-            f"What to evaluate, each perhaps as NAME=: {SPELLINGS}.",
-            heading="Model",
-            metavar="[NAME=]SYSTEM...",
-            positional=True,
-        ),
-    ],
-    *,
-    suite: Annotated[
-        SuiteLike | None,
-        Option(
-            "Evaluate on each task of a suite, built-in or a file; see hydractl suites list.",
-            heading="Data",
-            metavar="NAME|FILE.toml",
-        ),
-    ] = None,
-    id_data: Annotated[
-        DataLike | None,
-        Option("Labelled in-distribution data.", heading="Data", metavar="[NAME=]SOURCE[:SPLIT]"),
-    ] = None,
-    ood_data: Annotated[
-        DataSetsLike,
-        Option(
-            "Out-of-distribution data; repeat it for several sets.",
-            heading="Data",
-            metavar="[near/|far/][NAME=]SOURCE[:SPLIT]",
-        ),
-    ] = (),
-    calib_data: Annotated[
-        DataLike | None,
-        Option("Labelled data to fit on, none of it evaluated on.", heading="Data", metavar="SOURCE[:SPLIT]"),
-    ] = None,
-    shift_data: Annotated[
-        Sequence[str] | Mapping[str, str | Path | Indexed],
-        Option("Labelled shifted data; repeat it.", heading="Data", metavar="NAME/SEVERITY=SOURCE[:SPLIT]"),
-    ] = (),
-    corrupt: Annotated[
-        str | None,
-        Option(f"Make the ID images worse: {describe_kinds()}.", heading="Data", metavar="KIND,...[:1-5]"),
-    ] = None,
-    ood_score: Annotated[ScoreName, Option(f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}.")] = "msp",
-    style: Annotated[StyleName, Option("Whose definitions to compute by.")] = "hydractl",
-    temperature: Annotated[
-        float | str | None,
-        Option(
-            "One for all, or fitted per system on `calib_data`.",
-            metavar="fit|T",
-            minimum=bounds.COLDEST,
-            maximum=bounds.HOTTEST,
-        ),
-    ] = None,
-    conformal: Annotated[
-        Literal["lac", "aps"] | None, Option("Measure prediction sets fitted on `calib_data`.")
-    ] = None,
-    coverage: Annotated[
-        float, Option("Share of prediction sets that shall hold the right class.", minimum=0, maximum=1)
-    ] = 0.9,
-    bootstrap: Annotated[
-        int | None,
-        Option(
-            "Resample R times for 95 % intervals, paired differences and the verdict, 0 for none; 1000 unless given, "
-            "for up to 100,000 samples and our own `style`.",
-            metavar="R",
-            minimum=0,
-            maximum=bounds.DRAWS,
-        ),
-    ] = None,
-    seeds: Annotated[bool, Option("Systems of one NAME are seeds of one system: mean and deviation.")] = False,
-    members_curve: Annotated[
-        bool,
-        Option("Evaluate the first member of each file as well, the first two, and so on: what every one more brings."),
-    ] = False,
-    allow_leak: Annotated[bool, Option("Evaluate also on samples that made a model; the report says which.")] = False,
-    limit: Limit = None,
-    classes: Classes = None,
-    template: Template = DEFAULT_TEMPLATE,
-    image_column: ImageColumn = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    match_labels: MatchLabels = "name",
-    skip_bad: SkipBad = False,
-    streaming: Annotated[
-        bool,
-        Option(
-            "Read ID, OOD and shifted data as they come, once for each system, and keep none of them: for sets of any "
-            "size, from the hub too. `limit` N then takes the first N samples, of few classes where data are sorted.",
-            heading="Data",
-        ),
-    ] = False,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    compiled: Compiled = False,
-    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
-    workers: Workers = 0,
-    seed: Seed = 0,
-    json: JsonReport = None,
-    report: ReportFolder = None,
-    full: Full = False,
-    save_logits: Annotated[
-        str | Path | None,
-        Option(
-            "Save FOLDER/NAME for predictions:FOLDER/NAME, with features where the score reads them.",
-            heading="Output",
-            metavar="FOLDER",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, Option("Take what `save_logits` has saved before instead of computing it.", heading="Output")
-    ] = False,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> Reported | SuiteReported:
+@dataclass(frozen=True)
+class Evaluate:
     """Measure accuracy, calibration and OOD detection.
 
     Example: hydractl evaluate vit hydra=hydra.safetensors --id-data cifar10:test --ood-data far/textures=dtd:test
 
     Prints a table with a row per system, the best of each column in bold; `json` - prints the report instead. The ID
-    and OOD sets must not have been used to choose heads: what the models remember of that is refused, or with
-    `allow_leak` marked. torchrun shares the batches among processes; the numbers are the same bytes for any number.
+    and OOD sets must not have been used to choose heads: evaluate refuses data that a model remembers, or marks them
+    with `allow_leak`. torchrun shares the batches among processes; any number of them gives the same bytes.
 
     >>> found = hydractl.evaluate({"single": "vit", "both": ["m1", "m2"]}, id_data="data/pets", ood_data="data/noise")
     >>> sorted(found.models)
@@ -184,37 +55,191 @@ def evaluate(
         OptionError: options that do not go together.
         OutputError: an output exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.evaluation.comparison import Measurement
-    from hydractl.evaluation.settings import Conformal, Settings
 
-    _check_reading(streaming, save_logits, allow_leak, resume)
-    sets = None if conformal is None else Conformal(conformal, coverage)
-    settings = Settings(ood_score, style, _temperature(temperature), sets)
-    folder = None if save_logits is None else Path(save_logits)
-    measurement = Measurement(settings, bootstrap, seed, report is not None, allow_leak, folder, resume, force)
-    data = Data(id_data, ood_data, shift_data, calib_data, corrupt, classes, template, image_column, text_column,
-                label_column, match_labels)  # fmt: skip
-    compute = Compute(device, dtype, compiled, batch_size, workers)
-    outputs = Outputs(json, report, full, force)
-    asked = Evaluation(systems, data, limit, skip_bad, streaming, measurement, seeds, members_curve, compute, outputs)
-    return run_evaluation(asked, watch) if suite is None else evaluate_tasks(suite, asked, watch)
+    systems: Annotated[
+        Systems,
+        Option(
+            f"What to evaluate, each perhaps as NAME=: {SPELLINGS}.",
+            "Model",
+            "[NAME=]SYSTEM...",
+            positional=True,
+        ),
+    ]
+    suite: Annotated[
+        SuiteLike | None,
+        Option(
+            "Evaluate on each task of a suite, built-in or a file; see hydractl suites list.",
+            "Data",
+            "NAME|FILE.toml",
+        ),
+    ] = None
+    sets: Sets = Sets()
+    settings: Settings = Settings()
+    measurement: Measurement = Measurement()
+    reading: Reading = Reading()
+    compute: Compute = Compute()
+    compiled: Compiled = False
+    workers: Workers = 0
+    outputs: Outputs = Outputs()
+
+    def run(self, watch: Watcher) -> Reported | SuiteReported:
+        self._check()
+        return self._reported(watch) if self.suite is None else self._on_tasks(self.suite, watch)
+
+    def _check(self) -> None:
+        saved, allow_leak = self.measurement.save_logits, self.measurement.allow_leak
+        if self.measurement.resume and saved is None:
+            raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
+        if self.sets.streaming and (saved is not None or allow_leak):
+            other = "`allow_leak` marks" if allow_leak else "`save_logits` needs"
+            raise OptionError(f"{other} what is known of a set before it is read: leave `streaming` out")
+
+    def _reported(self, watch: Watcher) -> Reported:
+        """Returns the numbers of every system; a process that does not lead only answers, and returns none."""
+        from hydractl.data.ranks import batch_workers, join_ranks, local_device
+        from hydractl.evaluation.comparison import serve
+        from hydractl.evaluation.systems import Running
+
+        self.outputs.check()
+        place = local_device(self.compute.torch_device)
+        with join_ranks(place) as ranks, batch_workers(place, ahead=1) as in_parallel:
+            if self.sets.streaming and ranks.size > 1:
+                raise OptionError("`streaming` reads its data in one process: leave torchrun out")
+            running = Running(
+                device=place,
+                dtype=self.compute.torch_dtype,
+                compiled=self.compiled,
+                batch_size=self.compute.batch_size,
+                workers=self.workers,
+                seed=self.measurement.seed,
+                reading=self.reading,
+                ranks=ranks,
+                in_parallel=in_parallel,
+                on_note=_notes(watch),
+            )
+            if not ranks.leads:
+                with ranks.following():
+                    serve(self._opened(watch), running)
+                return Reported({"models": {}})
+            with ranks.leading():
+                return self._measured(self._opened(watch), running, watch)
+
+    def _opened(self, watch: Watcher) -> Comparison:
+        from hydractl.evaluation.checkpoints import by_size
+        from hydractl.evaluation.comparison import open_comparison
+        from hydractl.evaluation.opening import open_sets
+
+        def open_data(modality: Modality) -> EvaluationData:
+            return open_sets(self.sets, self.reading, modality, self.measurement.seed, on_note=_notes(watch))
+
+        systems = named_systems(self.systems)
+        if self.measurement.members_curve:
+            systems = [part for one in systems for part in by_size(*one)]
+        measurement = replace(self.measurement, curves=self.outputs.report is not None)
+        return open_comparison(
+            systems, open_data if self.sets.id_data is not None else None, self.settings, measurement
+        )
+
+    def _measured(self, comparison: Comparison, running: Running, watch: Watcher) -> Reported:
+        """Returns the report of all systems; if that is interrupted, the error holds that of the finished ones."""
+        from hydractl.evaluation.comparison import Listeners, measure_systems
+
+        measured: list[Measured] = []
+        try:
+            for system in measure_systems(comparison, running, Listeners(watch.warn, watch.progress)):
+                measured.append(system)
+        except BaseException as error:
+            if measured:
+                error.partial = self._written(comparison, measured, watch)  # type: ignore[attr-defined]
+            raise
+        return self._written(comparison, measured, watch)
+
+    def _written(self, comparison: Comparison, measured: Sequence[Measured], watch: Watcher) -> Reported:
+        from hydractl.evaluation.certainty import assemble
+        from hydractl.evaluation.comparison import describe_data
+        from hydractl.report.artifact import report_json
+
+        resampled = max((one.draws for one in measured), default=0)
+        drawn = resampled or self.sets.corrupt or comparison.draws
+        options = {
+            "batch_size": self.compute.batch_size,
+            "limit": self.reading.limit,
+            "dtype": dtype_name(self.compute.dtype),
+            "corrupt": self.sets.corrupt,
+            **self.settings.to_json(),
+            "compiled": self.compiled or None,
+            "bootstrap": resampled or None,
+            "seed": self.measurement.seed if drawn else None,
+        }
+        complete = len(measured) == len(comparison.systems)
+        content = report_json(assemble(measured), describe_data(comparison), options, complete)
+        return self.outputs.write(content, watch)
+
+    def _on_tasks(self, suite: SuiteLike, watch: Watcher) -> SuiteReported:
+        """Evaluates on each task of a suite; what a task says comes before the options.
+
+        Raises:
+            OptionError: data beside a suite, or an output of a single evaluation.
+        """
+        from hydractl.artifacts import write_json
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.evaluation.suites import find_suite
+
+        for name in ("id_data", "ood_data", "shift_data", "calib_data"):
+            if getattr(self.sets, name) not in (None, ()):
+                raise OptionError(f"`{name}`: each task of a suite names its own: leave it out")
+        json, force = self.outputs.json, self.outputs.force
+        if self.outputs.report is not None:
+            raise OptionError("`report` draws the report of one task: write `json`, or evaluate on that task alone")
+        if json is not None:
+            refuse_existing(Path(json), force)
+        chosen, reports, below = find_suite(suite), {}, self.measurement.save_logits
+        for name, task in chosen.tasks.items():
+            watch.note(f"task {name}")
+            saved = None if below is None else Path(below) / name
+            own = {**task.options, "suite": None, "json": None, "save_logits": saved}
+            reports[name] = make(Evaluate, flat(self) | own)._reported(watch)
+        found = SuiteReported(chosen.name, reports)
+        if json is not None:
+            write_json(Path(json), found.to_json(), force)
+        return found
 
 
-def _check_reading(streaming: bool, save_logits: str | Path | None, allow_leak: bool, resume: bool) -> None:
-    if resume and save_logits is None:
-        raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
-    if streaming and (save_logits is not None or allow_leak):
-        other = "`allow_leak` marks" if allow_leak else "`save_logits` needs"
-        raise OptionError(f"{other} what is known of a set before it is read: leave `streaming` out")
+evaluate = function(Evaluate)
 
 
-def _temperature(value: float | str | None) -> float | Literal["fit"] | None:
-    if value is None:
-        return None
-    if value == "fit":
-        return "fit"
-    number = bounds.real(value, bounds.COLDEST, bounds.HOTTEST)
-    if number is None:
-        span = f"{bounds.COLDEST:g} to {bounds.HOTTEST:g}"
-        raise OptionError(f"`temperature` {brief(value)}: expected fit or a positive number, {span}")
-    return number
+def _notes(watch: Watcher) -> Callable[[str], None]:
+    return lambda text: watch.note(f"note: {text}")
+
+
+def named_systems(systems: Systems) -> list[tuple[str, SystemSpec]]:
+    """Returns the systems by name.
+
+    Args:
+        systems: one or several, or several by name: a text as the command line takes it, a model, models that make a
+            Deep Ensemble.
+
+    Raises:
+        OptionError: no system, or a text that spells none.
+    """
+    if isinstance(systems, Mapping):
+        return [(name, _spec(system)[1]) for name, system in systems.items()]
+    if isinstance(systems, Sequence) and not isinstance(systems, str):
+        return [_spec(system) for system in systems]
+    return [_spec(systems)]
+
+
+def _spec(system: Any) -> tuple[str, SystemSpec]:
+    from hydractl.evaluation.checkpoints import NetworkSpec
+    from hydractl.evaluation.systems import parse_system
+    from hydractl.model.hydra import Hydra
+    from hydractl.steps.inputs import as_checkpoint
+
+    if isinstance(system, str):
+        return parse_system(system)
+    if hasattr(system, "open") and not isinstance(system, Path):
+        return system.name, system
+    networks = system if isinstance(system, list | tuple) else [system]
+    kept = (network if isinstance(network, str | Path | Hydra) else as_checkpoint(network) for network in networks)
+    spec = NetworkSpec(tuple(kept))
+    return spec.name, spec

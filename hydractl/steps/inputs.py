@@ -70,7 +70,13 @@ Compiled = Annotated[
 ]
 Workers = Annotated[
     int,
-    Option("Processes that decode images; the result is the same for any.", heading="Compute", minimum=0, maximum=1024),
+    Option(
+        "Processes that decode images; the result is the same for any.",
+        heading="Compute",
+        minimum=0,
+        maximum=1024,
+        remembered=False,
+    ),
 ]
 Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=bounds.SEED)]
 Output = Annotated[
@@ -110,7 +116,9 @@ MatchLabels = Annotated[
     Literal["name", "index"],
     Option("Match the data's labels to the model's by name, or by index.", heading="Data"),
 ]
-SkipBad = Annotated[bool, Option("Leave unreadable images and empty texts out, and say which.", heading="Data")]
+SkipBad = Annotated[
+    bool, Option("Leave unreadable images and empty texts out, and say which.", heading="Data", remembered=False)
+]
 Classes = Annotated[
     Any,
     Option(

@@ -7,27 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
+from hydractl.data.reading import Reading
 from hydractl.errors import DataError, NotFiniteError, OptionError
+from hydractl.options import Option, Without, function
 from hydractl.report.escape import html
-from hydractl.steps.inputs import (
-    DEFAULT_BATCH_SIZE,
-    DEFAULT_TEMPLATE,
-    BatchSize,
-    Classes,
-    Device,
-    Dtype,
-    ImageColumn,
-    Model,
-    Template,
-    TextColumn,
-)
-from hydractl.steps.options import Option, step
+from hydractl.steps.compute import Compute
+from hydractl.steps.inputs import Model
 from hydractl.steps.result import Result
 from hydractl.text import printable, shortened
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,6 +29,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Acceptance
     from hydractl.data.columns import Columns
     from hydractl.data.like import DataLike, Modality
+    from hydractl.model.hydra import Hydra
 
     Inputs = DataLike | Image | Sequence[str | Path]
     Data = DataLike | Sequence[str]
@@ -46,14 +38,15 @@ else:  # what the command line derives arguments from
 
 STDIN = "-"
 SHOWN = 20  # rows of a table in a notebook
+ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions(Result):
-    """What a model says of N inputs.
+    """Predictions of a model for N inputs.
 
     Attributes:
-        inputs: what messages call each: a file, a text, or a place in a data set.
+        inputs: the name of each in messages: a file, a text, or a place in a data set.
         classes: the C class names, in order of the probabilities.
         labels: the most probable class of each.
         probabilities: `[N,C]`, the members' mean.
@@ -61,7 +54,7 @@ class Predictions(Result):
         entropy: `[N]`, nats, of the probabilities: high means the same.
         mutual_information: `[N]`, nats: high means that the members disagree.
         member_logits: `[M,N,C]`.
-        acceptance: how sure the model is of ID samples, as `calibrate` found; None where it was not calibrated.
+        acceptance: how sure the model is of ID samples, as `calibrate` found; None if it was not calibrated.
     """
 
     inputs: Sequence[str]
@@ -76,11 +69,11 @@ class Predictions(Result):
 
     @property
     def ood(self) -> NDArray[np.bool_] | None:
-        """`[N]`, whether each looks OOD: less sure than most ID samples. None where the model was not calibrated."""
+        """`[N]`, true where the model is less sure than of most ID samples; None if it was not calibrated."""
         return None if self.acceptance is None else self.msp < self.acceptance.msp
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Each prediction as plain JSON."""
+        """Yields each prediction as plain JSON."""
         ood = self.ood
         for row, name in enumerate(self.inputs):
             yield {
@@ -104,7 +97,7 @@ class Predictions(Result):
             yield "\t".join([*names, *(f"{number:.4f}" for number in numbers)])
 
     def draw(self, console: Console) -> None:
-        """A table on a terminal, and in a pipe the lines, whose columns stay what they are."""
+        """Prints a table on a terminal, and plain lines in a pipe."""
         if console.is_terminal:
             from hydractl.report.predictions import print_predictions
 
@@ -113,7 +106,7 @@ class Predictions(Result):
             console.file.writelines(f"{line}\n" for line in self.lines())
 
     def to_csv(self) -> str:
-        """A header and a line per input, the probability of each class in a column: what `--csv` writes."""
+        """Returns what `--csv` writes: a header and a line per input, with a column per class."""
         from hydractl.report.predictions import predictions_csv
 
         return predictions_csv(self.rows())
@@ -132,37 +125,8 @@ class Predictions(Result):
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
-@step
-def predict(
-    model: Model,
-    inputs: Annotated[
-        Inputs,
-        Option(
-            "Images, folders of images, text files with a text a line, or tables; - is standard input.",
-            heading="Data",
-            metavar="FILE...",
-            positional=True,
-        ),
-    ] = (),
-    *,
-    data: Annotated[
-        Data,
-        Option(
-            "A data set, whatever its name looks like, such as one of the hub; repeat it.",
-            heading="Data",
-            metavar="SOURCE[:SPLIT]",
-            repeated=True,
-        ),
-    ] = (),
-    classes: Classes = None,
-    template: Template = DEFAULT_TEMPLATE,
-    image_column: ImageColumn = None,
-    text_column: TextColumn = None,
-    batch_size: BatchSize = DEFAULT_BATCH_SIZE,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    watch: Watcher = LOG,
-) -> Predictions:
+@dataclass(frozen=True)
+class Predict:
     """Classify images or texts and say how sure the model is.
 
     Folders, tables (.parquet, .csv, .jsonl ...) and names with a split are data sets; any other file is an image, or
@@ -170,10 +134,9 @@ def predict(
 
     Example: hydractl predict hydra.safetensors photo.jpg more/
 
-    Says of each input its label, the maximum softmax probability (low: likely wrong or unlike the training data) and
-    the mutual information of the members in nats (high: they disagree). On a terminal that is a table, which flags
-    what looks OOD if the model was calibrated; in a pipe a line per input with tabs between. A predictor of errors
-    (ViLU) that lies beside the model adds the log-odds that the label is right.
+    Prints each input's label, the maximum softmax probability (low: likely wrong or unlike the training data) and the
+    mutual information of the members in nats (high: they disagree). On a terminal that is a table, which flags what
+    looks OOD if the model was calibrated; in a pipe it is a line per input with tabs between.
 
     In Python, inputs may be samples as well: an image, a list of images, `{name: texts}`, a `datasets.Dataset`, a
     torch `Dataset`.
@@ -188,85 +151,110 @@ def predict(
         NotFiniteError: the model's logits are not finite.
         OptionError: no inputs, a zero-shot model without `classes`, or classes of another.
     """
-    from hydractl.data.classes import read_classes
-    from hydractl.data.columns import Columns
-    from hydractl.steps.models import running
 
-    hydra = running(model, device, dtype)
-    if classes is not None:
-        if hydra is model:
-            raise OptionError("`classes` would change the loaded model: call its set_classes instead")
-        hydra.set_classes(read_classes(classes), template)
-    modality: Modality = "text" if hydra.spec.task == "text-classification" else "image"
-    columns = Columns(image_column, text_column)
-    asked = [*_asked(inputs, modality, columns), *_asked_of_sets(data, modality, columns)]
-    if not asked:
-        raise OptionError("there are no inputs: name files, or a data set with `data`")
-    with watch.progress("predict", len(asked)) as advance:
-        try:
-            found = hydra.predict((one.read() for one in asked), batch_size, advance)
-        except NotFiniteError as error:
-            raise NotFiniteError(f"{shortened(asked[error.sample or 0].name, 80)}: {error}") from error
-    return Predictions(
-        [one.name for one in asked],
-        found.classes,
-        found.labels,
-        found.probabilities.numpy(),
-        found.msp.numpy(),
-        found.entropy.numpy(),
-        found.mutual_information.numpy(),
-        found.member_logits.numpy(),
-        hydra.acceptance,
-    )
+    model: Model
+    inputs: Annotated[
+        Inputs,
+        Option(
+            "Images, folders of images, text files with a text a line, or tables; - is standard input.",
+            "Data",
+            "FILE...",
+            positional=True,
+        ),
+    ] = ()
+    data: Annotated[
+        Data,
+        Option(
+            "A data set, whatever its name looks like, such as one of the hub; repeat it.",
+            "Data",
+            "SOURCE[:SPLIT]",
+            repeated=True,
+        ),
+    ] = ()
+    reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
+    compute: Compute = Compute()
+
+    def run(self, watch: Watcher) -> Predictions:
+        hydra = self._model()
+        modality: Modality = "text" if hydra.spec.task == "text-classification" else "image"
+        entries = [*self._entries(modality), *self._entries_of_sets(modality)]
+        if not entries:
+            raise OptionError("there are no inputs: name files, or a data set with `data`")
+        with watch.progress("predict", len(entries)) as advance:
+            try:
+                found = hydra.predict((one.read() for one in entries), self.compute.batch_size, advance)
+            except NotFiniteError as error:
+                raise NotFiniteError(f"{shortened(entries[error.sample or 0].name, 80)}: {error}") from error
+        return Predictions(
+            inputs=[one.name for one in entries],
+            classes=found.classes,
+            labels=found.labels,
+            acceptance=hydra.acceptance,
+            **{name: getattr(found, name).numpy() for name in ARRAYS},
+        )
+
+    def _model(self) -> Hydra:
+        from hydractl.data.classes import read_classes
+        from hydractl.steps.models import running
+
+        hydra = running(self.model, self.compute.device, self.compute.dtype)
+        if self.reading.classes is not None:
+            if hydra is self.model:
+                raise OptionError("`classes` would change the loaded model: call its set_classes instead")
+            hydra.set_classes(read_classes(self.reading.classes), self.reading.template)
+        return hydra
+
+    def _entries(self, modality: Modality) -> Iterator[_Entry]:
+        from PIL.Image import Image
+
+        inputs, columns = self.inputs, self.reading.columns
+        several = inputs if isinstance(inputs, list | tuple) else [inputs]
+        if not all(isinstance(one, str | Path) for one in several):
+            yield from _in_data([inputs] if isinstance(inputs, Image) else inputs, modality, columns)
+            return
+        for one in map(str, several):
+            if _is_data(one):
+                yield from _in_data(one, modality, columns)
+                continue
+            if named := columns.image or columns.text:
+                option = "image_column" if columns.image else "text_column"
+                raise OptionError(f"`{option}` {named}: {one} is no data set and has no columns: leave it out")
+            if modality == "image":
+                yield _Entry(one, partial(_read_image, one))
+            else:
+                yield from (_Entry(text, partial(str, text)) for text in _lines(one))
+
+    def _entries_of_sets(self, modality: Modality) -> Iterator[_Entry]:
+        data = self.data
+        several = isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
+        for one in cast(Sequence[Any], data) if several else [data]:
+            yield from _in_data(one, modality, self.reading.columns)
 
 
-class _Asked(NamedTuple):
-    """One input: what to call it, and how to get it."""
+predict = function(Predict)
+
+
+class _Entry(NamedTuple):
+    """One input: its name in messages, and how to read it."""
 
     name: str
     read: Callable[[], Any]
 
 
-def _asked(inputs: Inputs, modality: Modality, columns: Columns) -> Iterator[_Asked]:
-    from PIL.Image import Image
-
-    several = inputs if isinstance(inputs, list | tuple) else [inputs]
-    if not all(isinstance(one, str | Path) for one in several):
-        yield from _in_data([inputs] if isinstance(inputs, Image) else inputs, modality, columns)
-        return
-    for one in map(str, several):
-        if _is_data(one):
-            yield from _in_data(one, modality, columns)
-            continue
-        if named := columns.image or columns.text:
-            option = "image_column" if columns.image else "text_column"
-            raise OptionError(f"`{option}` {named}: {one} is no data set and has no columns: leave it out")
-        if modality == "image":
-            yield _Asked(one, partial(_read_image, one))
-        else:
-            yield from (_Asked(text, partial(str, text)) for text in _lines(one))
-
-
-def _asked_of_sets(data: Data, modality: Modality, columns: Columns) -> Iterator[_Asked]:
-    several = data if isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data) else [data]
-    for one in several:
-        yield from _in_data(one, modality, columns)
-
-
 def _is_data(text: str) -> bool:
-    """Whether a path or name stands for a data set, not for one image or a file of texts."""
+    """Says whether a path or name stands for a data set, not for one image or a file of texts."""
     path = Path(text)
     if path.exists():
         return path.is_dir() or path.suffix.lower() in FILE_FORMATS
     return any(mark in text for mark in ":=%")  # a split, a name or a part
 
 
-def _in_data(data: DataLike, modality: Modality, columns: Columns) -> Iterator[_Asked]:
+def _in_data(data: DataLike, modality: Modality, columns: Columns) -> Iterator[_Entry]:
     from hydractl.data.open import open_samples
 
     samples = open_samples(data, modality, columns=columns)
     for place in range(len(samples)):
-        yield _Asked(samples.called(place), partial(samples.inputs.__getitem__, place))
+        yield _Entry(samples.called(place), partial(samples.inputs.__getitem__, place))
 
 
 def _lines(file: str) -> list[str]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.errors import OptionError
-from hydractl.steps.evaluation import run_evaluation
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, function
 from hydractl.steps.report import Reported
 from hydractl.steps.result import Result
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.suites import Suite, Task
-    from hydractl.steps.evaluation import Evaluation
-    from hydractl.watch import Watcher
+    from hydractl.evaluation.suites import Suite
 
     SuiteLike = str | Path | Suite
 else:  # what the command line derives flags from
@@ -121,8 +118,8 @@ class ShownSuite(Result):
         return {name: task.id_data for name, task in self.suite.tasks.items()}
 
 
-@step
-def list_suites() -> Suites:
+@dataclass(frozen=True)
+class ListSuites:
     """List the built-in suites.
 
     Example: hydractl suites list
@@ -130,17 +127,15 @@ def list_suites() -> Suites:
     >>> "sst2" in hydractl.list_suites().suites
     True
     """
-    from hydractl.evaluation.suites import SUITES
 
-    return Suites(SUITES)
+    def run(self, watch: Watcher) -> Suites:
+        from hydractl.evaluation.suites import SUITES
+
+        return Suites(SUITES)
 
 
-@step
-def show_suite(
-    suite: Annotated[
-        SuiteLike, Option("A built-in suite, or a TOML file.", heading="Model", metavar="SUITE", positional=True)
-    ],
-) -> ShownSuite:
+@dataclass(frozen=True)
+class ShowSuite:
     """Print a suite as TOML, ready to be changed and passed to evaluate.
 
     Example: hydractl suites show sst2 > mine.toml
@@ -151,52 +146,17 @@ def show_suite(
     Raises:
         OptionError: neither a built-in suite nor a readable file.
     """
-    from hydractl.evaluation.suites import find_suite
 
-    return ShownSuite(find_suite(suite))
+    suite: Annotated[SuiteLike, Option("A built-in suite, or a TOML file.", "Model", "SUITE", positional=True)]
 
+    def run(self, watch: Watcher) -> ShownSuite:
+        from hydractl.evaluation.suites import find_suite
 
-def evaluate_tasks(suite: SuiteLike, asked: Evaluation, watch: Watcher) -> SuiteReported:
-    """An evaluation on each task of a suite.
-
-    Args:
-        asked: what every task is evaluated with; what a task says itself comes before it.
-
-    Raises:
-        OptionError: data beside a suite, or an output of a single evaluation.
-    """
-    from hydractl.artifacts import write_json
-    from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.evaluation.suites import find_suite
-
-    outputs = asked.outputs
-    for name in ("id_data", "ood_data", "shift_data", "calib_data"):
-        if getattr(asked.data, name) not in (None, ()):
-            raise OptionError(f"`{name}`: each task of a suite names its own: leave it out")
-    if outputs.report is not None:
-        raise OptionError("`report` draws the report of one task: write `json`, or evaluate on that task alone")
-    if outputs.json is not None:
-        refuse_existing(Path(outputs.json), outputs.force)
-    chosen, reports = find_suite(suite), {}
-    for name, task in chosen.tasks.items():
-        watch.note(f"task {name}")
-        reports[name] = run_evaluation(_on(name, task, asked), watch)
-    found = SuiteReported(chosen.name, reports)
-    if outputs.json is not None:
-        write_json(Path(outputs.json), found.to_json(), outputs.force)
-    return found
+        return ShownSuite(find_suite(self.suite))
 
 
-def _on(name: str, task: Task, asked: Evaluation) -> Evaluation:
-    """The evaluation on one task: its data, its own folder of predictions, and no file of its own."""
-    measurement = asked.measurement
-    folder = None if measurement.save_logits is None else measurement.save_logits / name
-    return replace(
-        asked,
-        data=replace(asked.data, **task.options),
-        measurement=replace(measurement, save_logits=folder),
-        outputs=replace(asked.outputs, json=None),
-    )
+list_suites = function(ListSuites)
+show_suite = function(ShowSuite)
 
 
 def _as_json(suite: Suite) -> dict[str, Any]:

@@ -14,8 +14,8 @@ import hydractl as library
 from hydractl.artifacts import seen_from
 from hydractl.errors import OptionError
 from hydractl.evaluation import run
+from hydractl.steps.evaluate import named_systems
 from hydractl.steps.report import report
-from hydractl.steps.systems import named_systems
 from tests.cli.conftest import LABELS, Command, save_images, save_vit
 from tests.cli.test_evaluate_kinds import save_clip
 

@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,8 @@ import hydractl
 from hydractl.data.spec import parse_data, parse_data_sets
 from hydractl.errors import OptionError
 from hydractl.evaluation.suites import SUITES, Suite, Task, find_suite
-from hydractl.steps.evaluation import Data
+from hydractl.options import declared
+from hydractl.steps.evaluate import Evaluate
 from hydractl.steps.suites import show_suite
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.damage import damages, refused
@@ -119,8 +119,8 @@ def test_every_damage_to_a_suite(tmp_path: Path) -> None:
     assert len(outcomes) > 300 and sum(outcomes) / len(outcomes) > 0.8
 
 
-def test_a_task_says_what_an_evaluation_is_asked_for() -> None:
-    assert set(Task.model_fields) == {field.name for field in fields(Data)}
+def test_a_task_names_options_of_an_evaluation() -> None:
+    assert set(Task.model_fields) < {option.name for option in declared(Evaluate)}
 
 
 def test_what_does_not_go_with_a_suite(suite: Path, images: Path) -> None:
