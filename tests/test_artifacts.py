@@ -20,7 +20,7 @@ from hydractl.evaluation.about import read_about
 from hydractl.report.artifact import read_report
 from hydractl.report.definitions import caption
 from hydractl.report.page import html_page
-from hydractl.report.texts import latex, markdown
+from hydractl.report.table import latex, markdown, result_table
 from hydractl.selection.turns import Journal as Turns
 from tests.damage import refuse_all
 
@@ -95,7 +95,12 @@ def read_and_show(source: str) -> None:
     from hydractl.report.figures import figures
 
     report = read_report(source)
-    for text in (markdown(report), latex(report), html_page(report, {}), *caption(report)):
+    for text in (
+        markdown(result_table(report, brief=True)),
+        latex(result_table(report, brief=True)),
+        html_page(report, {}),
+        *caption(report),
+    ):
         assert text
     figures(report)
 

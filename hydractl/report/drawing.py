@@ -1,12 +1,16 @@
-"""Pictures of panels that stand side by side in a file or flow on a page, and their bytes."""
+"""Pictures: panels side by side in a file or flowing on a page, as the same bytes for the same numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hydractl.checkpoint.atomic import refuse_existing, write_bytes
+from hydractl.errors import OptionError
+from hydractl.optional import require
 from hydractl.report.escape import drawn, html
 from hydractl.style import GRID, INK, SMALL, styled
 
@@ -15,10 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ACROSS = 3  # panels in a row
+#: The kinds of files, each without the date and the program's version, which would change its bytes.
+METADATA: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 class Key(NamedTuple):
-    """What a colour, or a kind of line in it, stands for."""
+    """The meaning of a colour, or of a kind of line in it."""
 
     name: str
     color: str
@@ -27,7 +37,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: its title, empty where there is only one, and what draws it."""
+    """One pair of axes: its title, empty where there is only one, and the function that draws it."""
 
     title: str
     draw: Callable[[Axes], None]
@@ -43,7 +53,7 @@ class Picture:
 
 @styled
 def whole(picture: Picture) -> Figure:
-    """All panels in one figure, the names of colours below them, where they hide nothing."""
+    """Returns all panels in one figure, the names of colours below them, where they hide nothing."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -64,13 +74,13 @@ def whole(picture: Picture) -> Figure:
 
 
 def arranged(count: int) -> tuple[int, int]:
-    """Rows and columns for so many panels: as even as can be, and few enough across to be read in a column of text."""
+    """Returns rows and columns for so many panels: even, and few enough across for a column of text."""
     rows = -(-count // ACROSS)
     return rows, -(-count // rows)
 
 
 def _draw(panel: Panel, axes: Axes) -> None:
-    """A panel, with no more numbers below it than its width has room for."""
+    """Draws a panel, with no more numbers below it than its width has room for."""
     from matplotlib.ticker import AutoLocator
 
     panel.draw(axes)
@@ -81,7 +91,7 @@ def _draw(panel: Panel, axes: Axes) -> None:
 
 @styled
 def inline(picture: Picture) -> str:
-    """The picture for a page: panels that flow, names as text, ink and grid in the colours of the page."""
+    """Returns the picture for a page: panels that flow, names as text, ink and grid in the colours of the page."""
     from matplotlib.figure import Figure
 
     parts = []
@@ -90,7 +100,7 @@ def inline(picture: Picture) -> str:
         axes = figure.add_subplot()
         axes.set_facecolor("none")
         _draw(panel, axes)
-        text = _svg(figure, facecolor="none")
+        text = _saved(figure, ".svg", facecolor="none").decode()
         drawing = text[text.index("<svg") :].replace(INK, "currentColor").replace(GRID, "var(--line)")
         parts.append(f'<div class="panel"><div class="name">{html(panel.title)}</div>{drawing}</div>')
     names = "".join(f'<span style="--color:{key.color}">{html(key.name)}</span>' for key in picture.legend)
@@ -98,19 +108,35 @@ def inline(picture: Picture) -> str:
 
 
 def svg(figure: Figure) -> str:
-    """A picture as SVG, the same bytes for the same numbers."""
-    return _svg(figure, bbox_inches="tight")
-
-
-@styled
-def _svg(figure: Figure, **how: Any) -> str:
-    out = BytesIO()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, **how)
-    return out.getvalue().decode()
+    """Returns a picture as SVG."""
+    return _saved(figure, ".svg", bbox_inches="tight").decode()
 
 
 def png(figure: Figure) -> bytes:
-    """A picture as PNG at 150 dots per inch."""
+    """Returns a picture as PNG at 150 dots per inch."""
+    return _saved(figure, ".png", dpi=150, bbox_inches="tight")
+
+
+def check_picture(path: Path, force: bool) -> None:
+    """Raises an error if a picture cannot be written there, before long work starts.
+
+    Raises:
+        OptionError: not .png, .svg or .pdf, or matplotlib is not installed.
+        OutputError: the file exists and `force` is not set.
+    """
+    if path.suffix not in METADATA:
+        raise OptionError(f"`plot` {path}: draws {', '.join(METADATA)}: end the name in one of them")
+    require("matplotlib")
+    refuse_existing(path, force)
+
+
+def write_picture(figure: Figure, path: Path, force: bool) -> None:
+    """Writes a picture in the format that its name ends in."""
+    write_bytes(path, _saved(figure, path.suffix, dpi=150), force)
+
+
+@styled
+def _saved(figure: Figure, suffix: str, **look: Any) -> bytes:
     out = BytesIO()
-    figure.savefig(out, format="png", dpi=150, bbox_inches="tight", metadata={"Software": None})
+    figure.savefig(out, format=suffix[1:], metadata=METADATA[suffix], **look)
     return out.getvalue()

@@ -1,54 +1,271 @@
-"""How well kept and dropped heads separate ID from OOD samples, as a table and as a picture."""
+"""Numbers of heads as maps of layers by heads, in a terminal and as pictures, and the outputs of a few heads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from hydractl.report.heatmap import Rows
-from hydractl.report.separation import Projection, stacked
-from hydractl.style import styled
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.checkpoint.heads import Head
+from hydractl.report.drawing import arranged
+from hydractl.report.escape import drawn
+from hydractl.report.summary import DROPPED, KEPT
+from hydractl.report.table import aligned
+from hydractl.style import COLORS, INK, SMALL, draw_matrix, styled, whole_numbers
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
 
     from hydractl.analysis.heads import Group, Separated
+    from hydractl.circuit.overlap import Overlap
+
+SHADES = " ░▒▓█"
+GONE = " x "  # in the place of a head that the network does not have
+SETS = {"ID": COLORS[0], "OOD": COLORS[1]}
+
+#: A value per layer and head; None for a head that the network does not have.
+HeadMap = Sequence[Sequence[float | None]]
+#: Layer and head of those to cross out, by the map.
+Crosses = Mapping[str, Sequence[tuple[int, int]]]
+NO_CROSSES: Crosses = MappingProxyType({})
+Points = NDArray[np.float64]
+Sizes = Mapping[str, tuple[int, int]]
+Rankings = Mapping[str, Sequence[Head]]
 
 
-def separated_lines(found: Separated) -> Iterator[str]:
-    """A line for the kept and the dropped heads, of the last layer and of all."""
-    yield f"{'':21}heads  Euclidean  Mahalanobis"
-    for place, groups in (("last layer", found.last), ("all layers", found.all)):
-        for name, group in groups.items():
-            yield f"{place} {name:8}  {group.heads:5}  {_cell(group.euclidean):>9}  {_cell(group.mahalanobis):>11}"
+def heat_map(name: str, rows: HeadMap) -> list[str]:
+    """Returns lines with a row per layer and a cell per head, darker for higher; the last one explains the shades."""
+    low, high = extent(rows)
+    step = (high - low) / len(SHADES) or 1.0
+
+    def cell(value: float | None) -> str:
+        return GONE if value is None else SHADES[min(int((value - low) / step), len(SHADES) - 1)] * 3
+
+    lines = [f"{name}   head" + "".join(f"{head:4}" for head in range(len(rows[0])))]
+    for layer, row in enumerate(rows):
+        lines.append(f"{'layer ' if layer == 0 else '':>{len(name) + 3}}{layer:4} " + " ".join(map(cell, row)))
+    gone = "; x = gone" if any(value is None for row in rows for value in row) else ""
+    lines.append(f"{'':>{len(name) + 3}}     from {low:.4g} (light) to {high:.4g} (dark); higher = keep{gone}")
+    return lines
 
 
-def separated_facts(found: Separated) -> dict[str, object]:
-    """What there is to know at a glance."""
-    return {f"last layer, {name}": _fact(group) for name, group in found.last.items()}
+def extent(rows: HeadMap) -> tuple[float, float]:
+    """Returns the smallest and the largest value."""
+    values = [value for row in rows for value in row if value is not None]
+    return min(values), max(values)
 
 
 @styled
-def heads_figure(
-    maps: Mapping[str, Rows],
-    dropped: Mapping[str, Sequence[tuple[int, int]]],
-    first: Sequence[Projection],
-    last: Sequence[Projection],
-) -> Figure:
-    """Heat maps of the distances, dropped heads crossed out; below, the heads dropped first and those dropped last.
+def heat_map_figure(maps: Mapping[str, HeadMap]) -> Figure:
+    """Returns a figure with a panel per name, a row per layer and a column per head."""
+    from matplotlib.figure import Figure
 
-    Args:
-        maps: a value per layer and head, None for a head that the network does not have.
-        dropped: layer and head of each, by the map.
-    """
-    groups = {"dropped first": first, "dropped last": last}
-    label = "distance of ID and OOD means"
-    return stacked(maps, {name: group for name, group in groups.items() if group}, label, dropped)
+    figure = Figure(figsize=_map_size(maps), layout="constrained")
+    _draw_heat_maps(figure, maps, "score (higher = keep)")
+    return figure
 
 
-def _cell(value: float | None) -> str:
+def _map_size(maps: Mapping[str, HeadMap]) -> tuple[float, float]:
+    """Returns width and height in inches at which heat maps can be read."""
+    rows, columns = arranged(len(maps))
+    return 1 + 3 * columns, rows * _map_height(max(map(len, maps.values())))
+
+
+def _map_height(layers: int) -> float:
+    # A row per layer and the text around them, of which the name of the colours is the longest.
+    return 1.2 + 0.2 * max(5, layers)
+
+
+def _draw_heat_maps(
+    figure: Figure | SubFigure, maps: Mapping[str, HeadMap], label: str, crossed: Crosses = NO_CROSSES
+) -> None:
+    rows, columns = arranged(len(maps))
+    for place, (name, cells) in enumerate(maps.items()):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        _draw_map(axes, np.array(cells, dtype=np.float64), drawn(name), label, cmap="viridis")
+        for layer, head in crossed.get(name, ()):
+            axes.plot(head, layer, marker="x", color="white", markeredgewidth=3, ms=7)
+            axes.plot(head, layer, marker="x", color="red", ms=6)
+
+
+def _draw_map(axes: Axes, cells: NDArray[np.float64], title: str, label: str, **look: Any) -> Any:
+    """Draws one map, layer 0 on top, and returns the bar that explains its colours."""
+    image = draw_matrix(axes, cells, aspect="auto", **look)
+    axes.set(title=title, xlabel="head", ylabel="layer")
+    return axes.figure.colorbar(image, ax=axes, label=label)
+
+
+def separated_lines(found: Separated) -> Iterator[str]:
+    """Yields a line for the kept and the dropped heads, of the last layer and of all."""
+    yield from aligned(
+        [
+            ["", "heads", "Euclidean", "Mahalanobis"],
+            *(
+                [f"{place} {name}", str(group.heads), _distance(group.euclidean), _distance(group.mahalanobis)]
+                for place, groups in (("last layer", found.last), ("all layers", found.all))
+                for name, group in groups.items()
+            ),
+        ]
+    )
+
+
+def separated_facts(found: Separated) -> dict[str, object]:
+    """Returns the facts of a notebook's table."""
+
+    def fact(group: Group) -> str:
+        distances = f"Euclidean {_distance(group.euclidean)}, Mahalanobis {_distance(group.mahalanobis)}"
+        return f"{group.heads} heads, {distances}"
+
+    return {f"last layer, {name}": fact(group) for name, group in found.last.items()}
+
+
+def _distance(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _fact(group: Group) -> str:
-    return f"{group.heads} heads, Euclidean {_cell(group.euclidean)}, Mahalanobis {_cell(group.mahalanobis)}"
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """One head's outputs on their two principal components.
+
+    Attributes:
+        inside: `[N,2]`, the ID samples.
+        outside: `[N,2]`, the OOD samples.
+        shares: `[2]`, of the variance of both together that each component explains.
+    """
+
+    title: str
+    inside: Points
+    outside: Points
+    shares: Points
+
+
+def project(title: str, inside: Points, outside: Points) -> Projection:
+    """Returns the outputs on the principal components of ID and OOD together, which favour neither.
+
+    Args:
+        inside: `[N,K]`.
+        outside: `[N,K]`.
+    """
+    both = np.concatenate([inside, outside])
+    left, values, _ = np.linalg.svd(both - both.mean(0), full_matrices=False)
+    components = min(2, *both.shape)
+    # A head of width 1 has one component only: the second is drawn flat.
+    points = np.pad((left * values)[:, :components], ((0, 0), (0, 2 - components)))
+    shares = np.pad(values[:components] ** 2 / max((values**2).sum(), np.finfo(float).tiny), (0, 2 - components))
+    return Projection(title, points[: len(inside)], points[len(inside) :], shares)
+
+
+@styled
+def separation_figure(
+    maps: Mapping[str, HeadMap],
+    groups: Mapping[str, Sequence[Projection]],
+    label: str = "score (higher = keep)",
+    crossed: Crosses = NO_CROSSES,
+) -> Figure:
+    """Returns heat maps with each group of projections below them under its name.
+
+    Args:
+        groups: projections by name; an empty group is left out.
+        label: the meaning of the maps' values.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    groups = {name: group for name, group in groups.items() if group}
+    width, height = _map_size(maps)
+    heights = [height, *(SMALL[1] * arranged(len(group))[0] + 0.3 * bool(name) for name, group in groups.items())]
+    width = max([width, *(SMALL[0] * arranged(len(group))[1] for group in groups.values())])
+    figure = Figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
+    top, *parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    _draw_heat_maps(top, maps, label, crossed)
+    for part, (name, projections) in zip(parts, groups.items(), strict=True):
+        part.suptitle(name)
+        _draw_projections(part, projections)
+    points = [Line2D([], [], marker="o", linestyle="", color=color, label=name) for name, color in SETS.items()]
+    cross = Line2D([], [], marker="X", linestyle="", color="none", markeredgecolor=INK, label="mean of either")
+    figure.legend(handles=[*points, cross], loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_projections(figure: SubFigure, projections: Sequence[Projection]) -> None:
+    rows, columns = arranged(len(projections))
+    for place, one in enumerate(projections):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        clouds = dict(zip(SETS.values(), (one.inside, one.outside), strict=True))
+        for color, points in clouds.items():
+            axes.scatter(points[:, 0], points[:, 1], s=9, color=color, alpha=0.5, linewidths=0)
+        for color, points in clouds.items():
+            x, y = points.mean(0)
+            axes.scatter(x, y, s=80, marker="X", color=color, edgecolors=INK, linewidths=0.8)
+        first, second = (f"PC {number} ({share:.0%})" for number, share in enumerate(one.shares, 1))
+        axes.set(title=one.title, xlabel=first, ylabel=second)
+        axes.title.set_fontsize(9)
+
+
+def map_lines(dropped: Rankings, sizes: Sizes) -> Iterator[str]:
+    """Yields a map of each tower with a row per layer and a block per circuit, its dropped heads as dots."""
+    for tower, (layers, heads) in sizes.items():
+        width = max(heads, *map(len, dropped))
+        yield f"{tower:8} " + "  ".join(f"{name:{width}}" for name in dropped).rstrip()
+        for layer in range(layers):
+            rows = (
+                "".join(DROPPED if Head(tower, layer, head) in ranking else KEPT for head in range(heads))
+                for ranking in dropped.values()
+            )
+            yield f"layer {layer:>2} " + "  ".join(f"{row:{width}}" for row in rows).rstrip()
+
+
+@styled
+def overlap_figure(dropped: Rankings, sizes: Sizes, pairs: Sequence[Overlap]) -> Figure:
+    """Returns panels with the step at which each choice drops each head, and below how alike each pair is."""
+    from matplotlib.figure import Figure
+
+    rows, columns = arranged(len(dropped) + 1)
+    heights = [*(rows * _map_height(layers) for layers, _ in sizes.values()), 1.9 + 0.35 * len(dropped)]
+    figure = Figure(figsize=(3.3 * max(3, columns), sum(heights)), layout="constrained")
+    *towers, bottom = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    longest = max(2, *map(len, dropped.values()))
+    for part, (tower, size) in zip(towers, sizes.items(), strict=True):
+        grids = {name: _steps(ranking, tower, size) for name, ranking in dropped.items()}
+        counts = np.sum([~np.isnan(grid) for grid in grids.values()], axis=0).astype(float)
+        counts[counts == 0] = np.nan
+        maps = [(grid, drawn(name), "dropped at step", "viridis", 1, longest) for name, grid in grids.items()]
+        maps.append((counts, "dropped by how many", "how many", "Reds", 0, len(dropped)))
+        for place, (cells, title, label, colors, low, high) in enumerate(maps):
+            axes = part.add_subplot(rows, columns, place + 1)
+            bar = _draw_map(axes, cells, f"{title}: {tower}", label, cmap=colors, vmin=low, vmax=high)
+            whole_numbers(bar.ax.yaxis)
+    _draw_pairs(bottom, list(dropped), len(next(iter(dropped.values()))), pairs)
+    return figure
+
+
+def _draw_pairs(figure: SubFigure, names: Sequence[str], budget: int, pairs: Sequence[Overlap]) -> None:
+    """Draws three matrices, a row and a column per choice: heads shared, and both divergences."""
+    panels: dict[str, tuple[float, Callable[[Overlap], float]]] = {
+        "share of heads in common": (1.0, lambda pair: len(pair.shared) / budget),
+        "JSD over layers, bits": (0.0, lambda pair: pair.over_layers),
+        "JSD over heads, bits": (0.0, lambda pair: pair.over_heads),
+    }
+    for axes, (title, (own, value)) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
+        matrix = np.full((len(names), len(names)), own)
+        for pair in pairs:
+            a, b = map(names.index, pair.names)
+            matrix[a, b] = matrix[b, a] = value(pair)
+        draw_matrix(axes, matrix, said=True, cmap="Blues", vmin=0, vmax=1)
+        axes.set_title(title)
+        axes.set_xticks(range(len(names)), list(map(drawn, names)), rotation=30, ha="right", fontsize=8)
+        axes.set_yticks(range(len(names)), list(map(drawn, names)), fontsize=8)
+
+
+def _steps(ranking: Sequence[Head], tower: str, size: tuple[int, int]) -> NDArray[np.float64]:
+    """Returns `[L,H]`: the step at which a head goes, from 1; NaN for one that stays."""
+    grid = np.full(size, np.nan)
+    for step, head in enumerate(ranking, 1):
+        if head.tower == tower:
+            grid[head.layer, head.head] = step
+    return grid

@@ -1,60 +1,105 @@
-"""The report as one HTML page that needs no network and no other file."""
+"""A report as a folder: one HTML page that needs no network, and every part of it as a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from hydractl.report.columns import Column, ColumnGroup, Entry, column_groups, main_groups
-from hydractl.report.definitions import DEFINITIONS, caption, marked
-from hydractl.report.figures import TITLES, told_apart
-from hydractl.report.verdict import JUDGED, MARKS, Verdict, legend, mark, outcome, verdicts
-from hydractl.text import printable
+from hydractl.artifacts import seen_from
+from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.folders import make_folder, refuse_folder, write_folder
+from hydractl.report.columns import Entry
+from hydractl.report.definitions import DEFINITIONS
+from hydractl.report.drawing import inline, png, svg, whole
+from hydractl.report.figures import TITLES, pictures, told_apart
+from hydractl.report.table import latex, markdown, result_table
+from hydractl.report.verdict import JUDGED, MARKS, Verdict, verdicts
+from hydractl.text import printable, printable_json
 
-TOLD = 5  # verdicts before the table: more of them fold away
+PAGE = "index.html"
+KIND = "report"  # marks the folders that may be replaced
+
+TOLD = 5  # verdicts before the table; further ones fold away
 CARDS = ("accuracy", "nll", "mean_auroc")
 
 
-def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
-    """The page.
+def refuse_existing_report(folder: Path, force: bool) -> None:
+    """Raises an error if a report cannot be written there, before long work starts.
+
+    Raises:
+        OutputError: the folder holds a report and `force` is not set, or it holds anything else.
+    """
+    if folder.parent.is_dir():  # else it is made when there is something to put in it
+        refuse_folder(folder, KIND, force)
+
+
+def write_report(folder: Path, report: Mapping[str, Any], force: bool = False, full: bool = False) -> Path:
+    """Writes index.html, report.json, table.md, table.tex and figures/*.svg and *.png; returns the page.
+
+    The folder appears with all of them or not at all.
+
+    Args:
+        full: whether table.md and table.tex show every metric; the page always does.
+
+    Raises:
+        OutputError: see `refuse_existing_report`; or the disk refuses it.
+    """
+    found = pictures(report)
+    figures = {name: whole(picture) for name, picture in found.items()}
+    report = seen_from(folder, report)
+    table = result_table(report, full, brief=True)
+    texts = {
+        "report.json": printable_json(report) + "\n",
+        "table.md": markdown(table),
+        "table.tex": latex(table),
+        PAGE: html_page(report, {name: inline(picture) for name, picture in found.items()}),
+        **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
+    }
+    make_folder(folder.parent, parents=True)
+    with write_folder(folder, KIND, force) as new:
+        make_folder(new / "figures")
+        for name, text in texts.items():
+            write_bytes(new / name, text.encode())
+        for name, figure in figures.items():
+            write_bytes(new / "figures" / f"{name}.png", png(figure))
+    return folder / PAGE
+
+
+def html_page(report: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
+    """Returns the page.
 
     Args:
         report: in its JSON form.
-        pictures: what `drawing.inline` makes of each, by its name in `TITLES`.
+        drawn: the result of `drawing.inline` for each picture, by its name in `TITLES`.
     """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
-    # Jinja escapes what means something to HTML, but lets characters through that no page may hold.
+    # Jinja escapes markup, but lets characters through that no page may hold.
     environment = Environment(
         autoescape=True, finalize=_finalized, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
     models: Mapping[str, Entry] = report["models"]
-    rows, found = list(models.values()), verdicts(models)
-    sentences = [found[name].sentence() for name in _by_weight(models, found)]
-    drawn, drawn_by = told_apart(models)
+    found = verdicts(models)
+    main = result_table(report, brief=True)
+    shown, chosen_by = told_apart(models)
     return template.render(
         report=report,
         models=models,
-        marked=marked,
-        tables=[
-            ("results", "Results", [_table(group, rows) for group in main_groups(rows)]),
-            ("details", "Every metric", [_table(group, rows) for group in column_groups(rows, full=True)]),
-        ],
-        verdicts=sentences,
+        tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
+        verdicts=[found[name].sentence() for name in _by_weight(models, found)],
         told=TOLD,
         cards=list(_cards(models, found)),
         compared=bool(found),
-        caption=[line for line in (legend(models), *caption(report)) if line],
+        caption=main.explained(),
         pictures=[
-            (TITLES[name], pictures[name].count("<svg") > 1, Markup(pictures[name]))
-            for name in TITLES
-            if name in pictures
+            (TITLES[name], drawn[name].count("<svg") > 1, Markup(drawn[name])) for name in TITLES if name in drawn
         ],
-        drawn=len(drawn),
-        drawn_by=drawn_by,
+        shown=len(shown),
+        chosen_by=chosen_by,
         maps=list(_head_maps(models)),
         samples=list(_samples(models)),
         definitions=DEFINITIONS,
@@ -62,13 +107,17 @@ def html_page(report: Mapping[str, Any], pictures: Mapping[str, str]) -> str:
     )
 
 
+def _finalized(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
+
+
 def _by_weight(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> list[str]:
-    """The systems that are judged, the one with the most members first; of equals the first stays first."""
+    """Returns the systems that were compared, the one with the most members first."""
     return sorted(found, key=lambda name: -(models[name].get("cost") or {}).get("members", 1))
 
 
 def _cards(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> Iterator[dict[str, str]]:
-    """The numbers to remember: those of the system with the most members against the first, and what it costs."""
+    """Yields the numbers to remember: the system with the most members against the first, and its cost."""
     if not found:
         return
     name = _by_weight(models, found)[0]
@@ -96,35 +145,8 @@ def _cards(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> Iterato
         }
 
 
-def _finalized(value: Any) -> Any:
-    return printable(value) if type(value) is str else value
-
-
-def _table(group: ColumnGroup, rows: list[Entry]) -> dict[str, Any]:
-    return {
-        "title": group.title,
-        "columns": [{"name": column.name, "cells": _cells(column, rows)} for column in group.columns],
-    }
-
-
-def _cells(column: Column, rows: list[Entry]) -> list[dict[str, Any]]:
-    best = column.best(rows)
-    return [
-        {
-            "text": column.text(row),
-            "value": "" if (value := column.value(row)) is None else repr(value),
-            "best": column.is_best(row, best),
-            "mark": mark(column, row),
-            "outcome": outcome(column, row),
-            "interval": column.interval(row),
-            "difference": column.difference(row),
-        }
-        for row in rows
-    ]
-
-
 def _samples(models: Mapping[str, Entry]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """What the system with the most members doubts, and what the first one was sure of and wrong about."""
+    """Yields the samples that the largest system doubts, and those that the first one was sure of and wrong about."""
     shown = {name: entry["curves"]["doubts"] for name, entry in models.items() if entry.get("curves", {}).get("doubts")}
     if not shown:
         return
@@ -136,7 +158,7 @@ def _samples(models: Mapping[str, Entry]) -> Iterator[tuple[str, list[Mapping[st
 
 
 def _head_maps(models: Mapping[str, Entry]) -> Iterator[dict[str, Any]]:
-    """Which heads each member of each system keeps, for systems that lack some."""
+    """Yields the heads that each member keeps, for systems that lack some."""
     for system, entry in models.items():
         for network in entry.get("networks", []):
             for tower, heads in network["heads"].items():

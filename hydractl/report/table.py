@@ -1,97 +1,267 @@
-"""The table of results in a terminal: systems as rows, metrics as columns, the best of each column in bold."""
+"""The table of a report: made once, then drawn for a terminal, in Markdown, in HTML and in LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
 from hydractl.report import escape
-from hydractl.report.columns import Column, Entry, column_groups
+from hydractl.report.columns import Column, Entry, column_groups, main_groups
 from hydractl.report.definitions import caption, marked
-from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, legend, outcome, verdicts
+from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, Outcome, legend, outcome, verdicts
+from hydractl.text import printable
 
-GAP = 3  # blanks between groups of columns
+#: The marks in LaTeX, whose fonts may lack triangles.
+RAISED: Marks = {"better": "$^{+}$", "worse": "$^{-}$", "within chance": ""}
+GAP = 3  # blanks between groups of columns on a terminal
 COLOURS = {"better": "green", "worse": "red"}
 
 
-def print_results(report: Mapping[str, Any], console: Console, full: bool = False) -> None:
-    """Prints a report's table; groups of columns that do not fit the console's width go on below.
+@dataclass(frozen=True)
+class Cell:
+    """A number as people read it.
+
+    Attributes:
+        value: the number itself; None where the system has none.
+        best: whether it wins its column.
+        outcome: how it compares with the first system's number; None where that is unknown.
+        interval, difference: its interval, and its paired difference to the first system; None where not computed.
+    """
+
+    text: str
+    value: float | None
+    best: bool
+    outcome: Outcome | None
+    interval: str | None
+    difference: str | None
+
+    def mark(self, marks: Marks = MARKS) -> str:
+        """Returns the mark beside the number; empty unless it differs beyond chance."""
+        return marks[self.outcome] if self.outcome else ""
+
+    @property
+    def after(self) -> str:
+        """The interval in brackets after the number."""
+        return "" if self.interval is None else f" ({self.interval})"
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """The numbers of one metric, a cell per system."""
+
+    name: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class TableGroup:
+    """Columns under one title."""
+
+    title: str
+    columns: tuple[TableColumn, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Systems as rows, metrics as columns, and the text below them.
+
+    Attributes:
+        verdicts: a sentence for each system that was compared with the first.
+        legend: explains the marks; empty where nothing was compared.
+        caption: the definitions behind the numbers.
+    """
+
+    systems: tuple[str, ...]
+    groups: tuple[TableGroup, ...]
+    verdicts: tuple[str, ...]
+    legend: Callable[[Marks], str]
+    caption: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[TableColumn]:
+        """The columns of all groups."""
+        return [column for group in self.groups for column in group.columns]
+
+    def explained(self, marks: Marks = MARKS) -> list[str]:
+        """Returns the lines that explain the marks and the numbers."""
+        return [line for line in (self.legend(marks), *self.caption) if line]
+
+
+def result_table(report: Mapping[str, Any], full: bool = False, brief: bool = False) -> Table:
+    """Returns the table of a report.
 
     Args:
+        report: in its JSON form.
         full: every metric, rather than the few that most look for.
+        brief: unless full, only what a paper has room for: accuracy, NLL, ECE, AUROC and cost.
     """
     models: Mapping[str, Entry] = report["models"]
-    if not models:
-        return
-    rows = list(models.values())
-    systems = [escape.terminal(marked(name, entry)) for name, entry in models.items()]
-    names = _part("", [("system", systems)], justify="left")
-    marks = ASCII_MARKS if console.options.ascii_only else MARKS
-    parts = [
-        _part(group.title, [(column.name, _cells(column, rows, marks)) for column in group.columns])
-        for group in column_groups(rows, full)
+    entries = list(models.values())
+    groups = main_groups(entries) if brief and not full else column_groups(entries, full)
+    return Table(
+        tuple(marked(name, entry) for name, entry in models.items()),
+        tuple(TableGroup(one.title, tuple(_column(column, entries) for column in one.columns)) for one in groups),
+        tuple(verdict.sentence() for verdict in verdicts(models).values()),
+        lambda marks: legend(models, marks),
+        tuple(caption(report, full)),
+    )
+
+
+def _column(column: Column, entries: Sequence[Entry]) -> TableColumn:
+    best = column.best(entries)
+    cells = (
+        Cell(
+            text=column.text(entry),
+            value=column.value(entry),
+            best=column.is_best(entry, best),
+            outcome=outcome(column, entry),
+            interval=column.interval(entry),
+            difference=column.difference(entry),
+        )
+        for entry in entries
+    )
+    return TableColumn(column.name, tuple(cells))
+
+
+def markdown(table: Table) -> str:
+    """Returns the table in Markdown, with intervals and the best in bold."""
+    names = [f"{group.title} {column.name}" for group in table.groups for column in group.columns]
+    lines = [
+        f"| {' | '.join(['system', *map(escape.markdown, names)])} |",
+        "| --- |" + " ---: |" * len(names),
     ]
-    for number, run in enumerate(_fit(parts, console, console.width - _width(names, console))):
+    for row, system in enumerate(table.systems):
+        cells = (_markdown_cell(column.cells[row]) for column in table.columns)
+        lines.append(f"| {' | '.join([escape.markdown(system), *cells])} |")
+    return "\n".join([*lines, "", *map(escape.markdown, [*table.verdicts, *table.explained()]), ""])
+
+
+def _markdown_cell(cell: Cell) -> str:
+    shown = f"**{cell.text}**" if cell.best else cell.text
+    return f"{shown} {cell.mark()}".rstrip() + cell.after
+
+
+def latex(table: Table) -> str:
+    """Returns the table as a LaTeX `tabular` for booktabs, with intervals and the best in bold."""
+    titles = [rf"\multicolumn{{{len(group.columns)}}}{{c}}{{{escape.latex(group.title)}}}" for group in table.groups]
+    lines = [
+        *(f"% {printable(text)}" for text in [*table.verdicts, *table.explained(RAISED)]),
+        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        r"\toprule",
+        " & ".join(["", *titles]) + r" \\",
+        " & ".join(["system", *(escape.latex(column.name) for column in table.columns)]) + r" \\",
+        r"\midrule",
+    ]
+    for row, system in enumerate(table.systems):
+        cells = (_latex_cell(column.cells[row]) for column in table.columns)
+        lines.append(" & ".join([escape.latex(system), *cells]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = escape.latex(cell.text)
+    return (rf"\textbf{{{text}}}" if cell.best else text) + cell.mark(RAISED) + cell.after
+
+
+def html(table: Table) -> str:
+    """Returns the table as a piece of HTML for a notebook, with the best of each column in bold."""
+    if not table.systems:
+        return "<p>no systems</p>"
+    titles = "".join(f'<th colspan="{len(group.columns)}">{escape.html(group.title)}</th>' for group in table.groups)
+    names = "".join(f"<th>{escape.html(column.name)}</th>" for column in table.columns)
+    body = ""
+    for row, system in enumerate(table.systems):
+        cells = "".join(f"<td>{_html_cell(column.cells[row])}</td>" for column in table.columns)
+        body += f"<tr><th>{escape.html(system)}</th>{cells}</tr>"
+    below = "<br>".join(map(escape.html, [*table.verdicts, *table.explained()]))
+    head = f"<tr><th></th>{titles}</tr><tr><th>system</th>{names}</tr>"
+    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{below}</p>"
+
+
+def _html_cell(cell: Cell) -> str:
+    text = escape.html(cell.text)
+    return (f"<b>{text}</b>" if cell.best else text) + cell.mark()
+
+
+def draw(table: Table, console: Console) -> None:
+    """Prints the table; groups of columns that do not fit the console's width go on below."""
+    if not table.systems:
+        return
+    marks = ASCII_MARKS if console.options.ascii_only else MARKS
+    systems = _grid("", {"system": [escape.terminal(system) for system in table.systems]}, "left")
+    grids = [
+        _grid(group.title, {column.name: _texts(column, marks) for column in group.columns}) for group in table.groups
+    ]
+    for number, run in enumerate(_fit(grids, console, console.width - _width(systems, console))):
         if number:
             console.print()
-        line = Table.grid(padding=(0, GAP))
-        line.add_row(names, *run)
+        line = Grid.grid(padding=(0, GAP))
+        line.add_row(systems, *run)
         console.print(line)
     console.print()
-    for verdict in verdicts(models).values():
-        console.print(escape.terminal(verdict.sentence()))
-    for text in filter(None, (legend(models, marks), *caption(report, full))):
+    for sentence in table.verdicts:
+        console.print(escape.terminal(sentence))
+    for text in table.explained(marks):
         console.print(escape.terminal(text, "dim"))
 
 
-def _cells(column: Column, rows: Sequence[Entry], marks: Marks) -> list[Text]:
-    """The numbers of a column, those that differ beyond chance marked; a blank holds the place beside the others."""
-    best, found = column.best(rows), [outcome(column, row) for row in rows]
-    beside = [marks[one] if one else "" for one in found]
-    width = max(map(len, beside))
+def _texts(column: TableColumn, marks: Marks) -> list[Text]:
+    """Returns the numbers of a column; those without a mark have blanks in its place."""
+    width = max(len(cell.mark(marks)) for cell in column.cells)
     return [
         Text.assemble(
-            (column.text(row), "bold" if column.is_best(row, best) else ""),
-            (mark.ljust(width), COLOURS.get(one or "", "")),
+            (cell.text, "bold" if cell.best else ""),
+            (cell.mark(marks).ljust(width), COLOURS.get(cell.outcome or "", "")),
         )
-        for row, one, mark in zip(rows, found, beside, strict=True)
+        for cell in column.cells
     ]
 
 
-def _part(
-    title: str, columns: Sequence[tuple[str, Sequence[Text]]], justify: Literal["left", "right"] = "right"
-) -> Table:
-    table = Table(title=escape.terminal(title or " "), title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
-    table.show_edge = table.pad_edge = False
-    table.padding = (0, 1, 0, 0)
-    for name, _ in columns:
-        table.add_column(escape.terminal(name), justify=justify, no_wrap=True)
-    for cells in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*cells)
-    return table
+def _grid(title: str, columns: Mapping[str, Sequence[Text]], justify: Literal["left", "right"] = "right") -> Grid:
+    grid = Grid(title=escape.terminal(title or " "), title_justify="left", title_style="italic", box=box.SIMPLE_HEAD)
+    grid.show_edge = grid.pad_edge = False
+    grid.padding = (0, 1, 0, 0)
+    for name in columns:
+        grid.add_column(escape.terminal(name), justify=justify, no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        grid.add_row(*cells)
+    return grid
 
 
-def _fit(parts: Sequence[Table], console: Console, width: int) -> Iterator[list[Table]]:
-    """The parts in runs that fit the width, at least one part a run."""
-    run: list[Table] = []
+def _fit(grids: Sequence[Grid], console: Console, width: int) -> Iterator[list[Grid]]:
+    """Yields the groups in runs that fit the width, at least one group a run."""
+    run: list[Grid] = []
     used = 0
-    for part in parts:
-        needed = GAP + _width(part, console)
+    for grid in grids:
+        needed = GAP + _width(grid, console)
         if run and used + needed > width:
             yield run
             run, used = [], 0
-        run.append(part)
+        run.append(grid)
         used += needed
     yield run
 
 
-def _width(part: Table, console: Console) -> int:
-    title = part.title.cell_len if isinstance(part.title, Text) else 0
-    part.min_width = title  # a title wider than its columns must not wrap
-    return max(title, Measurement.get(console, console.options, part).maximum)
+def _width(grid: Grid, console: Console) -> int:
+    title = grid.title.cell_len if isinstance(grid.title, Text) else 0
+    grid.min_width = title  # a title wider than its columns must not wrap
+    return max(title, Measurement.get(console, console.options, grid).maximum)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yields the lines of a plain table: its first column starts at the left, the others end at the right.
+
+    >>> list(aligned([["", "loss"], ["clean", "0.5"]]))
+    ['       loss', 'clean   0.5']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from hydractl.data.corruptions import Corruption
     from hydractl.evaluation.leakage import Leak
     from hydractl.model.hydra import Hydra
-    from hydractl.report.separation import Projection
+    from hydractl.report.heads import Projection
     from hydractl.selection.answers import Answering
 
 DENSE = "dense"
@@ -91,7 +91,7 @@ class AnalysedBudgets(Analysis):
         return {"points": [point.to_json() for point in self.points], **self.origin}
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.budgets import budget_lines
+        from hydractl.report.analyses import budget_lines
 
         return budget_lines(self.to_json()["points"])
 
@@ -157,7 +157,7 @@ class AnalyseBudgets:
     def run(self, watch: Watcher) -> AnalysedBudgets:
         from hydractl.analysis.budgets import measure_all
         from hydractl.evaluation.leakage import refuse_leaks
-        from hydractl.report.budgets import budget_picture
+        from hydractl.report.analyses import budget_picture
         from hydractl.report.drawing import whole
 
         self.picture.check()
@@ -372,7 +372,7 @@ analyse_heads = function(AnalyseHeads)
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.analysis.heads import shown
     from hydractl.circuit.scores import as_towers
-    from hydractl.report.heads import heads_figure
+    from hydractl.report.heads import separation_figure
 
     maps: dict[str, list[list[float | None]]] = {}
     crossed: dict[str, list[tuple[int, int]]] = {}
@@ -382,12 +382,13 @@ def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
             maps[f"{tower} {name}"] = rows
             crossed[f"{tower} {name}"] = [(head.layer, head.head) for head in found.dropped if head.tower == tower]
     first, last = (_projections(heads, found, model, data) for heads in shown(found.dropped))
-    return heads_figure(maps, crossed, first, last)
+    groups = {"dropped first": first, "dropped last": last}
+    return separation_figure(maps, groups, "distance of ID and OOD means", crossed)
 
 
 def _projections(heads: Sequence[Head], found: Separated, model: Hydra, data: ScoringData) -> list[Projection]:
     from hydractl.circuit.separation import outputs_on_both
-    from hydractl.report.separation import project
+    from hydractl.report.heads import project
 
     if not heads:
         return []
@@ -415,26 +416,25 @@ class AnalysedMembers(Analysis):
     origin: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        from hydractl.report.members import TITLES
+        from hydractl.report.analyses import SIMILARITIES
 
         found = self.similarity
         # A cosine of nothing is NaN, which JSON does not have.
         matrices = {
             name: [[None if number != number else number for number in row] for row in getattr(found, name).tolist()]
-            for name in TITLES
+            for name in SIMILARITIES
         }
         return {"samples": self.samples, "weights_from": found.origin, **matrices, **self.origin}
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.members import similarity_lines
+        from hydractl.report.analyses import similarity_lines
 
         return similarity_lines(self.similarity)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.members import TITLES, mean_of_pairs
+        from hydractl.report.analyses import similarity_facts
 
-        means = {title: mean_of_pairs(getattr(self.similarity, name)) for name, title in TITLES.items()}
-        return {f"{title}, mean of pairs": "-" if mean is None else f"{mean:.4f}" for title, mean in means.items()}
+        return similarity_facts(self.similarity)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -473,7 +473,7 @@ class AnalyseMembers:
         from hydractl.analysis.members import require_several, similarity
         from hydractl.data.classes import read_classes
         from hydractl.data.open import open_samples
-        from hydractl.report.members import similarity_figure
+        from hydractl.report.analyses import similarity_figure
         from hydractl.steps.inputs import as_checkpoint
         from hydractl.steps.models import running
 
@@ -521,12 +521,12 @@ class AnalysedNoise(Analysis):
         }
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.noise import noise_lines
+        from hydractl.report.analyses import noise_lines
 
         return noise_lines(self.analysis)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.noise import noise_facts
+        from hydractl.report.analyses import noise_facts
 
         return noise_facts(self.analysis)
 
@@ -581,8 +581,8 @@ class AnalyseNoise:
         from hydractl.analysis.noise import analyse_noise, heads_taken
         from hydractl.data.corruptions import parse_corruptions
         from hydractl.data.ranks import Ranks
+        from hydractl.report.analyses import noise_picture
         from hydractl.report.drawing import whole
-        from hydractl.report.noise import noise_picture
 
         self.picture.check()
         corruptions = parse_corruptions(self.corrupt)

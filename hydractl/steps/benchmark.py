@@ -53,7 +53,7 @@ class Benchmarked(Result):
         }
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.timings import timing_lines
+        from hydractl.report.analyses import timing_lines
 
         yield from timing_lines(self.rows, get_terminal_size((PIPE_WIDTH, 24)).columns)
 

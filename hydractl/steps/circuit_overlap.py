@@ -70,7 +70,7 @@ class Overlaps(Result):
         }
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.overlap import map_lines
+        from hydractl.report.heads import map_lines
 
         width = max(len("  ".join(pair.names)) for pair in self.pairs)
         yield f"{'':{width}}  {f'shared of {self.budget}':>14}  by chance  JSD over layers  over heads (bits)"
@@ -141,7 +141,7 @@ def circuit_overlap(
         OutputError: the picture exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes
-    from hydractl.report.picture import check_picture, write_picture
+    from hydractl.report.drawing import check_picture, write_picture
 
     if plot is not None:
         check_picture(Path(plot), force)
@@ -153,7 +153,7 @@ def circuit_overlap(
     grid = sizes(read)
     pairs = overlaps(dropped, {name: one.restriction.among(all_heads(grid)) for name, one in named.items()})
     if plot is not None:
-        from hydractl.report.overlap import overlap_figure
+        from hydractl.report.heads import overlap_figure
 
         write_picture(overlap_figure(dropped, grid, pairs), Path(plot), force)
     return Overlaps(named, dropped, pairs, shared_by(list(dropped.values())), grid)

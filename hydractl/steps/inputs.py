@@ -139,14 +139,14 @@ class Picture:
 
     def check(self) -> None:
         """Raises OutputError or OptionError if the picture cannot be written; call it before long work starts."""
-        from hydractl.report.picture import check_picture
+        from hydractl.report.drawing import check_picture
 
         if self.plot is not None:
             check_picture(Path(self.plot), self.force)
 
     def write(self, draw: Callable[[], Figure]) -> None:
         """Draws and writes the picture, if one is wanted."""
-        from hydractl.report.picture import write_picture
+        from hydractl.report.drawing import write_picture
 
         if self.plot is not None:
             write_picture(draw(), Path(self.plot), self.force)

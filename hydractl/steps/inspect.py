@@ -13,7 +13,7 @@ from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.report.artifacts import Described
+    from hydractl.report.describe import Described
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +75,7 @@ class Inspect:
     ]
 
     def run(self, watch: Watcher) -> Inspected:
-        from hydractl.report.artifacts import describe, file_to_describe
+        from hydractl.report.describe import describe, file_to_describe
         from hydractl.report.summary import summarize
 
         file = file_to_describe(str(self.model)) if isinstance(self.model, str | Path) else None

@@ -63,17 +63,17 @@ class Reported(Result):
 
     def draw(self, console: Console) -> None:
         """Prints the table, as wide as the console is, with the best of each column in bold."""
-        from hydractl.report import table
+        from hydractl.report.table import draw, result_table
 
-        table.print_results(self.report, console, self.full)
+        draw(result_table(self.report, self.full), console)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        from hydractl.report.notebook import html_table
+        from hydractl.report.table import html, result_table
 
-        return html_table(self.report, self.full)
+        return html(result_table(self.report, self.full))
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Outputs:
             OptionError: matplotlib, which draws the pictures of a page, is not installed.
         """
         from hydractl.checkpoint.atomic import refuse_existing
-        from hydractl.report.folder import refuse_existing_report
+        from hydractl.report.page import refuse_existing_report
 
         if self.json is not None:
             refuse_existing(Path(self.json), self.force)
@@ -108,7 +108,7 @@ class Outputs:
             OutputError: a file exists and `force` is not set, or the disk refuses it.
         """
         from hydractl.artifacts import write_json
-        from hydractl.report.folder import write_report
+        from hydractl.report.page import write_report
 
         found = Reported(report, self.full)
         if self.report is not None:

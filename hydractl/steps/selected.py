@@ -33,13 +33,13 @@ class Selected(Result):
         return dict(self.content)
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.selection import curve_lines
+        from hydractl.report.describe import curve_lines
 
         yield from curve_lines(self.content)
         yield from (str(path) for path in (self.selection, self.output) if path is not None)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.selection import selection_facts
+        from hydractl.report.describe import selection_facts
 
         return selection_facts(self.content)
 

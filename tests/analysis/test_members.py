@@ -18,7 +18,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
-from hydractl.report.members import mean_of_pairs
+from hydractl.report.analyses import mean_of_pairs
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
 from hydractl.training.adapters import spread

@@ -188,7 +188,7 @@ def test_what_ends_the_command_at_its_table_costs_no_file(
     def leave(*_: object) -> None:
         raise KeyboardInterrupt  # as a reader of the pipe who is gone would
 
-    monkeypatch.setattr(table, "print_results", leave)
+    monkeypatch.setattr(table, "draw", leave)
     files = ("--json", tmp_path / "r.json", "--report", tmp_path / "report")
     hydractl("evaluate", vit, "--id-data", images, *files)
     assert json.loads((tmp_path / "r.json").read_text())["complete"]

@@ -16,7 +16,7 @@ from hydractl.evaluation.doubts import LONGEST, SIDE, doubts_json
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.table import tabulate
-from hydractl.report.form import _Sample
+from hydractl.report.artifact import _Sample
 
 #: Of four samples with label 0: sure and right, unsure and right, unsure and wrong, sure and wrong.
 LOGITS = np.array([[[5.0, 0.0], [0.2, 0.0], [0.0, 0.1], [0.0, 4.0]]])

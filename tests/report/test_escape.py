@@ -20,15 +20,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hydractl.report.columns import column_groups, main_groups
-from hydractl.report.drawing import inline, png, svg
+from hydractl.report.drawing import inline, png, svg, write_picture
 from hydractl.report.escape import markdown_code
 from hydractl.report.figures import MOST, figures, pictures
-from hydractl.report.notebook import html_table
-from hydractl.report.overlap import overlap_figure
+from hydractl.report.heads import overlap_figure
 from hydractl.report.page import html_page
-from hydractl.report.picture import write_picture
-from hydractl.report.table import print_results
-from hydractl.report.texts import latex, markdown
+from hydractl.report.table import draw, html, latex, markdown, result_table
 from hydractl.text import printable, printable_json
 from tests.hostile import FRAGMENTS, NAMES, controls, generated
 from tests.report.test_table import result
@@ -89,7 +86,7 @@ def plain(inline: Token) -> str:
 @generated(SYSTEMS, SETS)
 def test_markdown(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
-    text = markdown(report, full=True)
+    text = markdown(result_table(report, full=True))
     assert not controls(text)
     tokens = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)
     head, *rows = markdown_rows(tokens)
@@ -141,7 +138,7 @@ def typeset(cell: str) -> str:
 @generated(SYSTEMS, SETS)
 def test_latex(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
-    text = latex(report)
+    text = latex(result_table(report, brief=True))
     assert not controls(text)
     body = text[text.index(r"\midrule") : text.index(r"\bottomrule")].strip().splitlines()[1:]
     assert all(row.endswith(r" \\") for row in body)
@@ -194,7 +191,7 @@ def test_html(systems: list[str], sets: list[str]) -> None:
     assert not controls(text)
     assert page.tags == harmless.tags
     assert [name for name in page.names if name in shown] == 2 * shown  # the table, and the one with every metric
-    piece = Page(text := html_table(report))
+    piece = Page(text := html(result_table(report)))
     assert not controls(text)
     assert piece.names == ["", "system", *shown]
     assert piece.tags.count("td") == len(systems) * columns(report, full=False)
@@ -205,7 +202,7 @@ def test_terminal(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
     for colour in (False, True):
         out = io.StringIO()
-        print_results(report, Console(file=out, width=300, force_terminal=colour, color_system="standard"))
+        draw(result_table(report), Console(file=out, width=300, force_terminal=colour, color_system="standard"))
         text = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())  # rich's own colours
         assert not controls(text)
         for name in systems:

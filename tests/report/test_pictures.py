@@ -14,16 +14,10 @@ from hydractl.analysis.members import Similarity
 from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
-from hydractl.report.budgets import budget_picture
-from hydractl.report.drawing import Key, Panel, Picture, arranged, whole
+from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure
+from hydractl.report.drawing import Key, Panel, Picture, arranged, whole, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
-from hydractl.report.heads import heads_figure
-from hydractl.report.heatmap import heat_map_figure
-from hydractl.report.members import similarity_figure
-from hydractl.report.noise import noise_picture
-from hydractl.report.overlap import overlap_figure
-from hydractl.report.picture import write_picture
-from hydractl.report.separation import project, separation_figure
+from hydractl.report.heads import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, GRID, INK, STYLE, draw_matrix, line, whole_numbers
 from hydractl.training.log import plot_curve
 
@@ -57,8 +51,8 @@ def overlapping() -> Figure:
 
 FIGURES = {
     "scores": lambda: heat_map_figure(MAPS),
-    "separation": lambda: separation_figure(MAPS, CLOUDS),
-    "heads": lambda: heads_figure(MAPS, {"vision": [(0, 1)]}, CLOUDS, []),
+    "separation": lambda: separation_figure(MAPS, {"": CLOUDS}),
+    "heads": lambda: separation_figure(MAPS, {"first": CLOUDS, "last": []}, "distance", {"vision": [(0, 1)]}),
     "members": similar,
     "noise": noisy,
     "overlap": overlapping,
@@ -132,7 +126,7 @@ def test_numbers_can_be_read_on_their_cells() -> None:
 
 def test_crosses_stand_on_the_heads_of_their_own_map() -> None:
     maps = {"vision": MAPS["vision"], "text": MAPS["vision"]}
-    panels = {axes.get_title(): axes for axes in heads_figure(maps, {"text": [(1, 2)]}, CLOUDS, []).axes}
+    panels = {axes.get_title(): axes for axes in separation_figure(maps, {"": CLOUDS}, "", {"text": [(1, 2)]}).axes}
     assert not panels["vision"].lines
     assert [tuple(map(float, at)) for at in panels["text"].lines[0].get_xydata()] == [(2.0, 1.0)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hydractl.report.separation import project
+from hydractl.report.heads import project
 
 
 def test_projection_is_on_the_principal_components_of_both_sets() -> None:

@@ -17,7 +17,7 @@ from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.table import tabulate
 from hydractl.report.artifact import report_json
-from hydractl.report.table import print_results
+from hydractl.report.table import draw, result_table
 
 
 def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> d
 
 def printed(results: dict[str, dict[str, Any]], width: int, colour: bool = False) -> str:
     out = io.StringIO()
-    print_results(
-        report_json(results, {}, {}),
+    draw(
+        result_table(report_json(results, {}, {})),
         Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None),
     )
     return out.getvalue().split("OOD is positive")[0].rstrip()

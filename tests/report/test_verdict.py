@@ -15,10 +15,8 @@ from rich.console import Console
 import hydractl
 from hydractl.report.artifact import join_reports, report_json
 from hydractl.report.columns import main_groups
-from hydractl.report.notebook import html_table
 from hydractl.report.page import html_page
-from hydractl.report.table import print_results
-from hydractl.report.texts import latex, markdown
+from hydractl.report.table import draw, html, latex, markdown, result_table
 from hydractl.report.verdict import JUDGED, outcome, verdicts
 from tests.report.test_table import result
 
@@ -95,7 +93,7 @@ def compared(**of_b: tuple[float, float, float]) -> dict[str, Any]:
 def printed(report: Mapping[str, Any], encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
-    print_results(report, Console(file=file, width=1000))
+    draw(result_table(report), Console(file=file, width=1000))
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -105,15 +103,17 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     sentence = report["models"]["b"]["verdict"]["sentence"]
     assert sentence == verdicts(report["models"])["b"].sentence()
     assert "verdict" not in report["models"]["a"]
-    for text in (printed(report), markdown(report), latex(report), html_page(report, {}), html_table(report)):
+    table = result_table(report, brief=True)
+    readable = (printed(report), markdown(table), html_page(report, {}), html(table))
+    for text in (*readable, latex(table)):
         assert sentence in text
     explained = "▲ better, ▼ worse than a beyond chance (paired 95 % interval)."
-    for text in (printed(report), markdown(report), html_page(report, {}), html_table(report)):
+    for text in readable:
         assert explained in text
     assert "92.00▲  0.600▼" in printed(report)
-    assert "| **92.00** ▲ | 0.600 ▼ |" in markdown(report)
-    assert "$^{+}$ better, $^{-}$ worse than a" in latex(report)
-    assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(report)
+    assert "| **92.00** ▲ | 0.600 ▼ |" in markdown(table)
+    assert "$^{+}$ better, $^{-}$ worse than a" in latex(table)
+    assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(table)
     page = html_page(report, {})
     assert f'<h1 class="verdict">{sentence}</h1>' in page
     assert 'aria-label="better than a beyond chance">▲</span>' in page
@@ -140,7 +140,8 @@ def test_marks_that_a_terminal_cannot_show_are_replaced() -> None:
 
 def test_without_comparison_nothing_is_explained() -> None:
     report = report_json({"a": PLAIN}, {"id": {"name": "x"}, "ood": {}}, {})
-    assert "beyond chance" not in printed(report) + markdown(report) + latex(report)
+    table = result_table(report)
+    assert "beyond chance" not in printed(report) + markdown(table) + latex(table)
 
 
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:

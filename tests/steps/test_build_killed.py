@@ -21,7 +21,7 @@ __all__ = ["here"]
 KILLS = 4
 IMPORTED = ["datasets", "timm", "torchvision", "torch._dynamo", "matplotlib.pyplot",
             "transformers.image_processing_utils", "hydractl.steps.build", "hydractl.evaluation.comparison",
-            "hydractl.report.folder"]  # fmt: skip
+            "hydractl.report.page"]  # fmt: skip
 MADE = ("hydra.safetensors", "network.safetensors", "selection.json", "circuit-avg.json", "Makefile")
 
 

@@ -11,7 +11,7 @@ import pytest
 import hydractl as library
 from hydractl.errors import HydractlError
 from hydractl.report.artifact import report_json
-from hydractl.report.artifacts import KINDS
+from hydractl.report.describe import KINDS
 from hydractl.report.summary import summary_lines
 from tests.damage import refuse_all
 from tests.hostile import controls
@@ -37,7 +37,7 @@ ARTIFACTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "hydractl-selection": (
         {"members": [{"candidate": "acc 1", "dropped": HEADS}], **CURVE},
-        ["acc 1, without vision 0.2, vision 1.0", "1.50 x the network's", "90.00 %         -   0.3000"],
+        ["acc 1, without vision 0.2, vision 1.0", "1.50 x the network's", "90.00 %        -  0.3000"],
     ),
     "hydractl-report": (
         report_json({"single": result(0.5)}, {"id": {"name": "pets"}, "ood": {}}, {}),

@@ -1,4 +1,4 @@
-"""What an artifact of ours holds, whichever kind it is, as facts and lines for people."""
+"""Descriptions of the artifacts that hydractl writes, of every kind, as facts and lines for people."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hydractl.circuit import artifact as circuits
 from hydractl.circuit import scores
 from hydractl.errors import ArtifactError
 from hydractl.report import artifact as reports
-from hydractl.report.heatmap import heat_map
-from hydractl.report.selection import curve_lines, selection_facts
+from hydractl.report.heads import heat_map
+from hydractl.report.table import aligned, draw, result_table
 from hydractl.report.verdict import verdicts
 from hydractl.schema import Items, Origin, Schema, read_json, shown
 from hydractl.selection import artifact as selections
@@ -197,11 +197,9 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from rich.console import Console
 
-    from hydractl.report.table import print_results
-
     found = reports.read_report(source)
     out = StringIO()
-    print_results(found, Console(force_jupyter=False, file=out, width=WIDTH))
+    draw(result_table(found), Console(force_jupyter=False, file=out, width=WIDTH))
     data = found["data"]
     facts = {
         "systems": ", ".join(found["models"]),
@@ -250,3 +248,42 @@ KINDS = (
     Kind(reports.FORMAT, "a report of an evaluation", _report),
     Kind(BUILD, "a build: its steps and what came of them", _build),
 )
+
+
+def curve_lines(selection: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a line for the network itself, and one for each member that joined with the numbers of all so far.
+
+    Args:
+        selection: a `hydractl-selection` artifact.
+    """
+    baseline, chosen = selection["baseline"], len(selection["members"])
+    rows = [("network", baseline), *((step["candidate"], step) for step in selection["curve"])]
+    width = max(len(name) for name, _ in rows)
+    lines = [["  M    candidate", "accuracy", "AUROC", "NLL", "multiply-adds"]]
+    for number, (name, row) in enumerate(rows):
+        mark = "*" if number == chosen else " "
+        lines.append(
+            [
+                f"{number or '':>3} {mark}  {name:<{width}}",
+                f"{100 * row['accuracy']:.2f} %",
+                "-" if row["auroc"] is None else f"{100 * row['auroc']:.2f} %",
+                f"{row['nll']:.4f}",
+                f"{row['multiply_adds'] / baseline['multiply_adds']:.2f}x",
+            ]
+        )
+    return aligned(lines)
+
+
+def selection_facts(selection: Mapping[str, Any]) -> dict[str, object]:
+    """Returns the facts of a notebook's table."""
+    baseline, chosen = selection["baseline"], selection["curve"][len(selection["members"]) - 1]
+    facts: dict[str, object] = {
+        "objective": selection["objective"],
+        "members": ", ".join(member["candidate"] for member in selection["members"]),
+        "chosen from": f"{len(selection['candidates'])} candidates",
+        "accuracy": f"{100 * chosen['accuracy']:.2f} % (network: {100 * baseline['accuracy']:.2f} %)",
+        "NLL": f"{chosen['nll']:.4f} (network: {baseline['nll']:.4f})",
+    }
+    if chosen["auroc"] is not None:
+        facts["AUROC"] = f"{100 * chosen['auroc']:.2f} % (network: {100 * baseline['auroc']:.2f} %)"
+    return facts | {"mult-adds": f"{chosen['multiply_adds'] / baseline['multiply_adds']:.2f} x the network's"}

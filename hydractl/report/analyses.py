@@ -1,0 +1,243 @@
+"""The numbers of analyses and benchmarks as tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
+from functools import partial
+from io import StringIO
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.report import escape
+from hydractl.report.drawing import Key, Panel, Picture
+from hydractl.report.table import aligned
+from hydractl.style import INK, draw_matrix, line, styled, whole_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from hydractl.analysis.members import Similarity
+    from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
+    from hydractl.evaluation.benchmark import Row
+
+Point = Mapping[str, Any]
+Matrix = NDArray[np.float64]
+
+#: Of a point of `analyse budgets`: its key, its name, and whether it is a share.
+BUDGET_COLUMNS = (
+    ("accuracy", "accuracy", True),
+    ("nll", "NLL", False),
+    ("mean_auroc", "AUROC", True),
+    ("mean_fpr95", "FPR95", True),
+    ("mean_aupr_out", "AUPR out", True),
+)
+#: The matrices of a `Similarity`, with their titles.
+SIMILARITIES = {
+    "disagreement": "disagreement",
+    "kl": "KL(row || column), nats",
+    "logits_cosine": "cosine of logits",
+    "weights_cosine": "cosine of weights' changes",
+}
+#: The columns of a benchmark: heading and text of a row. All but the first need `NUMBERS_WIDTH` characters.
+TIMING_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("ms", lambda row: f"{row.timing.milliseconds:.2f}"),
+    ("IQR", lambda row: f"{row.timing.spread:.2f}"),
+    ("samples\n/s", lambda row: f"{row.throughput:.1f}"),
+    ("peak\nMB", lambda row: f"{row.timing.peak_memory / 1e6:.0f}"),
+    ("params\nM", lambda row: f"{row.weight.parameters / 1e6:.2f}"),
+    ("mult-adds\nG", lambda row: f"{row.weight.multiply_adds / 1e9:.2f}"),
+    ("performed\nG", lambda row: f"{row.weight.performed / 1e9:.2f}"),
+    ("time\nratio", lambda row: f"{row.ratio:.3f}"),
+    ("counted\nratio", lambda row: f"{row.counted_ratio:.3f}"),
+    ("time /\ncounted", lambda row: f"{row.over_counted:.3f}"),
+)
+NUMBERS_WIDTH = 80
+
+
+def budget_lines(points: Sequence[Point]) -> Iterator[str]:
+    """Yields a line for each method and budget; figures of OOD detection are means over the OOD sets."""
+    columns = _budget_columns(points)
+    rows = [["", "dropped", *(name for _, name, _ in columns)]]
+    for point in points:
+        numbers = (f"{100 * point[key]:.2f} %" if share else f"{point[key]:.4f}" for key, _, share in columns)
+        rows.append([point["method"], str(point["dropped"]), *numbers])
+    return aligned(rows)
+
+
+def budget_picture(points: Sequence[Point]) -> Picture:
+    """Returns a panel for each figure against the number of dropped heads, with a line for each method."""
+    dense, methods = points[0], list(dict.fromkeys(point["method"] for point in points[1:]))
+
+    def draw(axes: Axes, key: str, scale: float) -> None:
+        axes.axhline(scale * dense[key], color=INK, linewidth=1, linestyle=":")
+        for number, method in enumerate(methods):
+            own = sorted((point["dropped"], scale * point[key]) for point in points[1:] if point["method"] == method)
+            axes.plot(*zip(*own, strict=True), marker="o", markersize=4, **line(number))
+        axes.set(xlabel="heads dropped")
+        whole_numbers(axes.xaxis)
+
+    panels = [
+        Panel(f"{name} (%)" if share else f"{name} (nats)", partial(draw, key=key, scale=100 if share else 1))
+        for key, name, share in _budget_columns(points)
+    ]
+    return Picture(panels, [Key(dense["method"], INK, ":"), *_line_keys(methods)])
+
+
+def _budget_columns(points: Sequence[Point]) -> list[tuple[str, str, bool]]:
+    return [column for column in BUDGET_COLUMNS if column[0] in points[0]]
+
+
+def _line_keys(names: Sequence[str]) -> list[Key]:
+    return [Key(name, **line(number)) for number, name in enumerate(names)]
+
+
+def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
+    """Yields a line for clean data, one for each kind and severity, and their mean."""
+
+    def row(name: str, loss: str, gap: float, slope: float, *others: str) -> list[str]:
+        return [name, loss, f"{gap:+.4f}", f"{slope:+.3g}", *others, *[""] * (2 - len(others))]
+
+    rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
+    rows.append(row("clean", f"{analysis.clean.dense:.4f}", analysis.clean.gap, analysis.slope))
+    for effect in analysis.effects:
+        curvature, positive = effect.curvature, effect.positive
+        curved = f"{curvature.value:+.2g} ± {curvature.error:<6.1g}"
+        share = f"{positive.value:.1%} ± {positive.error:.1%}"
+        name, losses = f"{effect.kind} {effect.severity}", effect.losses
+        rows.append(row(name, f"{losses.dense:.4f}", losses.gap, effect.slope, curved, share))
+    gap, slope, mean = _noisy_means(analysis)
+    rows.append(row("mean", "", gap, slope, f"{mean:+.2g}   {'':6}"))
+    yield from aligned(rows)
+    yield "in nats; gap: pruned network's loss minus the model's; slope: <grad L, dtheta>;"
+    yield "curvature: mean of diag(H_n - H_t); positive: share of weights above 0;"
+    yield f"± one standard error of {analysis.draws} draws; {analysis.dropped} heads of {analysis.weights} weights"
+
+
+def noise_facts(analysis: NoiseAnalysis) -> dict[str, object]:
+    """Returns the facts of a notebook's table."""
+    gap, slope, curvature = _noisy_means(analysis)
+    return {
+        "loss gap, clean": f"{analysis.clean.gap:+.4f}",
+        "loss gap, noisy": f"{gap:+.4f}",
+        "<grad L_n, dtheta>": f"{slope:+.4g}",
+        "mean diag(H_n - H_t)": f"{curvature:+.3g}",
+    }
+
+
+def _noisy_means(analysis: NoiseAnalysis) -> tuple[float, float, float]:
+    gaps, slopes, curvatures = zip(
+        *((effect.losses.gap, effect.slope, effect.curvature.value) for effect in analysis.effects), strict=True
+    )
+    return float(np.mean(gaps)), float(np.mean(slopes)), float(np.mean(curvatures))
+
+
+class _Measure(NamedTuple):
+    """A number of each kind and severity with its standard error, and its value on clean data."""
+
+    title: str
+    unit: str
+    clean: float
+    of: Callable[[NoiseEffect], tuple[float, float]]
+
+
+def noise_picture(analysis: NoiseAnalysis) -> Picture:
+    """Returns four panels over severity with a line for each kind: gap, inner product, curvature and its sign."""
+    kinds = list(dict.fromkeys(effect.kind for effect in analysis.effects))
+    measures = (
+        _Measure("loss gap of pruning", "nats", analysis.clean.gap, lambda effect: (effect.losses.gap, 0)),
+        _Measure("<grad L, dtheta>", "nats", analysis.slope, lambda effect: (effect.slope, 0)),
+        _Measure("mean diag(H_n - H_t)", "curvature", 0, lambda effect: astuple(effect.curvature)),
+        _Measure("positive diag(H_n - H_t)", "share of weights", 0.5, lambda effect: astuple(effect.positive)),
+    )
+
+    def draw(axes: Axes, measure: _Measure) -> None:
+        axes.axhline(measure.clean, color=INK, linewidth=1, linestyle=":")
+        for number, kind in enumerate(kinds):
+            own = [effect for effect in analysis.effects if effect.kind == kind]
+            values, errors = zip(*map(measure.of, own), strict=True)
+            axes.errorbar([one.severity for one in own], values, errors, marker="o", markersize=4, **line(number))
+        axes.set(xlabel="severity", ylabel=measure.unit)
+        whole_numbers(axes.xaxis)
+
+    panels = [Panel(measure.title, partial(draw, measure=measure)) for measure in measures]
+    return Picture(panels, [Key("clean, or no difference", INK, ":"), *_line_keys(kinds)])
+
+
+def similarity_lines(found: Similarity) -> Iterator[str]:
+    """Yields a matrix for each measure, with a row and a column for each member."""
+    rows = []
+    for name, title in SIMILARITIES.items():
+        matrix: Matrix = getattr(found, name)
+        heading = f"{title} (from the {found.origin})" if name == "weights_cosine" else title
+        rows.append([heading, *map(str, range(len(matrix)))])
+        rows += [[f"member {number}", *map(_similarity, row)] for number, row in enumerate(matrix.tolist())]
+    return aligned(rows)
+
+
+def _similarity(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:.4f}"
+
+
+def similarity_facts(found: Similarity) -> dict[str, object]:
+    """Returns the mean of each matrix over pairs of different members."""
+    means = {title: mean_of_pairs(getattr(found, name)) for name, title in SIMILARITIES.items()}
+    return {f"{title}, mean of pairs": "-" if mean is None else f"{mean:.4f}" for title, mean in means.items()}
+
+
+def mean_of_pairs(matrix: Matrix) -> float | None:
+    """Returns the mean over pairs of different members; None where no pair has a number."""
+    others = matrix[~np.eye(len(matrix), dtype=bool)]
+    known = others[~np.isnan(others)]
+    return float(known.mean()) if len(known) else None
+
+
+@styled
+def similarity_figure(found: Similarity) -> Figure:
+    """Returns the matrices with their numbers in the cells; one without numbers is left out."""
+    from matplotlib.figure import Figure
+
+    matrices: dict[str, Matrix] = {title: getattr(found, name) for name, title in SIMILARITIES.items()}
+    members = len(found.disagreement)
+    figure = Figure(figsize=(2 * (2.2 + 0.35 * members), 2 * (1.2 + 0.35 * members)), layout="constrained")
+    known = ((title, matrix) for title, matrix in matrices.items() if not np.isnan(matrix).all())
+    for place, (title, matrix) in enumerate(known):
+        axes = figure.add_subplot(2, 2, place + 1)
+        low, high = (-1, 1) if "cosine" in title else (0, None if "KL" in title else 1)
+        colors = "RdBu_r" if "cosine" in title else "Blues"
+        image = draw_matrix(axes, matrix, said=True, cmap=colors, vmin=low, vmax=high)
+        figure.colorbar(image, ax=axes, label=title)
+        axes.set(title=title, xlabel="member", ylabel="member")
+    return figure
+
+
+def timing_lines(rows: Sequence[Row], width: int) -> Iterator[str]:
+    """Yields the lines of a table for each batch size and precision.
+
+    Multiply-adds are of one sample, as published and as performed; `counted` is the ratio of those performed.
+
+    Args:
+        width: of a line, in characters.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    for (dtype, batch_size), group in groupby(rows, lambda row: (row.dtype, row.batch_size)):
+        part = list(group)
+        title = f"{dtype}, batch {batch_size}"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        longest = max(len(row.name) for row in part)
+        # Names give way first in a narrow window: a number must not be cut short.
+        table.add_column("model", min_width=min(longest, max(width - NUMBERS_WIDTH, 0)), overflow="fold")
+        for heading, _ in TIMING_COLUMNS:
+            table.add_column(heading, justify="right", overflow="fold")
+        for row in part:
+            table.add_row(escape.terminal(row.name), *(text(row) for _, text in TIMING_COLUMNS))
+        out = StringIO()
+        Console(force_jupyter=False, file=out, width=width).print(table)
+        yield from out.getvalue().splitlines()
