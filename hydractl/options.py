@@ -59,9 +59,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Rows:
-    """The dataclasses that a field chooses among, each with the class attributes `name` and `help`."""
+    """The dataclasses that a field chooses among, each with the class attributes `name` and `help`.
+
+    Attributes:
+        guess: from the options to the name of the row to take if none is given.
+    """
 
     rows: tuple[type, ...]
+    guess: Callable[[Mapping[str, Any]], str] | None = None
 
     def named(self, name: str) -> Any:
         """Returns the row of a name.
@@ -260,6 +265,8 @@ def _chosen(part: _Part, default: Any, given: Mapping[str, Any]) -> Any:
     """Returns the chosen row with its options."""
     assert part.rows is not None
     wanted = given.get(part.name)
+    if wanted is None and part.rows.guess is not None:
+        wanted = part.rows.guess(given)
     if wanted is None or (isinstance(wanted, str) and default not in (None, MISSING) and wanted == name_of(default)):
         start = None if default is MISSING else default
     else:

@@ -1,14 +1,17 @@
-"""A model as one traced graph: what it takes, what it returns, and which sizes stay open."""
+"""A model as one traced graph: files of torch.export, which torch alone runs, and of ONNX for other runtimes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from hydractl.checkpoint.atomic import write_atomically
 from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
@@ -20,50 +23,45 @@ OUTPUTS = ("probabilities", "member_logits")
 #: How far a runtime's probabilities may be from the model's, by the model's precision.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 
+LARGEST_ONNX = 2 * 2**30  # a protocol buffer holds no more
+
 Inputs = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced model, the names of its inputs in order, and the mapping a file says of itself."""
+    """A traced model, the names of its inputs in order, and the metadata for its file."""
 
     program: ExportedProgram
     names: tuple[str, ...]
     metadata: Mapping[str, str]
 
 
-class _Images(nn.Module):
+class _Answers(nn.Module):
+    """A model as a function from tensors to tensors."""
+
     def __init__(self, model: Hydra) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
-        output = self.model(pixel_values=pixel_values)
-        return output.probabilities, output.member_logits
-
-
-class _Texts(nn.Module):
-    def __init__(self, model: Hydra) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask)
-        return output.probabilities, output.member_logits
-
-
-class _TypedTexts(nn.Module):
-    def __init__(self, model: Hydra) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, Tensor]:
-        output = self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        output = self.model(
+            pixel_values=pixel_values,
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+        )
         return output.probabilities, output.member_logits
 
 
 def trace(model: Hydra) -> Traced:
-    """The model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
+    """Returns the model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
 
     Batch and, for texts, length stay open.
 
@@ -75,12 +73,12 @@ def trace(model: Hydra) -> Traced:
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():
-        program = torch.export.export(_wrapped(model), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
+        program = torch.export.export(_Answers(model).eval(), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
     return Traced(program, tuple(inputs), {**to_metadata(to_checkpoint(model)), "outputs": ", ".join(OUTPUTS)})
 
 
 def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inputs:
-    """Random inputs by name, every one that the graph takes; the last text of several is padded by a token."""
+    """Returns random inputs by name; the last text of several is padded by a token."""
     device = next(model.parameters()).device
     inputs = synthetic_inputs(model.spec, batch, device, tokens, seed)
     embeddings = model.spec.towers[0].embeddings
@@ -96,7 +94,7 @@ def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inpu
 
 
 def require_same_answers(path: str, model: Hydra, run: Callable[[Inputs], Tensor]) -> float:
-    """The largest difference between a runtime's probabilities and the model's, over batches of several sizes.
+    """Returns the largest difference between a runtime's probabilities and the model's, over batches of several sizes.
 
     Args:
         run: the exported model, inputs to probabilities.
@@ -117,13 +115,6 @@ def require_same_answers(path: str, model: Hydra, run: Callable[[Inputs], Tensor
     return worst
 
 
-def _wrapped(model: Hydra) -> nn.Module:
-    embeddings = model.spec.towers[0].embeddings
-    if not isinstance(embeddings, TextEmbeddings):
-        return _Images(model).eval()
-    return (_TypedTexts if embeddings.token_types else _Texts)(model).eval()
-
-
 def _open_sizes(model: Hydra, inputs: Inputs) -> dict[str, dict[int, Dim]]:
     batch = Dim("batch", min=1)
     if "pixel_values" in inputs:
@@ -135,3 +126,68 @@ def _open_sizes(model: Hydra, inputs: Inputs) -> dict[str, dict[int, Dim]]:
 def _longest(model: Hydra) -> int:
     embeddings = model.spec.towers[0].embeddings
     return embeddings.max_tokens if isinstance(embeddings, TextEmbeddings) else embeddings.tokens
+
+
+def write_onnx(traced: Traced, path: Path, force: bool = False) -> None:
+    """Writes one self-contained ONNX file, its manifest among the metadata.
+
+    Raises:
+        OptionError: the onnx extra is not installed.
+        OutputError: the file exists and `force` is not set, or the model is larger than the format allows.
+    """
+    names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(OUTPUTS)}
+    program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
+    model = program.model_proto
+    for key, value in traced.metadata.items():
+        model.metadata_props.add(key=key, value=value)
+    if (size := model.ByteSize()) >= LARGEST_ONNX:
+        raise OutputError(f"{path}: {size / 1e9:.1f} GB, an ONNX file holds 2: export with `dtype` float16")
+    with write_atomically(path, force) as file:
+        file.write(model.SerializeToString())
+
+
+def require_checkable(model: Hydra) -> None:
+    """Raises OptionError for a model in bfloat16, whose file could not be checked."""
+    if next(model.parameters()).dtype == torch.bfloat16:
+        raise OptionError("`check`: onnxruntime computes no bfloat16 on a CPU: leave it out, or add `dtype` float32")
+
+
+def check_onnx(path: Path, model: Hydra) -> float:
+    """Returns the largest difference between onnxruntime's probabilities and the model's.
+
+    Raises:
+        OutputError: the difference is larger than the precision explains.
+    """
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def run(inputs: Inputs) -> Tensor:
+        arrays = {name: tensor.cpu().numpy() for name, tensor in inputs.items()}
+        return torch.from_numpy(session.run(["probabilities"], arrays)[0])
+
+    return require_same_answers(str(path), model.cpu(), run)
+
+
+def write_torch_export(traced: Traced, path: Path, force: bool = False) -> None:
+    """Writes one `.pt2` file, its manifest beside the graph as an extra file.
+
+    Raises:
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    with write_atomically(path, force) as file:
+        torch.export.save(traced.program, file, extra_files=dict(traced.metadata))
+
+
+def check_torch_export(path: Path, model: Hydra) -> float:
+    """Returns the largest difference between the loaded graph's probabilities and the model's.
+
+    Raises:
+        OutputError: the difference is larger than the precision explains.
+    """
+    graph = torch.export.load(path).module()
+
+    def run(inputs: Inputs) -> Tensor:
+        return graph(**inputs)[0]
+
+    return require_same_answers(str(path), model, run)

@@ -3,23 +3,161 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl.errors import OptionError
-from hydractl.formats.choices import FORMATS, Request, format_called, format_of, taking
-from hydractl.steps.inputs import DEFAULT_TEMPLATE, Classes, Dtype, Force, Model, Template
-from hydractl.steps.options import Option, step
+from hydractl.optional import require
+from hydractl.options import Option, Rows, function
+from hydractl.steps.compute import choose_dtype
+from hydractl.steps.inputs import DEFAULT_TEMPLATE, Classes, Dtype, Force, Model, Template, as_checkpoint
 from hydractl.steps.result import Result
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    FormatName = str
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.model.hydra import Hydra
+
     ReportLike = str | Path | Mapping[str, Any]
 else:  # what the command line derives flags from
-    FormatName = Literal[tuple(each.name for each in FORMATS)]
     ReportLike = Any
+
+
+class Format(Protocol):
+    """A format; its fields are its options.
+
+    Attributes:
+        suffix: the ending of its files; empty for a folder.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    suffix: ClassVar[str]
+
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
+        """Writes it. Returns the largest difference between its probabilities and the model's, if it was checked."""
+
+
+@dataclass(frozen=True)
+class HuggingFace:
+    """A folder for other libraries."""
+
+    name: ClassVar[str] = "hf"
+    help: ClassVar[str] = "a folder for transformers, timm or OpenCLIP"
+    suffix: ClassVar[str] = ""
+
+    report: Annotated[ReportLike | None, Option("A report of evaluate, for the model card.", metavar="JSON")] = None
+
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
+        from hydractl.checkpoint.folders import write_folder
+        from hydractl.formats.folder import write_hydra
+        from hydractl.formats.stock import write_stock
+        from hydractl.report.artifact import read_report
+
+        single, report = checkpoint.members == 1, self.report
+        if single and report is not None:
+            raise OptionError("`report` is for the model card of several members; a single member has none")
+        with write_folder(output, "export", force) as folder:
+            if single:
+                write_stock(checkpoint, folder)
+            else:
+                write_hydra(checkpoint, folder, read_report(str(report)) if isinstance(report, str | Path) else report)
+
+
+@dataclass(frozen=True)
+class Peft:
+    """A folder for the library peft."""
+
+    name: ClassVar[str] = "peft"
+    help: ClassVar[str] = "a folder of a LoRA-Ensemble's network and an adapter for each member"
+    suffix: ClassVar[str] = ".peft"
+
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
+        from hydractl.checkpoint.folders import write_folder
+        from hydractl.formats.peft import write_adapters
+
+        with write_folder(output, "export", force) as folder:
+            write_adapters(checkpoint, folder)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Says what goes into a graph, and whether to run it afterwards."""
+
+    check: Annotated[bool, Option("Run what was written on random inputs and compare its answers.")] = False
+    classes: Classes = None
+    template: Template = DEFAULT_TEMPLATE
+    dtype: Dtype = None
+
+    def load(self, checkpoint: Checkpoint) -> Hydra:
+        """Returns the model to trace, with its classes."""
+        from hydractl.data.classes import read_classes
+        from hydractl.inference import load_checkpoint
+
+        model = load_checkpoint(checkpoint, dtype=choose_dtype(self.dtype))
+        if self.classes is not None:
+            model.set_classes(read_classes(self.classes), self.template)
+        return model
+
+
+@dataclass(frozen=True)
+class Onnx:
+    """A graph in ONNX."""
+
+    name: ClassVar[str] = "onnx"
+    help: ClassVar[str] = "one graph for onnxruntime and others"
+    suffix: ClassVar[str] = ".onnx"
+
+    graph: Graph = Graph()
+
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.formats.graph import check_onnx, require_checkable, trace, write_onnx
+
+        require("onnx", "onnxscript", *(["onnxruntime"] if self.graph.check else []))
+        refuse_existing(output, force)
+        model = self.graph.load(checkpoint)
+        if self.graph.check:
+            require_checkable(model)
+        write_onnx(trace(model), output, force)
+        return check_onnx(output, model) if self.graph.check else None
+
+
+@dataclass(frozen=True)
+class TorchExport:
+    """A graph of torch.export."""
+
+    name: ClassVar[str] = "torch-export"
+    help: ClassVar[str] = "one graph for torch alone"
+    suffix: ClassVar[str] = ".pt2"
+
+    graph: Graph = Graph()
+
+    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.formats.graph import check_torch_export, trace, write_torch_export
+
+        refuse_existing(output, force)
+        model = self.graph.load(checkpoint)
+        write_torch_export(trace(model), output, force)
+        return check_torch_export(output, model) if self.graph.check else None
+
+
+FORMATS = (HuggingFace, Peft, Onnx, TorchExport)
+
+
+def format_of(output: str | Path) -> type[HuggingFace | Peft | Onnx | TorchExport]:
+    """Returns the format that an output's name ends in; a folder's has no ending.
+
+    Raises:
+        OptionError: no format ends so.
+    """
+    found = next((each for each in FORMATS if each.suffix == Path(output).suffix.lower()), None)
+    if found is None:
+        endings = ", ".join(f"{each.suffix or 'none'} is {each.name}" for each in FORMATS)
+        raise OptionError(f"`format` is missing, and {output} does not end in one ({endings}): name it")
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -28,7 +166,7 @@ class Exported(Result):
 
     Attributes:
         output: the file or folder.
-        difference: the largest one between its probabilities and the model's, where that was checked.
+        difference: the largest one between its probabilities and the model's, if that was checked.
     """
 
     output: Path
@@ -45,24 +183,8 @@ class Exported(Result):
         return {name: value for name, value in self.to_json().items() if value is not None}
 
 
-@step
-def export(
-    model: Model,
-    *,
-    format: Annotated[  # noqa: A002
-        FormatName | None, Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder.")
-    ] = None,
-    output: Annotated[
-        str | Path, Option("What to write: a file, or for hf a folder.", heading="Output", flags=("--output", "-o"))
-    ],
-    check: Annotated[bool, Option("Run what was written on random inputs and compare its answers.")] = False,
-    report: Annotated[ReportLike | None, Option("A report of evaluate, for the model card.", metavar="JSON")] = None,
-    classes: Classes = None,
-    template: Template = DEFAULT_TEMPLATE,
-    dtype: Dtype = None,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> Exported:
+@dataclass(frozen=True)
+class Export:
     """Write a model for another runtime.
 
     Formats onnx and torch-export are one graph from preprocessed inputs to the mean probabilities and the
@@ -84,37 +206,24 @@ def export(
         OptionError: an option that the format does not have, or a zero-shot model without classes.
         OutputError: the output exists and `force` is not set, the disk refuses it, or a check fails.
     """
-    from hydractl.data.classes import read_classes
-    from hydractl.steps.compute import choose_dtype
-    from hydractl.steps.inputs import as_checkpoint
 
-    chosen = format_of(Path(output)) if format is None else format_called(format)
-    _refuse_others(chosen.name, {"check": check, "report": report, "classes": classes, "dtype": dtype})
-    checkpoint = as_checkpoint(model)
-    request = Request(
-        checkpoint,
-        Path(output),
-        force,
-        _read(report),
-        choose_dtype(dtype),
-        None if classes is None else read_classes(classes),
-        template,
-        check,
-    )
-    difference = chosen.write(request)
-    if difference is not None:
-        watch.note(f"{output}: probabilities within {difference:.1g} of the model's")
-    return Exported(Path(output), chosen.name, difference)
+    model: Model
+    format: Annotated[
+        Format | None,
+        Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder."),
+        Rows(FORMATS, lambda given: format_of(given["output"]).name),
+    ] = None
+    output: Annotated[
+        str | Path, Option("What to write: a file, or for hf a folder.", "Output", flags=("--output", "-o"))
+    ] = field(kw_only=True)
+    force: Force = False
+
+    def run(self, watch: Watcher) -> Exported:
+        output, chosen = Path(self.output), self.format or format_of(self.output)()
+        difference = chosen.write(as_checkpoint(self.model), output, self.force)
+        if difference is not None:
+            watch.note(f"{output}: probabilities within {difference:.1g} of the model's")
+        return Exported(output, chosen.name, difference)
 
 
-def _refuse_others(name: str, values: Mapping[str, object]) -> None:
-    for option, value in values.items():
-        if value and name not in taking(option):
-            others = " or ".join(taking(option))
-            raise OptionError(f"`{option}` has no effect with `format` {name}: leave it out, or choose {others}")
-
-
-def _read(report: ReportLike | None) -> Mapping[str, Any] | None:
-    from hydractl.report.artifact import read_report
-
-    return read_report(str(report)) if isinstance(report, str | Path) else report
+export = function(Export)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hydractl.steps.options import step
+from hydractl.options import function
 from hydractl.steps.result import Result
+from hydractl.watch import Watcher
+
+if TYPE_CHECKING:
+    from hydractl.families import Family
 
 #: What the tests show of each family, in one sentence.
 VERIFIED = (
@@ -38,11 +42,11 @@ class Families(Result):
         return {family["name"]: ", ".join(family["reads"]) for family in self.families}
 
 
-@step
-def families() -> Families:
+@dataclass(frozen=True)
+class ListFamilies:
     """List the architectures that can be read.
 
-    Says how each was verified, and which are refused and why.
+    Prints how each was verified, and which are refused and why.
 
     Example: hydractl families
 
@@ -50,16 +54,27 @@ def families() -> Families:
     >>> families().refused["albert"]
     'its layers share one set of weights, so a head is dropped in all of them or in none'
     """
-    from hydractl.families import FAMILIES, REFUSED
 
-    listed = [
-        {
-            "name": family.name,
-            "title": family.title,
-            "task": family.task,
-            "reads": list(family.architectures) if family.library == "transformers" else [f"{family.title} folders"],
-            "verified_against": family.library,
-        }
-        for family in FAMILIES
-    ]
-    return Families(listed, {name: why for family in FAMILIES for name, why in family.refused.items()} | REFUSED)
+    def run(self, watch: Watcher) -> Families:
+        from hydractl.families import FAMILIES, REFUSED
+
+        listed = [
+            {
+                "name": family.name,
+                "title": family.title,
+                "task": family.task,
+                "reads": list(family.architectures)
+                if family.library == "transformers"
+                else [f"{family.title} folders"],
+                "verified_against": family.library,
+            }
+            for family in FAMILIES
+        ]
+        return Families(listed, {name: why for family in FAMILIES for name, why in family.refused.items()} | REFUSED)
+
+
+families = function(ListFamilies)
+
+
+def _reads(family: Family) -> list[str]:
+    return list(family.architectures) if family.library == "transformers" else [f"{family.title} folders"]

@@ -9,15 +9,14 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import Dtype, Force, ModelLike, Output, as_path
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, function, remembered
+from hydractl.steps.compute import choose_dtype
+from hydractl.steps.inputs import Dtype, Force, ModelLike, Output, as_checkpoint, as_path
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import Result
-from hydractl.watch import LOG, Watcher
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    import torch
-
     from hydractl.checkpoint.contents import Checkpoint
 
 
@@ -48,34 +47,8 @@ class Fused(Result):
             yield f"next: hydractl evaluate single=MODEL hydra={hydra} --id-data SOURCE --ood-data SOURCE"
 
 
-@step
-def fuse(
-    models: Annotated[
-        Sequence[ModelLike],
-        Option(
-            "The members, in order; with `selection` what it names, where that has moved.",
-            heading="Model",
-            metavar="MODEL...",
-            positional=True,
-        ),
-    ] = (),
-    *,
-    selection: Annotated[
-        SelectionLike | None, Option("Fuse the members that hydractl select has chosen.", metavar="FILE|-")
-    ] = None,
-    separate: Annotated[
-        str | None,
-        Option(
-            "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER; the text tower of a "
-            "zero-shot model unless given.",
-            metavar="mlp,norm,embeddings,classifier,pooler|all|none",
-        ),
-    ] = None,
-    dtype: Dtype = None,
-    output: Output = None,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> Fused:
+@dataclass(frozen=True)
+class Fuse:
     """Fuse members into one Hydra.
 
     Attention stands side by side, the rest is averaged unless kept separate. What is bit-identical in all members is
@@ -83,7 +56,7 @@ def fuse(
 
     Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
 
-    A network and folders of LoRA adapters behind it, as the library peft saves them, make a LoRA-Ensemble, which keeps
+    A network followed by folders of LoRA adapters, as the library peft saves them, makes a LoRA-Ensemble, which keeps
     their factors.
 
     With `selection` the members are made as well: the same bytes as select writes with an output.
@@ -100,57 +73,87 @@ def fuse(
         OptionError: fewer than two members, or an unknown part.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.checkpoint.atomic import refuse_existing
-    from hydractl.families.open import write_checkpoint
-    from hydractl.steps.compute import choose_dtype, dtype_name
-    from hydractl.surgery.degenerate import alike, headless
-    from hydractl.surgery.fuse import parse_separate
-    from hydractl.surgery.provenance import with_provenance
 
-    named = None if separate is None else [part.strip() for part in separate.split(",") if part.strip()]
-    parts = None if named is None else parse_separate(named)
-    if output is not None:
-        refuse_existing(Path(output), force)
-    notes: list[str] = []
-    if selection is not None:
-        fused = follow(selection, models).fused(parts, choose_dtype(dtype))
-    else:
-        members, adapters, fused = _members(models, parts, choose_dtype(dtype))
-        options = {
-            "separate": None if parts is None else sorted(parts),
-            "dtype": dtype_name(dtype),
-            "adapters": adapters or None,
-        }
-        fused = with_provenance(fused, "fuse", members, options)
-        notes += alike(members)
-    apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
-    if parts is None and any((slot.tower, slot.group) == ("text", "mlp") for slot in apart):
-        notes.append("text towers differ: each member keeps its own; `separate` none averages what it can")
-    if output is not None:
-        write_checkpoint(fused, output, force)
-    for note in (*notes, *headless(fused)):
-        watch.note(f"note: {note}")
-    return Fused(fused, as_path(output))
+    models: Annotated[
+        Sequence[ModelLike],
+        Option(
+            "The members, in order. With `selection`: the files that it names, if they have moved.",
+            "Model",
+            "MODEL...",
+            positional=True,
+            remembered=False,
+        ),
+    ] = ()
+    selection: Annotated[
+        SelectionLike | None,
+        Option("Fuse the members that hydractl select has chosen.", metavar="FILE|-", remembered=False),
+    ] = None
+    separate: Annotated[
+        str | None,
+        Option(
+            "What stays with its member instead of being averaged: parts, TOWER.PART, a TOWER. Default: the text "
+            "tower of a zero-shot model.",
+            metavar="mlp,norm,embeddings,classifier,pooler|all|none",
+        ),
+    ] = None
+    dtype: Dtype = None
+    output: Output = None
+    force: Force = False
+
+    def run(self, watch: Watcher) -> Fused:
+        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.families.open import write_checkpoint
+        from hydractl.surgery.degenerate import alike, headless
+        from hydractl.surgery.provenance import with_provenance
+
+        parts = self._parts()
+        if self.output is not None:
+            refuse_existing(Path(self.output), self.force)
+        notes: list[str] = []
+        if self.selection is not None:
+            fused = follow(self.selection, self.models).fused(parts, choose_dtype(self.dtype))
+        else:
+            members, adapters, fused = self._fused(parts)
+            options = remembered(self, separate=None if parts is None else sorted(parts))
+            fused = with_provenance(fused, "fuse", members, options | {"adapters": adapters or None})
+            notes += alike(members)
+        apart = (slot for name, slot in fused.slots().items() if name not in fused.shared)
+        if parts is None and any((slot.tower, slot.group) == ("text", "mlp") for slot in apart):
+            notes.append("text towers differ: each member keeps its own; `separate` none averages what it can")
+        if self.output is not None:
+            write_checkpoint(fused, self.output, self.force)
+        for note in (*notes, *headless(fused)):
+            watch.note(f"note: {note}")
+        return Fused(fused, as_path(self.output))
+
+    def _parts(self) -> frozenset[str] | None:
+        """Returns the parts to keep separate; None for the default."""
+        from hydractl.surgery.fuse import parse_separate
+
+        if self.separate is None:
+            return None
+        return parse_separate(part.strip() for part in self.separate.split(",") if part.strip())
+
+    def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:
+        """Returns the networks, the identities of adapters, and both fused."""
+        from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
+        from hydractl.surgery.dtype import with_dtype
+        from hydractl.surgery.fuse import fuse as fuse_members
+
+        dtype = choose_dtype(self.dtype)
+        adapters = [model for model in self.models if is_adapter(model)]
+        networks = [as_checkpoint(model) for model in self.models if not is_adapter(model)]
+        if not adapters:
+            return networks, [], fuse_members(networks, parts, dtype)
+        if len(networks) != 1 or is_adapter(self.models[0]) or len(adapters) < 2:
+            raise OptionError(
+                f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then at least two "
+                "adapters"
+            )
+        if parts is not None:
+            raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
+        whole = with_adapters(networks[0], [str(folder) for folder in adapters])
+        return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)
 
 
-def _members(
-    models: Sequence[ModelLike], parts: frozenset[str] | None, dtype: torch.dtype | None
-) -> tuple[list[Checkpoint], list[str], Checkpoint]:
-    """What is fused: networks, the identities of adapters, and what comes of both."""
-    from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
-    from hydractl.steps.inputs import as_checkpoint
-    from hydractl.surgery.dtype import with_dtype
-    from hydractl.surgery.fuse import fuse as fuse_members
-
-    adapters = [model for model in models if is_adapter(model)]
-    networks = [as_checkpoint(model) for model in models if not is_adapter(model)]
-    if not adapters:
-        return networks, [], fuse_members(networks, parts, dtype)
-    if len(networks) != 1 or is_adapter(models[0]) or len(adapters) < 2:
-        raise OptionError(
-            f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then two adapters or more"
-        )
-    if parts is not None:
-        raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
-    whole = with_adapters(networks[0], [str(folder) for folder in adapters])
-    return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)
+fuse = function(Fuse)

@@ -9,8 +9,9 @@ import pytest
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.formats.choices import FORMATS, format_of
+from hydractl.options import declared
 from hydractl.report.artifact import report_json
+from hydractl.steps.export import FORMATS, format_of
 from tests.cli.conftest import Command
 
 
@@ -48,13 +49,17 @@ def test_a_folder_of_somebody_else_is_never_replaced(vit: Path, tmp_path: Path) 
         library.export(vit, format="hf", output=tmp_path / "folder", force=True)
 
 
+def takes(row: type) -> set[str]:
+    return {option.name for option in declared(row)}
+
+
 VALUES = {"check": True, "report": {"models": {}}, "classes": ["a"], "dtype": "bf16"}
 
 
 @pytest.mark.parametrize("option", VALUES)
 @pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
 def test_options_that_a_format_has_not_are_refused(each, option: str, vit: Path, tmp_path: Path) -> None:
-    if option in each.takes:
+    if option in takes(each):
         return
     with pytest.raises(OptionError, match=f"`{option}` has no effect with `format` {each.name}: leave it out"):
         library.export(vit, format=each.name, output=tmp_path / "out", **{option: VALUES[option]})
@@ -62,7 +67,7 @@ def test_options_that_a_format_has_not_are_refused(each, option: str, vit: Path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [each.name for each in FORMATS if "check" in each.takes])
+@pytest.mark.parametrize("name", [each.name for each in FORMATS if "check" in takes(each)])
 def test_a_check_says_how_near_it_came(name: str, vit: Path, tmp_path: Path) -> None:
     done = library.export(library.load(vit), format=name, output=tmp_path / "out", check=True)
     assert done.difference is not None

@@ -12,7 +12,7 @@ from hydractl.formats.folder import write_hydra
 from hydractl.model.build import from_checkpoint
 from tests.checkpoint import test_hub
 from tests.conftest import build_reference
-from tests.export.test_folder import hydra_of
+from tests.formats.test_folder import hydra_of
 
 hub = test_hub.hub
 

@@ -14,9 +14,15 @@ from torch.testing import assert_close
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError, OutputError
 from hydractl.families.open import read_checkpoint
-from hydractl.formats.graph import example_inputs, require_same_answers, trace
-from hydractl.formats.onnx import check_onnx, write_onnx
-from hydractl.formats.torch_export import check_torch_export, write_torch_export
+from hydractl.formats.graph import (
+    check_onnx,
+    check_torch_export,
+    example_inputs,
+    require_same_answers,
+    trace,
+    write_onnx,
+    write_torch_export,
+)
 from hydractl.model.build import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fuse import fuse
