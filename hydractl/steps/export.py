@@ -160,6 +160,10 @@ def format_of(output: str | Path) -> type[HuggingFace | Peft | Onnx | TorchExpor
     return found
 
 
+def _guess(given: Mapping[str, Any]) -> str:
+    return format_of(given["output"]).name
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported(Result):
     """A model in another format.
@@ -211,7 +215,7 @@ class Export:
     format: Annotated[
         Format | None,
         Option("The format to write, if the output's name does not say: .onnx, .pt2, or a folder."),
-        Rows(FORMATS, lambda given: format_of(given["output"]).name),
+        Rows(FORMATS, _guess),
     ] = None
     output: Annotated[
         str | Path, Option("What to write: a file, or for hf a folder.", "Output", flags=("--output", "-o"))
