@@ -14,7 +14,6 @@ STEPS = {
     "extract-circuit": "extract-circuit {vit} --id-data {sliced} --objective acc --budget 1 -o c.json",
     "select": "select {vit} --random 2 --draws 1 --members 2 --budgets 1 --id-data {sliced} --ood-data {noise} -o s",
     "prune": "prune {vit} --method taylor --budget 1 --data {sliced} -o p",
-    "prune weights": "prune {vit} --method oba --keep 90% --data {sliced} -o p",
     "finetune": "finetune {vit} --data {images} --val-data {sliced} --recipe cifar100 --steps 1 --set lr=1e-3 -o t",
     "calibrate": "calibrate {vit} --data {sliced} -o c",
     "evaluate": "evaluate {vit} --id-data {sliced} --ood-data n={noise}",
