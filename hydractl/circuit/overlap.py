@@ -18,7 +18,7 @@ from hydractl.errors import ArtifactError, OptionError
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class HeadList:
     """Heads that something drops.
 
     Attributes:
@@ -110,7 +110,7 @@ def _divergence(a: Counter[Any], b: Counter[Any]) -> float:
     return float(jensenshannon([a[place] for place in places], [b[place] for place in places], base=2) ** 2)
 
 
-def first_dropped(choices: Sequence[Choice], budget: int | None) -> list[tuple[Head, ...]]:
+def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple[Head, ...]]:
     """The first `budget` heads of each choice; else as many as a pruned model lacks, or as the shortest circuit ranks.
 
     Raises:
@@ -140,7 +140,7 @@ def first_dropped(choices: Sequence[Choice], budget: int | None) -> list[tuple[H
     return [tuple(choice.first(wanted)) for choice in choices]
 
 
-def _common_budget(choices: Sequence[Choice]) -> int:
+def _common_budget(choices: Sequence[HeadList]) -> int:
     """As many heads as a pruned model lacks, or as the shortest circuit ranks."""
     for kind in ("model", "circuit"):
         if counts := [choice.count for choice in choices if choice.kind == kind]:
@@ -148,7 +148,7 @@ def _common_budget(choices: Sequence[Choice]) -> int:
     raise OptionError("head scores rank every head: say with `budget` how many of the lowest to compare")
 
 
-def names_of(choices: Sequence[Choice]) -> list[str]:
+def names_of(choices: Sequence[HeadList]) -> list[str]:
     """What tables call choices: their labels, or the names of their files where these tell more of them apart."""
     for names in (
         [choice.label or "" for choice in choices],
@@ -160,7 +160,7 @@ def names_of(choices: Sequence[Choice]) -> list[str]:
     return [f"{choice.name} {number}" for number, choice in enumerate(choices, 1)]
 
 
-def sizes(choices: Sequence[Choice]) -> dict[str, tuple[int, int]]:
+def sizes(choices: Sequence[HeadList]) -> dict[str, tuple[int, int]]:
     """Layers and heads of each tower; where no choice tells them, as many as the heads name."""
     for choice in choices:
         if choice.towers:

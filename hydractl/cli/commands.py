@@ -10,7 +10,7 @@ from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
-    from hydractl.steps.extracted import Extracted
+    from hydractl.steps.extract_circuit import Extracted
 
 
 def _the_circuit(extracted: Extracted) -> dict[str, Any]:
@@ -30,7 +30,7 @@ COMMANDS = (
         "extract-circuit", "extract_circuit:ExtractCircuit", "circuit.json",
         artifact=_the_circuit, may_stream=_one_objective,
     ),
-    Command("circuit overlap", "circuit_overlap:circuit_overlap"),
+    Command("circuit overlap", "circuit_overlap:CircuitOverlap"),
     Command("prune", "prune:Prune", output="."),
     Command("select", "select:select", output=None),
     Command("finetune", "finetune:finetune", writes=True),

@@ -5,33 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast
 
 from hydractl import bounds
 from hydractl.errors import OptionError
-from hydractl.steps.chosen import ChoiceLike, as_choices
-from hydractl.steps.inputs import Force, Plot
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, function
+from hydractl.steps.inputs import CircuitLike, ModelLike, Picture, ScoresLike, as_checkpoint, as_circuit, as_scores
 from hydractl.steps.result import Result
+from hydractl.surgery.choose import Scope
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.overlap import Choice, Overlap
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.overlap import HeadList, Overlap
+    from hydractl.circuit.scores import Scores
+
+    ListLike = CircuitLike | ScoresLike | ModelLike
+else:
+    ListLike = Any
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Overlaps(Result):
-    """What choices of heads have in common.
+    """The heads that circuits, head scores and pruned models share.
 
     Attributes:
-        choices: circuits, head scores and members, by the names that tables give them.
+        choices: the compared lists of heads, by the names that tables give them.
         dropped: the heads that were compared, by the same names.
-        pairs: each choice with each other.
+        pairs: each list with each other.
         common: the heads that all of them drop.
         grid: layers and heads of each tower.
     """
 
-    choices: Mapping[str, Choice]
+    choices: Mapping[str, HeadList]
     dropped: Mapping[str, Sequence[Head]]
     pairs: Sequence[Overlap]
     common: Sequence[Head]
@@ -39,7 +47,7 @@ class Overlaps(Result):
 
     @property
     def budget(self) -> int:
-        """How many heads of each choice were compared."""
+        """How many heads of each list were compared."""
         return len(next(iter(self.dropped.values())))
 
     def to_json(self) -> dict[str, Any]:
@@ -94,41 +102,16 @@ class Overlaps(Result):
         return "\n".join(self.lines())
 
 
-@step
-def circuit_overlap(
-    circuits: Annotated[
-        Sequence[ChoiceLike],
-        Option(
-            "Circuits, head scores and pruned models, all of one model; - is a circuit on stdin.",
-            heading="Model",
-            metavar="CIRCUIT|SCORES|MODEL...",
-            positional=True,
-        ),
-    ],
-    *,
-    budget: Annotated[
-        int | None,
-        Option(
-            "Compare the first N heads each drops; unless given, as many as a model lacks or all circuits rank.",
-            minimum=1,
-            maximum=bounds.HEADS,
-        ),
-    ] = None,
-    scope: Annotated[
-        Literal["global", "layer"] | None,
-        Option("Of head scores drop the lowest of all, or evenly over layers; global unless given."),
-    ] = None,
-    plot: Plot = None,
-    force: Force = False,
-) -> Overlaps:
+@dataclass(frozen=True)
+class CircuitOverlap:
     """Compare the heads that circuits, scores and pruned models drop.
 
     Example: hydractl circuit overlap circuit-avg.json taylor.json pruned.safetensors --budget 48 --plot heads.png
 
     Prints for each pair the heads that both drop, how many random choices from the same heads would share, and two
     Jensen-Shannon divergences of the dropped heads' distributions, in bits: over layers, 0 for the same and 1 for no
-    layer in common, and over single heads. Of scores the lowest are dropped; a Hydra is compared member by member.
-    Below stands a map of the heads each drops; `plot` draws it, and the pairs.
+    layer in common, and over single heads. Scores drop their lowest heads; a Hydra is compared member by member.
+    A map shows the heads that each drops; `plot` draws it, and the pairs.
 
     >>> same = hydractl.circuit_overlap(["circuit.json", "circuit.json"], budget=3)
     >>> len(same.common), same.pairs[0].over_layers
@@ -137,26 +120,158 @@ def circuit_overlap(
     Raises:
         ArtifactError: a file cannot be read, drops no head, or is of another model than the first.
         CheckpointError: a model cannot be read.
-        OptionError: fewer than two choices, one of fewer heads than the budget, or a model that lacks more.
+        OptionError: fewer than two lists, one of fewer heads than the budget, or a model that lacks more.
         OutputError: the picture exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes
-    from hydractl.report.drawing import check_picture, write_picture
 
-    if plot is not None:
-        check_picture(Path(plot), force)
-    read = [choice for one in circuits for choice in as_choices(one, scope)]
-    if scope is not None and not any(choice.kind == "scores" for choice in read):
-        raise OptionError(f"`scope` {scope} is for head scores, and none are given: leave it out")
-    named = dict(zip(names_of(read), read, strict=True))
-    dropped = dict(zip(named, first_dropped(read, budget), strict=True))
-    grid = sizes(read)
-    pairs = overlaps(dropped, {name: one.restriction.among(all_heads(grid)) for name, one in named.items()})
-    if plot is not None:
+    circuits: Annotated[
+        Sequence[ListLike],
+        Option(
+            "Circuits, head scores and pruned models, all of one model; - is a circuit on stdin.",
+            "Model",
+            "CIRCUIT|SCORES|MODEL...",
+            positional=True,
+        ),
+    ]
+    budget: Annotated[
+        int | None,
+        Option(
+            "Compare the first N heads of each. Default: as many as a model lacks or all circuits rank.",
+            minimum=1,
+            maximum=bounds.HEADS,
+        ),
+    ] = None
+    scope: Annotated[
+        Scope | None,
+        Option("Drop the lowest of all head scores, or evenly over layers. Default: global."),
+    ] = None
+    picture: Picture = Picture()
+
+    def run(self, watch: Watcher) -> Overlaps:
+        from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes
         from hydractl.report.heads import overlap_figure
 
-        write_picture(overlap_figure(dropped, grid, pairs), Path(plot), force)
-    return Overlaps(named, dropped, pairs, shared_by(list(dropped.values())), grid)
+        self.picture.check()
+        read = [one for given in self.circuits for one in self._lists(given)]
+        if self.scope is not None and not any(one.kind == "scores" for one in read):
+            raise OptionError(f"`scope` {self.scope} is for head scores, and none are given: leave it out")
+        named = dict(zip(names_of(read), read, strict=True))
+        dropped = dict(zip(named, first_dropped(read, self.budget), strict=True))
+        grid = sizes(read)
+        pairs = overlaps(dropped, {name: one.restriction.among(all_heads(grid)) for name, one in named.items()})
+        self.picture.write(lambda: overlap_figure(dropped, grid, pairs))
+        return Overlaps(named, dropped, pairs, common=shared_by(list(dropped.values())), grid=grid)
+
+    def _lists(self, given: ListLike) -> list[HeadList]:
+        """Returns the lists of heads that something stands for: one, or one for each member of a model.
+
+        Raises:
+            ArtifactError: a file that cannot be read, or is neither a circuit nor head scores.
+            CheckpointError: a model that cannot be read.
+            OptionError: something that is none of these.
+        """
+        if _holds_scores(given):
+            return [_of_scores(as_scores(given), self.scope or "global")]
+        if _is_circuit(given):
+            return [_of_circuit(as_circuit(given))]
+        return _of_members(as_checkpoint(cast("ModelLike", given)))
+
+
+circuit_overlap = function(CircuitOverlap)
+
+
+def _holds_scores(given: object) -> TypeGuard[ScoresLike]:
+    from hydractl.artifacts import REMEDY
+    from hydractl.circuit.scores import FORMAT, Scores
+    from hydractl.errors import ArtifactError
+    from hydractl.schema import STDIN, Origin, read_json
+
+    if not isinstance(given, str | Path):
+        return isinstance(getattr(given, "scores", given), Scores)
+    if str(given) == STDIN or not _is_json(Path(given)):
+        return False
+    return read_json(str(given), Origin(str(given), ArtifactError, REMEDY)).fields.get("format") == FORMAT
+
+
+def _is_circuit(given: object) -> TypeGuard[CircuitLike]:
+    from hydractl.circuit.artifact import Circuit
+    from hydractl.schema import STDIN
+
+    if not isinstance(given, str | Path):
+        return isinstance(getattr(given, "circuit", given), Circuit)
+    return str(given) == STDIN or str(given).endswith(".json") or _is_json(Path(given))
+
+
+def _is_json(path: Path) -> bool:
+    """Returns True for a file that begins like a JSON object; weights begin with a number in eight bytes."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        begin = file.read(8)
+    return begin.lstrip().startswith(b"{") and b"\0" not in begin
+
+
+def _of_circuit(circuit: Circuit) -> HeadList:
+    from hydractl.circuit.overlap import HeadList
+
+    return HeadList(
+        circuit.name,
+        "circuit",
+        label=circuit.objective,
+        count=len(circuit.ranking),
+        first=lambda budget: circuit.ranking[:budget],
+        restriction=circuit.restriction,
+        sha256=circuit.model.sha256 if circuit.model else None,
+        towers=circuit.model.towers if circuit.model else {},
+    )
+
+
+def _of_scores(scores: Scores, scope: Scope) -> HeadList:
+    from hydractl.circuit.overlap import HeadList
+    from hydractl.circuit.restriction import Restriction
+    from hydractl.surgery.choose import by_scores
+
+    values = scores.known()
+    return HeadList(
+        scores.name,
+        "scores",
+        label=scores.method,
+        count=len(values),
+        first=lambda budget: by_scores(values, budget, scope),
+        restriction=Restriction(",".join(scores.towers)),
+        sha256=scores.model.sha256 if scores.model else None,
+        towers=scores.model.towers if scores.model else {},
+    )
+
+
+def _of_members(checkpoint: Checkpoint) -> list[HeadList]:
+    from hydractl.checkpoint.heads import member_heads
+    from hydractl.circuit.overlap import HeadList, all_heads
+
+    towers: dict[str, tuple[int, int]] = {tower.name: (tower.layers, tower.heads) for tower in checkpoint.spec.towers}
+    source = _source(checkpoint.provenance)
+
+    def of_member(member: int) -> HeadList:
+        kept = set(member_heads(checkpoint.heads, member))
+        gone = [head for head in all_heads(towers) if head not in kept]
+        name = checkpoint.name if checkpoint.members == 1 else f"{checkpoint.name} member {member}"
+        return HeadList(
+            name, "model", label=None, count=len(gone), first=lambda budget: gone[:budget], sha256=source, towers=towers
+        )
+
+    return [of_member(member) for member in range(checkpoint.members)]
+
+
+def _source(provenance: Mapping[str, Any]) -> str | None:
+    """Returns the identity of the network that a member was first pruned from; None if its history does not say."""
+    inputs = provenance.get("inputs")
+    first = inputs[0] if isinstance(inputs, list) and inputs else None
+    if not isinstance(first, Mapping):
+        return None
+    before = first.get("provenance")
+    earlier = _source(before) if isinstance(before, Mapping) else None
+    found = first.get("sha256") if provenance.get("command") == "prune" else None
+    return earlier or (found if isinstance(found, str) else None)
 
 
 def _heads(heads: Sequence[Head]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +14,15 @@ from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.extracted import Extracted
 from hydractl.steps.inputs import Force, Model, Resume
 from hydractl.steps.material import LABELLED, OOD_SETS, origin_of
+from hydractl.steps.result import Result
 from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks, require_ood_sets
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.circuit.ablation import Progress
+    from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.data import SearchData
     from hydractl.circuit.objective import Objective
     from hydractl.circuit.ranking import Ranking, Search
@@ -31,6 +32,64 @@ if TYPE_CHECKING:
     Budget = int | str
 else:
     Budget = Any
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Extracted(Result):
+    """The circuits of a search, one for each objective.
+
+    Attributes:
+        rankings: the heads in the order in which they were dropped, by objective.
+        origin: what the search was of, with which options and samples, as plain JSON.
+        outputs: the file of each circuit, where they were written.
+    """
+
+    rankings: Mapping[Objective, Ranking]
+    origin: Mapping[str, Any]
+    outputs: Mapping[Objective, Path]
+
+    @property
+    def circuits(self) -> dict[Objective, Circuit]:
+        """The circuits as `hydractl.prune` follows them, by objective."""
+        from hydractl.circuit.artifact import circuit_of
+
+        return {name: circuit_of(ranking, self.origin) for name, ranking in self.rankings.items()}
+
+    @property
+    def circuit(self) -> Circuit:
+        """The one circuit that was searched for.
+
+        Raises:
+            OptionError: there are several.
+        """
+        if len(self.rankings) > 1:
+            raise OptionError(f"these are circuits of {', '.join(self.rankings)}: name one of the result's `circuits`")
+        return next(iter(self.circuits.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """The artifact of each circuit, by objective."""
+        from hydractl.circuit.artifact import circuit_json
+
+        return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
+
+    def write(self, force: bool) -> None:
+        """Writes each circuit to its file, if it has one."""
+        from hydractl.artifacts import write_json
+
+        artifacts = self.to_json()
+        for objective, path in self.outputs.items():
+            write_json(path, artifacts[objective], force)
+
+    def lines(self) -> Iterator[str]:
+        if self.outputs:
+            yield from map(str, self.outputs.values())
+        else:
+            yield from (
+                ranking.line(number) for ranking in self.rankings.values() for number in range(len(ranking.steps))
+            )
+
+    def facts(self) -> Mapping[str, object]:
+        return {f"{name} circuit": ranking.summary for name, ranking in self.rankings.items()}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import (
-    Choice,
+    HeadList,
     all_heads,
     first_dropped,
     head_divergence,
@@ -28,9 +28,9 @@ def heads(*places: tuple[int, int], tower: str = "vision") -> tuple[Head, ...]:
 
 def circuit(
     name: str, ranking: tuple[Head, ...], sha256: str | None = None, towers: Mapping[str, tuple[int, int]] | None = None
-) -> Choice:
+) -> HeadList:
     first = ranking.__getitem__
-    return Choice(name, "circuit", None, len(ranking), lambda n: first(slice(n)), sha256=sha256, towers=towers or {})
+    return HeadList(name, "circuit", None, len(ranking), lambda n: first(slice(n)), sha256=sha256, towers=towers or {})
 
 
 def test_divergence_in_bits() -> None:

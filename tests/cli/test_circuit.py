@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hydractl import circuit_overlap
 from tests.cli.conftest import Command, save_vit
 
 
@@ -57,6 +58,8 @@ def test_the_same_as_json_and_as_a_picture(hydractl: Command, three: list[str], 
     result = hydractl("circuit", "overlap", *three, "--budget=1", "--json", "--plot=heads.png")
     assert result.code == 0, result.err
     found = json.loads(result.out)
+    from_python = circuit_overlap(three, budget=1)
+    assert found == from_python.to_json() and "1 of 1 heads" in from_python._repr_html_()
     first = [{"tower": "vision", "layer": 0, "head": 0}]
     assert (found["budget"], found["log_base"], found["shared_by_all"]) == (1, 2, first)
     named = {"name": "ood", "file": "2.json", "kind": "circuit", "label": "ood"}

@@ -9,7 +9,7 @@ import pytest
 
 import hydractl
 from hydractl.errors import OptionError
-from hydractl.steps.extracted import Extracted
+from hydractl.steps.extract_circuit import Extracted
 from tests.cli.conftest import Command, save_images
 from tests.cli.test_evaluate_kinds import save_clip
 
