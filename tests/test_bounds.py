@@ -86,7 +86,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.steps.benchmark import _sizes
     from hydractl.steps.candidates import parse_members
     from hydractl.steps.limits import parse_ratio
-    from hydractl.training.jobs import choose_ensemble
+    from hydractl.training.ensembles import LoraEnsemble, choose_ensemble
 
     yield "vit,mc-dropout={}", parse_dropout
     yield "vit,mc-dropout=2,p={}", parse_dropout
@@ -98,7 +98,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "{}x", lambda text: parse_ratio("budget_macs", text)
     yield "{}", lambda text: Settings(temperature=text)
     yield "2-{}", parse_members
-    yield "{}", lambda text: choose_ensemble("lora-ensemble", text)
+    yield "{}", lambda text: choose_ensemble(LoraEnsemble(), text)
     yield "x%1/{}@1", split_off_part
 
 

@@ -33,7 +33,8 @@ from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
-from hydractl.training.pairs import PairPreprocessor, PairStream, stream_pairs
+from hydractl.training.augment import PairPreprocessor
+from hydractl.training.pairs import PairStream, stream_pairs
 
 ROWS = 1024  # samples that are compared with all of a block at once
 LOG_PRECISIONS = (-20.0, 20.0)  # range of the prior's precision

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 #: What every worker needs, loaded by the process that workers come from; of these, what is not installed is left out.
 LOADED_ONCE = (
-    "hydractl.training.order",
+    "hydractl.training.batches",
     "torchvision.transforms.v2",
     "transformers.image_processing_backends",
     "transformers.image_processing_utils",

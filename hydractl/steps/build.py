@@ -229,7 +229,7 @@ class Build:
         """Raises OptionError for what a step would refuse hours later."""
         from hydractl.selection.greedy import require_measurable
         from hydractl.steps.inputs import as_checkpoint
-        from hydractl.training.teachers import require_fit
+        from hydractl.training.losses import require_fit
 
         search = None if self.search == "exact" else self.search
         for name, value in {"search": search, "search_samples": self.search_samples, "draws": self.draws}.items():

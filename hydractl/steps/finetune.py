@@ -2,214 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl import bounds
-from hydractl.data.like import DataLike, DataSetsLike
+from hydractl.data.like import DataLike
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import (
-    Device,
-    Force,
-    ImageColumn,
-    LabelColumn,
-    Limit,
-    MatchLabels,
-    ModelLike,
-    Precision,
-    Seed,
-    TextColumn,
-    Workers,
-)
-from hydractl.steps.options import Option, step
-from hydractl.steps.trained import finished, told, written
-from hydractl.steps.tuned import Finetuned, Tuned
-from hydractl.training.ensembles import METHODS, taking
+from hydractl.options import Option, Rows, Without, function
+from hydractl.steps.inputs import ModelLike
+from hydractl.steps.result import Result
+from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
+from hydractl.training.request import Execution, Hyperparameters, Seeds, Sources
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.training.recipe import Recipe
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.training.conditions import Training
+    from hydractl.training.loop import Progress, Tuned
+    from hydractl.training.process import Workplace
+    from hydractl.training.run import OnStep
 
     Models = ModelLike | Sequence[ModelLike]
-    RecipeLike = str | Path | Recipe
-    Numbers = str | float | Sequence[float]
-    Names = str | Sequence[str]
     Members = int | Literal["each"]
-    MethodName = str
 else:  # what the command line derives flags from
     Models = Sequence[Any]
-    RecipeLike = Numbers = Names = Members = Any
-    MethodName = Literal[tuple(method.name for method in METHODS)]
-
-BASELINES = "; ".join(f"{method.name}, where {method.help}" for method in METHODS)
+    Members = Any
 
 
-@step
-def finetune(
-    models: Annotated[
-        Models,
-        Option("One network, or members to train each.", heading="Model", metavar="MODEL...", positional=True),
-    ],
-    *,
-    data: Annotated[DataLike, Option("Labelled training data.", heading="Data", metavar="SOURCE[:SPLIT]")],
-    recipe: Annotated[
-        RecipeLike | None, Option("What is computed; see hydractl recipes list.", metavar="NAME|FILE.toml")
-    ] = None,
-    settings: Annotated[
-        Mapping[str, Any] | Sequence[str],
-        Option("Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",), repeated=True),
-    ] = (),
-    lr_grid: Annotated[Numbers | None, Option("Learning rates to try; validation chooses.", metavar="A,B,...")] = None,
-    epochs: Annotated[
-        float | None, Option("Passes over the training data.", metavar="X", minimum=0, maximum=bounds.EPOCHS)
-    ] = None,
-    steps: Annotated[int | None, Option("Optimiser steps.", metavar="N", minimum=1, maximum=bounds.STEPS)] = None,
-    train_only: Annotated[
-        Names | None, Option("Train these parts only: attention, mlp, text.norm ...", metavar="PART,...")
-    ] = None,
-    freeze_below: Annotated[
-        int | None,
-        Option(
-            "Freeze the layers below this; negative counts from the top.",
-            metavar="L",
-            minimum=-bounds.LAYERS,
-            maximum=bounds.LAYERS,
-        ),
-    ] = None,
-    new_classifier: Annotated[
-        Literal["no", "zeros", "normal"] | None,
-        Option("Replace the classifier by an untrained one over the data's labels, or give a base network one."),
-    ] = None,
-    members: Annotated[
-        Members | None,
-        Option(
-            "Train each member of a Hydra on its own; with `method`, how many members to make.",
-            metavar="[N]",
-            bare="each",
-        ),
-    ] = None,
-    joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False,
-    method: Annotated[
-        MethodName | None,
-        Option(f"Make an ensemble of one dense network, as a baseline: {BASELINES}."),
-    ] = None,
-    rank: Annotated[
-        int | None,
-        Option(
-            "Rank of each member's deltas; 4 unless given.",
-            minimum=1,
-            maximum=bounds.WIDTH,
-            goes_with={"method": taking("rank")},
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None,
-        Option(
-            "Deltas count alpha / rank; once unless given.",
-            minimum=0,
-            maximum=bounds.WIDTH,
-            goes_with={"method": taking("alpha")},
-        ),
-    ] = None,
-    mask_scale: Annotated[
-        float | None,
-        Option(
-            "How little members have in common: 1 makes them keep every feature; 1.5 unless given.",
-            minimum=1,
-            maximum=100,
-            goes_with={"method": taking("mask_scale")},
-        ),
-    ] = None,
-    fold: Annotated[
-        bool,
-        Option(
-            "Give each member weights of its own in the end, as networks that are no ensemble have them.",
-            goes_with={"method": taking("fold")},
-        ),
-    ] = False,
-    seed: Seed = 0,
-    order_seed: Annotated[
-        int | None,
-        Option("Seed of samples' order, for all members; else their own.", "Compute", minimum=0, maximum=bounds.SEED),
-    ] = None,
-    noise_seed: Annotated[
-        int | None,
-        Option("Seed of dropout and augmentation, likewise.", "Compute", minimum=0, maximum=bounds.SEED),
-    ] = None,
-    val_data: Annotated[
-        DataLike | None, Option("Labelled validation data.", heading="Data", metavar="SOURCE[:SPLIT]")
-    ] = None,
-    val_split: Annotated[
-        int | None,
-        Option(
-            "Hold so many training samples out for validation, always the same.",
-            heading="Data",
-            metavar="N",
-            minimum=1,
-            maximum=bounds.SAMPLES,
-        ),
-    ] = None,
-    outlier_data: Annotated[
-        DataSetsLike,
-        Option(
-            "Samples of no class, of which the network learns to be unsure; repeat it for several sets.",
-            heading="Data",
-            metavar="SOURCE[:SPLIT]",
-            repeated=True,
-        ),
-    ] = (),
-    teacher: Annotated[
-        Models,
-        Option(
-            "Classifier whose probabilities members learn in place of labels, which the data then need not have; "
-            "repeat it for the mean of several.",
-            metavar="MODEL",
-            repeated=True,
-        ),
-    ] = (),
-    streaming: Annotated[bool, Option("Read training data as it comes and keep none of it.", heading="Data")] = False,
-    limit: Limit = None,
-    image_column: ImageColumn = None,
-    text_column: TextColumn = None,
-    label_column: LabelColumn = None,
-    match_labels: MatchLabels = "name",
-    device: Device = "auto",
-    precision: Precision = "no",
-    batch_size: Annotated[
-        int | None,
-        Option(
-            "Samples per forward pass and device; a step adds up as many as it needs.",
-            heading="Compute",
-            minimum=1,
-            maximum=bounds.BATCH,
-        ),
-    ] = None,
-    workers: Workers = 0,
-    output: Annotated[
-        str | Path | None,
-        Option(
-            "File to write; for several members a folder, or a name with {member}.",
-            heading="Output",
-            flags=("--output", "-o"),
-        ),
-    ] = None,
-    resume: Annotated[bool, Option("Go on where an interrupted run stopped.", heading="Output")] = False,
-    save_every: Annotated[
-        int | None,
-        Option(
-            "Steps between saved states; at each validation unless given.",
-            heading="Output",
-            minimum=1,
-            maximum=bounds.STEPS,
-        ),
-    ] = None,
-    keep: Annotated[int, Option("Saved states to keep.", heading="Output", minimum=1, maximum=1000)] = 2,
-    force: Force = False,
-    watch: Watcher = LOG,
-) -> Finetuned:
+@dataclass(frozen=True)
+class Finetune:
     """Fine-tune a model, or members after pruning.
 
     Example: hydractl finetune m1 m2 m3 --data sst2:train --val-data sst2:validation --recipe sst2 -o tuned/
@@ -228,70 +54,177 @@ def finetune(
         OutputError: an output exists and neither `force` nor `resume` is set, or the disk refuses it.
         TrainingError: the loss or a weight is not finite.
     """
-    from hydractl.checkpoint.folders import make_folder
-    from hydractl.checkpoint.locks import claim
-    from hydractl.checkpoint.outputs import output_paths
-    from hydractl.data.columns import Columns
-    from hydractl.steps.compute import choose_device
-    from hydractl.steps.inputs import as_checkpoint, as_several
-    from hydractl.training.batches import Machine
-    from hydractl.training.conditions import training_conditions
-    from hydractl.training.data import open_training_data
-    from hydractl.training.folders import is_done, prepare_folder, run_folder
-    from hydractl.training.jobs import choose_ensemble, choose_jobs, sample_kind
-    from hydractl.training.optimizer import step_count
-    from hydractl.training.order import Seeds
-    from hydractl.training.process import training_process
-    from hydractl.training.published import choose_recipe
-    from hydractl.training.run import fine_tune_checkpoint
-    from hydractl.training.teachers import Teachers
 
-    if resume and output is None:
-        raise OptionError("`resume` goes on with what lies beside an output: name the `output`")
-    options = {"lr": lr_grid, "epochs": epochs, "steps": steps, "train_only": train_only,
-               "freeze_below": freeze_below, "new_classifier": new_classifier}  # fmt: skip
-    chosen = choose_recipe(recipe, settings, options)
-    ensemble = choose_ensemble(method, members, joint, rank, alpha, mask_scale, fold)
-    opened = [as_checkpoint(model, chosen.new_classifier != "no") for model in as_several(models)]
-    jobs = choose_jobs(opened, ensemble, members is not None, joint)
-    taught = [as_checkpoint(model) for model in as_several(teacher)] if chosen.teacher_weight else []
-    paths = [None] * len(jobs) if output is None else output_paths(output, [job.name for job in jobs])
-    if str(output).endswith("/"):
-        make_folder(Path(str(output)))
-    done = [path is not None and is_done(path, resume, force) for path in paths]
-    columns = Columns(image_column, text_column, label_column)
-    samples = open_training_data(sample_kind(jobs, chosen), data, val_data, val_split, columns, limit, streaming,
-                                 outlier_data or None)  # fmt: skip
-    for text in samples.notes:
-        watch.note(f"note: {text}")
-    total = step_count(chosen, samples.size) * len(chosen.lr)
-    networks = []
-    with (
-        training_process(choose_device(device), precision) as accelerator,
-        TemporaryDirectory() as scratch,
-        ExitStack() as claims,
-    ):
-        teachers = Teachers.load(taught, accelerator.device) if taught else None
-        accelerator.wait_for_everyone()  # what one process writes is no reason for another to stop
-        teller = watch if accelerator.is_main_process else LOG
-        for path in paths if accelerator.is_main_process else ():
-            claims.enter_context(claim(path) if path is not None else nullcontext())
-        for number, (job, path) in enumerate(zip(jobs, paths, strict=True)):
-            seeds = Seeds.of(seed + number, order_seed, noise_seed)
-            if path is not None and done[number]:
-                wanted = training_conditions(job.checkpoint, samples, chosen, seeds, match_labels, ensemble, precision,
-                                             taught)  # fmt: skip
-                networks.append(finished(job.name, path, wanted))
-                continue
-            folder = Path(scratch) / str(number) if path is None else run_folder(path)
-            if accelerator.is_main_process:
-                prepare_folder(folder, resume)
-            accelerator.wait_for_everyone()
-            machine = Machine(folder, batch_size, workers, save_every, keep, resume)
-            with told(teller, job.name, total) as on_step:
-                outcome = fine_tune_checkpoint(job.checkpoint, samples, chosen, seeds, machine, accelerator,
-                                               match_labels, ensemble, on_step, teachers)  # fmt: skip
-            tuned = Tuned(job.name, *outcome)
-            networks.append(tuned if path is None else written(tuned, path, folder, accelerator, force or resume))
-            teller.note(f"{path or job.name}: {tuned}")
-    return Finetuned(networks)
+    models: Annotated[
+        Models, Option("One network, or members to train each.", "Model", metavar="MODEL...", positional=True)
+    ]
+    data: Annotated[DataLike, Option("Labelled training data.", "Data", metavar="SOURCE[:SPLIT]")] = field(kw_only=True)
+    hyperparameters: Hyperparameters = Hyperparameters()
+    members: Annotated[
+        Members | None,
+        Option(
+            "Train each member of a Hydra on its own; with `method`, how many members to make.",
+            metavar="[N]",
+            bare="each",
+        ),
+    ] = None
+    joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False
+    method: Annotated[
+        Method | None,
+        Option(
+            "Make an ensemble of one dense network, as a baseline: "
+            f"{'; '.join(f'{method.name}, where {method.help}' for method in METHODS)}."
+        ),
+        Rows(METHODS),
+    ] = None
+    seeds: Seeds = Seeds()
+    sources: Sources = Sources()
+    reading: Annotated[Reading, Without("classes", "template")] = Reading()
+    execution: Execution = Execution()
+
+    def run(self, watch: Watcher) -> Finetuned:
+        from hydractl.checkpoint.locks import claim
+        from hydractl.steps.compute import choose_device
+        from hydractl.steps.inputs import as_checkpoint, as_several
+        from hydractl.training.conditions import Training
+        from hydractl.training.data import open_training_data
+        from hydractl.training.losses import Teachers
+        from hydractl.training.process import Workplace, training_process
+        from hydractl.training.run import sample_kind
+        from hydractl.training.step import step_count
+
+        execution, recipe = self.execution, self.hyperparameters.changed_recipe()
+        if execution.resume and execution.output is None:
+            raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
+        ensemble = choose_ensemble(self.method, self.members, self.joint)
+        opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
+        jobs = self._jobs(opened, ensemble)
+        teachers = [as_checkpoint(model) for model in as_several(self.sources.teacher)] if recipe.teacher_weight else []
+        data = open_training_data(sample_kind(opened, recipe), self.data, self.sources, self.reading)
+        for text in data.notes:
+            watch.note(f"note: {text}")
+        training = Training(data, recipe, self.seeds, match=self.reading.match_labels, ensemble=ensemble)
+        step_count(recipe, data.size)  # refuses a recipe without a length before anything is started
+        with (
+            training_process(choose_device(execution.device), execution.precision or "no") as accelerator,
+            TemporaryDirectory() as scratch,
+            ExitStack() as claims,
+        ):
+            if teachers:
+                training = replace(training, teachers=Teachers.load(teachers, accelerator.device))
+            accelerator.wait_for_everyone()  # what one process writes is no reason for another to stop
+            for job in jobs if accelerator.is_main_process else ():
+                claims.enter_context(nullcontext() if job.path is None else claim(job.path))
+            teller = watch if accelerator.is_main_process else LOG
+            folders = [job.folder(Path(scratch) / str(number)) for number, job in enumerate(jobs)]
+            places = [Workplace(folder, accelerator, execution) for folder in folders]
+            seeded = [replace(training, seeds=self.seeds.of_member(number)) for number in range(len(jobs))]
+            found = map(_trained, jobs, seeded, places, repeat(teller))
+            return Finetuned(list(found))
+
+    def _jobs(self, checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None) -> list[_Job]:
+        """Returns the networks to train on their own, with their files."""
+        from hydractl.checkpoint.folders import make_folder
+        from hydractl.checkpoint.outputs import output_paths
+        from hydractl.training.folders import is_done
+        from hydractl.training.run import choose_networks
+
+        output, resume, force = self.execution.output, self.execution.resume, self.execution.force
+        networks = choose_networks(checkpoints, ensemble, each=self.members is not None, joint=self.joint)
+        if output is None:
+            return [_Job(name, checkpoint) for name, checkpoint in networks]
+        paths = output_paths(output, [name for name, _ in networks])
+        if str(output).endswith("/"):
+            make_folder(Path(str(output)))
+        return [
+            _Job(*network, path, is_done(path, resume, force)) for network, path in zip(networks, paths, strict=True)
+        ]
+
+
+finetune = function(Finetune)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """A network that is trained on its own, its file, and whether an earlier run has finished that."""
+
+    name: str
+    checkpoint: Checkpoint
+    path: Path | None = None
+    done: bool = False
+
+    def folder(self, scratch: Path) -> Path:
+        """Returns where the run keeps its log and its states: beside its file, or in a temporary folder."""
+        from hydractl.training.folders import run_folder
+
+        return scratch if self.path is None else run_folder(self.path)
+
+
+def _trained(job: _Job, training: Training, place: Workplace, watch: Watcher) -> Tuned:
+    """Trains a network, or reads what an earlier run made of it."""
+    from hydractl.training.folders import prepare_folder
+    from hydractl.training.run import fine_tune_checkpoint, read_finished, write_finished
+    from hydractl.training.step import step_count
+
+    if job.path is not None and job.done:
+        return replace(read_finished(job.path, job.checkpoint, training, place), name=job.name)
+    accelerator = place.accelerator
+    if accelerator.is_main_process:
+        prepare_folder(place.folder, place.execution.resume)
+    accelerator.wait_for_everyone()
+    with _progress(
+        watch, job.name, step_count(training.recipe, training.data.size) * len(training.recipe.lr)
+    ) as on_step:
+        tuned = replace(fine_tune_checkpoint(job.checkpoint, training, place, on_step), name=job.name)
+    tuned = tuned if job.path is None else write_finished(tuned, job.path, place)
+    watch.note(f"{job.path or job.name}: {tuned}")
+    return tuned
+
+
+@contextmanager
+def _progress(watch: Watcher, name: str, steps: int) -> Iterator[OnStep]:
+    """Yields a function that reports a step to a watcher: how far the run is, its loss, rate and throughput."""
+    reached: dict[float, int] = {}
+    with watch.progress(name, steps) as advance:
+
+        def on_step(lr: float, now: Progress) -> None:
+            text = f"{name} (lr {lr:g}): loss {now.loss:.4f}, lr {now.lr:.2e}, {now.samples_per_second:.0f} samples/s"
+            advance(now.step - reached.get(lr, 0), text)
+            reached[lr] = now.step
+
+        yield on_step
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Finetuned(Result):
+    """What was trained: a network for each model or member."""
+
+    networks: Sequence[Tuned]
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The trained networks, as every other step takes them."""
+        return [network.checkpoint for network in self.networks]
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The one network that was trained.
+
+        Raises:
+            OptionError: there are several.
+        """
+        if len(self.networks) > 1:
+            raise OptionError(f"{len(self.networks)} networks were trained: use one of the result's `checkpoints`")
+        return self.networks[0].checkpoint
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "outputs": [str(network.output) for network in self.networks if network.output is not None],
+            "networks": [network.to_json() for network in self.networks],
+        }
+
+    def lines(self) -> Iterator[str]:
+        yield from map(str, (network.output or f"{network.name}: {network}" for network in self.networks))
+
+    def facts(self) -> Mapping[str, object]:
+        return {str(network.output or network.name): network for network in self.networks}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, function
 from hydractl.steps.result import Result
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.training.recipe import Recipe
@@ -62,8 +63,8 @@ def _summary(recipe: Recipe) -> str:
     return f"{recipe.optimizer}, lr {rates}, {recipe.schedule}, {length}, {recipe.batch} samples a step"
 
 
-@step
-def list_recipes() -> Recipes:
+@dataclass(frozen=True)
+class ListRecipes:
     """List the published recipes and what each trains.
 
     Example: hydractl recipes list
@@ -71,17 +72,15 @@ def list_recipes() -> Recipes:
     >>> hydractl.list_recipes().recipes["sst2"].epochs
     7
     """
-    from hydractl.training.published import RECIPES
 
-    return Recipes(RECIPES)
+    def run(self, watch: Watcher) -> Recipes:
+        from hydractl.training.published import RECIPES
+
+        return Recipes(RECIPES)
 
 
-@step
-def show_recipe(
-    recipe: Annotated[
-        RecipeLike, Option("A published recipe, or a TOML file.", heading="Model", metavar="RECIPE", positional=True)
-    ],
-) -> ShownRecipe:
+@dataclass(frozen=True)
+class ShowRecipe:
     """Print a recipe as TOML, ready to be changed and passed to finetune.
 
     Example: hydractl recipes show sst2 > mine.toml
@@ -92,6 +91,15 @@ def show_recipe(
     Raises:
         OptionError: neither a published recipe nor a readable file.
     """
-    from hydractl.training.published import find_recipe
 
-    return ShownRecipe(find_recipe(recipe))
+    recipe: Annotated[
+        RecipeLike, Option("A published recipe, or a TOML file.", "Model", metavar="RECIPE", positional=True)
+    ]
+
+    def run(self, watch: Watcher) -> ShownRecipe:
+        from hydractl.training.published import find_recipe
+
+        return ShownRecipe(find_recipe(self.recipe))
+
+
+list_recipes, show_recipe = function(ListRecipes), function(ShowRecipe)

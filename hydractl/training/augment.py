@@ -1,27 +1,63 @@
-"""Augmentation of training images by torchvision, before the model's own preprocessing."""
+"""How training samples become tensors: augmentation by torchvision, then the model's own preprocessing."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from PIL import Image
+from torch import Tensor
 
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
 from hydractl.data.images import with_channels
+from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
+from hydractl.training.pairs import Pair
 from hydractl.training.recipe import Recipe
+
+
+def training_preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:
+    """Returns the checkpoint's preprocessing, for pairs if the loss is contrastive, with the recipe's text length."""
+    preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
+    if recipe.loss == "contrastive":
+        # All that batching asks of a preprocessor is what this one has.
+        return cast("Preprocessor", PairPreprocessor(preprocessor))
+    text = preprocessor.text
+    if text is None or not recipe.max_length:
+        return preprocessor
+    return replace(
+        preprocessor, text=replace(text, max_length=min(recipe.max_length, text.max_length or recipe.max_length))
+    )
+
+
+@dataclass(frozen=True)
+class PairPreprocessor:
+    """A zero-shot model's preprocessing, for pairs."""
+
+    both: Preprocessor
+
+    @property
+    def text(self) -> None:
+        """None: pairs are not batched by the length of their texts."""
+        return None
+
+    def __call__(self, pairs: Iterable[Pair]) -> dict[str, Tensor]:
+        """Returns the tensors of the images and of the texts."""
+        images, texts = zip(*pairs, strict=True)
+        return {**self.both(images), **self.both(texts)}
 
 
 @dataclass(frozen=True)
 class ImageAugmentation:
-    """What happens to each training image: `transform` is torchvision's, fed with as many channels as the model has."""
+    """Augments one image: `transform` is torchvision's, on as many channels as the model has."""
 
     channels: int
     pad_crop: int
     transform: Any
 
     def __call__(self, image: Image.Image) -> Image.Image:
-        """The image after one random draw."""
+        """Returns the image after one random draw."""
         from torchvision.transforms import v2
 
         image = with_channels(image, self.channels)
@@ -30,8 +66,18 @@ class ImageAugmentation:
         return self.transform(image)
 
 
-def build_augmentation(recipe: Recipe, spec: ModelSpec) -> ImageAugmentation | None:
-    """The recipe's augmentation for a model, or None where it has none, or the model takes no images.
+@dataclass(frozen=True)
+class PairAugmentation:
+    """Augments the image of a pair."""
+
+    of_images: ImageAugmentation
+
+    def __call__(self, pair: Pair) -> Pair:
+        return self.of_images(pair[0]), pair[1]
+
+
+def build_augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] | None:
+    """Returns the recipe's augmentation for a model; None if it has none, or the model takes no images.
 
     A random resized crop comes out in the size the model takes, so that its preprocessing only normalises.
     """
@@ -50,4 +96,5 @@ def build_augmentation(recipe: Recipe, spec: ModelSpec) -> ImageAugmentation | N
         steps.append(v2.RandAugment(*recipe.randaugment))
     if not steps and not recipe.pad_crop:
         return None
-    return ImageAugmentation(embeddings.channels, recipe.pad_crop, v2.Compose(steps or [v2.Identity()]))
+    of_images = ImageAugmentation(embeddings.channels, recipe.pad_crop, v2.Compose(steps or [v2.Identity()]))
+    return PairAugmentation(of_images) if recipe.loss == "contrastive" else of_images

@@ -2,123 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from math import ceil
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol
 
-from accelerate import Accelerator
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.batches import Batches, make_batches
-from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
+from hydractl.data.batches import Batch, Batches, make_batches
+from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
-from hydractl.errors import OptionError
-from hydractl.training.augment import build_augmentation
-from hydractl.training.data import Streamed, TrainingData
-from hydractl.training.order import (
-    Division,
-    Grouping,
-    Preparation,
-    Seeds,
-    ShuffledSamples,
-    ShuffledStream,
-    TrainingBatches,
-)
-from hydractl.training.outliers import BesideOutliers, outliers_of_a_step
-from hydractl.training.pairs import PairAugmentation, PairPreprocessor
+from hydractl.data.workers import made_by_workers
+from hydractl.errors import DataError, OptionError
+from hydractl.training.augment import build_augmentation, training_preprocessor
+from hydractl.training.conditions import Training
+from hydractl.training.data import Streamed
+from hydractl.training.losses import outliers_of_a_step
+from hydractl.training.order import AUGMENTATION, ORDER, Division, Grouping, derived_seed, outlier_seeds, sample_at
+from hydractl.training.process import Workplace
 from hydractl.training.recipe import Recipe
+from hydractl.training.request import Seeds
 
+BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
 VALIDATION_BATCH = 64
 
 
-@dataclass(frozen=True)
-class Machine:
-    """How a run is carried out, none of which changes its result beyond rounding.
-
-    `batch_size` samples at most go through the network at once on each device; None for as many as a step needs.
-    """
-
-    folder: Path
-    batch_size: int | None = None
-    workers: int = 0
-    save_every: int | None = None
-    keep: int = 2
-    resume: bool = False
-
-
-def training_batches(
-    data: TrainingData,
-    checkpoint: Checkpoint,
-    recipe: Recipe,
-    seeds: Seeds,
-    machine: Machine,
-    accelerator: Accelerator,
-) -> TrainingBatches:
-    """What one process trains on.
+def training_batches(checkpoint: Checkpoint, training: Training, place: Workplace) -> TrainingBatches:
+    """Returns what one process trains on.
 
     Raises:
         OptionError: a step cannot be dealt out to so many processes and passes.
     """
+    recipe, data, accelerator = training.recipe, training.data, place.accelerator
     preprocessor = training_preprocessor(checkpoint, recipe)
-    augmentation = _augmentation(recipe, checkpoint.spec)
+    augmentation = build_augmentation(recipe, checkpoint.spec)
 
     def of(samples: Samples | Streamed, batch: int, seeds: Seeds) -> TrainingBatches:
-        division = _divide(batch, recipe, machine.batch_size, accelerator.num_processes)
+        division = _divide(batch, recipe, place.execution.batch_size, accelerator.num_processes)
         preparation = Preparation(preprocessor, augmentation, seeds)
-        rank, workers = accelerator.process_index, machine.workers
+        rank, workers = accelerator.process_index, place.execution.workers
         if not isinstance(samples, Samples):
-            return ShuffledStream(samples, preparation, division, rank, workers)
+            return ShuffledStream(samples, preparation, division, rank=rank, workers=workers)
         grouping = length_grouping(samples, preprocessor, recipe.length_window, batch)
-        return ShuffledSamples(samples, preparation, division, rank, workers, grouping)
+        return ShuffledSamples(samples, preparation, division, rank=rank, workers=workers, grouping=grouping)
 
-    labelled = of(data.train, recipe.batch, seeds)
+    labelled = of(data.train, recipe.batch, training.seeds)
     if data.outliers is None:
         return labelled
-    return BesideOutliers(labelled, of(data.outliers, outliers_of_a_step(recipe), seeds.of_outliers()))
+    return BesideOutliers(labelled, of(data.outliers, outliers_of_a_step(recipe), outlier_seeds(training.seeds)))
 
 
 def length_grouping(samples: Samples, preprocessor: Preprocessor, window: int, batch: int) -> Grouping | None:
-    """Which texts share a step of `batch`: those of as many tokens, among the samples of `window` steps."""
+    """Returns which texts share a step of `batch`: those of as many tokens, among the samples of `window` steps."""
     if not window or samples.modality != "text" or preprocessor.text is None:
         return None
     # Characters are known without a tokenizer, but steps made by them hold 1.3 times as much padded text on SST-2.
     return Grouping(preprocessor.text.lengths(samples.inputs)[0], batch, window)
 
 
-def validation_batches(
-    samples: Samples, preprocessor: Preprocessor, machine: Machine, accelerator: Accelerator
-) -> Batches:
-    """What one process computes of a validation."""
+def validation_batches(checkpoint: Checkpoint, training: Training, place: Workplace) -> Batches | None:
+    """Returns what one process computes of a validation; None without validation data."""
+    if training.data.validation is None:
+        return None
     return make_batches(
-        samples,
-        preprocessor,
-        machine.batch_size or VALIDATION_BATCH,
-        workers=machine.workers,
-        rank=accelerator.process_index,
-        world_size=accelerator.num_processes,
+        training.data.validation,
+        training_preprocessor(checkpoint, training.recipe),
+        place.execution.batch_size or VALIDATION_BATCH,
+        workers=place.execution.workers,
+        rank=place.accelerator.process_index,
+        world_size=place.accelerator.num_processes,
     )
-
-
-def training_preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:
-    """The checkpoint's preprocessing: of pairs where the loss is contrastive, of texts up to the recipe's length."""
-    preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
-    if recipe.loss == "contrastive":
-        # All that batching asks of a preprocessor is what this one has.
-        return cast("Preprocessor", PairPreprocessor(preprocessor))
-    text = preprocessor.text
-    if text is None or not recipe.max_length:
-        return preprocessor
-    return replace(
-        preprocessor, text=replace(text, max_length=min(recipe.max_length, text.max_length or recipe.max_length))
-    )
-
-
-def _augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] | None:
-    augmentation = build_augmentation(recipe, spec)
-    return PairAugmentation(augmentation) if augmentation and recipe.loss == "contrastive" else augmentation
 
 
 def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int) -> Division:
@@ -132,3 +92,200 @@ def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int)
             "choose another `batch_size`, or `settings` batch=..."
         )
     return Division(batch, world_size, passes)
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Makes batches: augments each sample by its place in the order, then preprocesses them."""
+
+    preprocessor: Preprocessor
+    augmentation: Callable[[Any], Any] | None
+    seeds: Seeds
+
+    def batch(
+        self, places: Sequence[int], inputs: Iterable[Any], labels: NDArray[np.int64] | None
+    ) -> Batch | DataError:
+        """Returns the batch, or a DataError: raised in a worker, it would come back as a traceback."""
+        try:
+            tensors = self.preprocessor(self._augmented(places, inputs))
+        except DataError as error:
+            return error
+        return Batch(tensors, None if labels is None else torch.from_numpy(labels), torch.tensor(places))
+
+    def _augmented(self, places: Sequence[int], inputs: Iterable[Any]) -> Iterable[Any]:
+        if self.augmentation is None:
+            return inputs
+        state, python_state = torch.get_rng_state(), random.getstate()
+        changed = []
+        for place, image in zip(places, inputs, strict=True):
+            # Seeded by its place, an image looks the same whoever loads it.
+            draw = derived_seed(self.seeds.noise, AUGMENTATION, place)
+            # torch.manual_seed takes many times longer, since it notes its caller for every GPU.
+            torch.default_generator.manual_seed(draw)
+            random.seed(draw)
+            changed.append(self.augmentation(image))
+        torch.set_rng_state(state)
+        random.setstate(python_state)
+        return changed
+
+
+class TrainingBatches(Protocol):
+    """The training batches of one process, from any step on."""
+
+    @property
+    def passes(self) -> int:
+        """The forward passes of one process in each step."""
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """Yields the batches of the steps from `step` up to `end`, `passes` for each.
+
+        Raises:
+            DataError: a sample cannot be read.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledSamples(Dataset[Batch | DataError]):
+    """The training batches of one process from samples at hand, numbered by forward pass from the first step on."""
+
+    samples: Samples
+    preparation: Preparation
+    division: Division
+    rank: int = 0
+    workers: int = 0
+    grouping: Grouping | None = None
+
+    @property
+    def passes(self) -> int:
+        """See `TrainingBatches`."""
+        return self.division.passes
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """See `TrainingBatches`."""
+        wanted = range(step * self.division.passes, end * self.division.passes)
+        made: Any = map(self.__getitem__, wanted)
+        if self.workers:
+            made = made_by_workers(self, self.workers, wanted)
+        return readable(made)
+
+    def __getitem__(self, number: int) -> Batch | DataError:
+        """Returns one batch, or what is wrong with it."""
+        places = self.division.places_of(number, self.rank)
+        seed, count = self.preparation.seeds.order, len(self.samples)
+        positions = [sample_at(seed, place, count, self.grouping) for place in places]
+        labels = self.samples.labels
+        inputs = (self.samples.inputs[position] for position in positions)
+        return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
+
+
+class Blocks(Protocol):
+    """A data set in blocks: a `SampleStream`, or pairs of two."""
+
+    @property
+    def length(self) -> int | None:
+        """The number of samples, if known."""
+
+    def shuffled(self, seed: int, epoch: int = 0) -> Blocks:
+        """Returns the same samples in another order."""
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
+        """Yields blocks of `size` samples in order, from sample `start` on."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShuffledStream(IterableDataset[Batch | DataError]):
+    """The training batches of one process from a stream, data that are read as they come and kept nowhere.
+
+    Every process reads the whole source, and a run that resumes reads its way to where it was.
+    """
+
+    source: Blocks
+    preparation: Preparation
+    division: Division
+    rank: int = 0
+    workers: int = 0
+    wanted: range = range(0)
+
+    @property
+    def passes(self) -> int:
+        """See `TrainingBatches`."""
+        return self.division.passes
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """See `TrainingBatches`."""
+        wanted = range(step * self.division.passes, end * self.division.passes)
+        mine = replace(self, workers=0, wanted=wanted)
+        return readable(made_by_workers(mine, self.workers) if self.workers else mine)
+
+    def __iter__(self) -> Iterator[Batch | DataError]:
+        """Yields the wanted batches in order, every n-th in a worker process; ends with the first that fails."""
+        worker = get_worker_info()
+        first, every = (worker.id, worker.num_workers) if worker else (0, 1)
+        try:
+            yield from self._made(self.wanted[first::every])
+        except DataError as error:
+            yield error
+
+    def _made(self, numbers: range) -> Iterator[Batch | DataError]:
+        if not numbers:
+            return
+        coming = self._blocks(self.division.places_of(numbers[0], self.rank).start)
+        held: deque[tuple[int, Samples]] = deque()
+        for number in numbers:
+            places = self.division.places_of(number, self.rank)
+            while not held or held[-1][0] + len(held[-1][1]) < places.stop:
+                held.append(next(coming))
+            while held[0][0] + len(held[0][1]) <= places.start:
+                held.popleft()
+            yield self._batch(places, held)
+
+    def _batch(self, places: range, held: deque[tuple[int, Samples]]) -> Batch | DataError:
+        inputs: list[Iterator[Any]] = []
+        labels = []
+        for start, block in held:
+            own = range(max(places.start, start) - start, min(places.stop, start + len(block)) - start)
+            inputs.append(map(block.inputs.__getitem__, own))
+            if block.labels is not None:
+                labels.append(block.labels[own.start : own.stop])
+        return self.preparation.batch(places, chain.from_iterable(inputs), np.concatenate(labels) if labels else None)
+
+    def _blocks(self, place: int) -> Iterator[tuple[int, Samples]]:
+        """Yields blocks without end, each with its first sample's place; the first holds `place` or precedes it."""
+        length = self.source.length
+        # If the length of an epoch is unknown, only reading tells which epoch a place lies in.
+        epoch, start = divmod(place, length) if length else (0, 0)
+        place = place if length else 0
+        while True:
+            seed = derived_seed(self.preparation.seeds.order, ORDER)
+            for block in self.source.shuffled(seed, epoch).blocks(BLOCK, start):
+                yield place, block
+                place += len(block)
+            epoch, start = epoch + 1, 0
+
+
+def readable(made: Iterable[Batch | DataError]) -> Iterator[Batch]:
+    """Yields the batches; raises the error of one that could not be made."""
+    for batch in made:
+        if isinstance(batch, DataError):
+            raise batch
+        yield batch
+
+
+@dataclass(frozen=True, eq=False)
+class BesideOutliers:
+    """The training batches of one process: each step's labelled ones first, then those of outliers."""
+
+    labelled: TrainingBatches
+    outliers: TrainingBatches
+
+    @property
+    def passes(self) -> int:
+        """See `TrainingBatches`."""
+        return self.labelled.passes + self.outliers.passes
+
+    def from_step(self, step: int, end: int) -> Iterator[Batch]:
+        """See `TrainingBatches`."""
+        labelled, outliers = self.labelled.from_step(step, end), self.outliers.from_step(step, end)
+        for _ in range(step, end):
+            yield from islice(labelled, self.labelled.passes)
+            yield from islice(outliers, self.outliers.passes)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,49 +16,55 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.schema import Origin, Schema, document
 from hydractl.training.data import Match, TrainingData, digest
 from hydractl.training.ensembles import Ensemble
-from hydractl.training.optimizer import step_count
-from hydractl.training.order import Seeds
+from hydractl.training.losses import Teachers
 from hydractl.training.recipe import Recipe, to_json
+from hydractl.training.request import Seeds
+from hydractl.training.step import step_count
 
 Conditions = Mapping[str, Any]
 
 REMEDY = "`resume` with what it was started with, or start over without `resume`"
-SAID = (
-    "steps",
-    "seed",
-    "order_seed",
-    "noise_seed",
-    "match_labels",
-    "precision",
-    "method",
-)  # by a file's provenance in the same words
+#: Conditions that provenance holds in the same words.
+WORDED = ("steps", "seed", "order_seed", "noise_seed", "match_labels", "precision", "method")
 INPUTS = ("model", "training data", "validation data", "outliers", "teacher")
 
 
-def training_conditions(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    recipe: Recipe,
-    seeds: Seeds,
-    match: Match,
-    ensemble: Ensemble | None,
-    precision: str,
-    teachers: Sequence[Checkpoint] = (),
-) -> Conditions:
-    """All that determines the result, in plain JSON; how a run is carried out (`Machine`) is no part of it.
+@dataclass(frozen=True, eq=False)
+class Training:
+    """What a network is trained by; with the network and a precision it determines the result.
+
+    Attributes:
+        data: with labels by the model's names, or by index as `match` says; any labels if the recipe asks for a new
+            classifier.
+        ensemble: what to make of the one network instead of training it as it is.
+        teachers: whose probabilities the network learns; if they have all the weight, labels are not read.
+    """
+
+    data: TrainingData
+    recipe: Recipe = Recipe()
+    seeds: Seeds = Seeds()
+    match: Match = "name"
+    ensemble: Ensemble | None = None
+    teachers: Teachers | None = None
+
+
+def training_conditions(checkpoint: Checkpoint, training: Training, precision: str) -> Conditions:
+    """Returns all that determines the result, in plain JSON.
 
     Args:
-        checkpoint, data: as they are given, before labels and a classifier are made to fit.
+        checkpoint, training: as they are given, before labels and a classifier are made to fit.
     """
+    recipe, data, seeds = training.recipe, training.data, training.seeds
+    teachers = () if training.teachers is None else training.teachers.checkpoints
     return {
         **_numbers(to_json(recipe)),
         "steps": step_count(recipe, data.size),
-        "seed": seeds.run,
+        "seed": seeds.seed,
         "order_seed": seeds.order,
         "noise_seed": seeds.noise,
-        "match_labels": match,
+        "match_labels": training.match,
         "precision": precision,
-        "method": None if ensemble is None else asdict(ensemble),
+        "method": None if training.ensemble is None else training.ensemble.to_json(),
         "model": fingerprint(checkpoint),
         "training data": digest(data.train),
         "validation data": None if data.validation is None else digest(data.validation),
@@ -68,15 +74,15 @@ def training_conditions(
 
 
 def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str, Any]:
-    """What a file says of them.
+    """Returns what a file says of them.
 
     Args:
-        lr: the rate, of those of the recipe, whose weights the file holds.
+        lr: the one of the recipe's rates whose weights the file holds.
     """
     return {
         "recipe": {**to_json(recipe), "lr": lr},
         "rates": list(recipe.lr),
-        **{name: conditions[name] for name in SAID},
+        **{name: conditions[name] for name in WORDED},
         "fingerprints": {name: conditions[name] for name in INPUTS},
     }
 
@@ -102,36 +108,32 @@ class Made(Schema):
     @property
     def conditions(self) -> Conditions:
         """What determined it, as `training_conditions` has it."""
-        said = {name: getattr(self, name) for name in SAID}
-        return {**_numbers(self.recipe), "lr": self.rates, **said, **self.fingerprints}
+        worded = {name: getattr(self, name) for name in WORDED}
+        return {**_numbers(self.recipe), "lr": self.rates, **worded, **self.fingerprints}
 
 
 def read_made(checkpoint: Checkpoint) -> Made:
-    """What the provenance of a fine-tuned file says of its run.
+    """Reads what the provenance of a fine-tuned file says of its run.
 
     Raises:
-        CheckpointError: it was not made by fine-tuning, or does not say how.
+        CheckpointError: it was not made by fine-tuning, or its provenance is incomplete.
     """
     origin = Origin(checkpoint.name, CheckpointError, "name another output, or start over without `resume`")
     if checkpoint.provenance.get("command") != "finetune":
         raise origin.refusal("was not made by fine-tuning, so there is nothing to resume")
-    said = document(checkpoint.provenance, origin).fields.get("options")
-    options = said if isinstance(said, dict) else {}
+    found = document(checkpoint.provenance, origin).fields.get("options")
+    options = found if isinstance(found, dict) else {}
     recipe = options.get("recipe")
     lr = recipe.get("lr") if isinstance(recipe, dict) else None
     return document({**options, "lr": lr}, origin).read(Made)
 
 
 def refuse_other(place: Path, found: Conditions, wanted: Conditions) -> None:
-    """Nothing, if what lies at a place was made under the conditions of this run.
-
-    Raises:
-        OptionError: the first difference is named.
-    """
+    """Raises OptionError if a file was made under other conditions than this run's; names the first difference."""
     if other := difference({name: found.get(name) for name in wanted}, wanted):
         raise OptionError(f"{place}: was made with {other}: {REMEDY}")
 
 
 def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without the words that say where its numbers come from."""
+    """Returns a recipe without the words that say where its numbers come from."""
     return {name: value for name, value in recipe.items() if name != "source"}

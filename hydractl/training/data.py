@@ -1,35 +1,33 @@
-"""The data a run trains on and validates with: opened, divided, labelled in the model's numbering, remembered."""
+"""The data a run trains on and validates with: opened, divided, remembered."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
-from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data import seen
-from hydractl.data.columns import Columns
 from hydractl.data.hashes import Hashes
 from hydractl.data.joined import join
-from hydractl.data.labels import match_labels
 from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.data.open import notes_of, open_samples, open_stream
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.data.spec import parse_data_sets
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
-from hydractl.training.classifier import with_new_classifier
 from hydractl.training.pairs import PairStream, open_pairs, stream_pairs
-from hydractl.training.recipe import Recipe
+from hydractl.training.request import Sources
 
-REMEMBERED = 20_000  # of how many samples a file says the hashes, at most
+REMEMBERED = 20_000  # samples whose hashes a file holds, at most
 SPLIT_SEED = 0  # not the run's, so that members of one ensemble are validated on the same samples
 
 
+DEFAULT = Reading()
 Kind = Literal["image", "text", "pair"]
 Match = Literal["name", "index"]
 Streamed = SampleStream | PairStream
@@ -40,7 +38,7 @@ class TrainingData:
     """Labelled samples to train on, at hand or read as they come, and some to validate with.
 
     Attributes:
-        outliers: of no class, to be unsure of.
+        outliers: samples of no class, on which the network learns to be unsure.
     """
 
     train: Samples | Streamed
@@ -49,68 +47,59 @@ class TrainingData:
 
     @property
     def notes(self) -> Iterator[str]:
-        """What a user should know of how the samples were read."""
+        """Notes for the user on how the samples were read."""
         for samples in (self.train, self.validation):
             if isinstance(samples, Samples | SampleStream):
                 yield from notes_of(samples)
 
     @property
     def size(self) -> int | None:
-        """How many samples there are to train on; None where a stream does not say."""
+        """The number of samples to train on; None for a stream of unknown length."""
         return self.train.length if isinstance(self.train, Streamed) else len(self.train)
 
 
-def open_training_data(
-    kind: Kind,
-    train: DataLike,
-    validation: DataLike | None,
-    val_split: int | None,
-    columns: Columns | None = None,
-    limit: int | None = None,
-    streaming: bool = False,
-    outliers: DataSetsLike | None = None,
-) -> TrainingData:
-    """The training data a user names, and validation data: a source of its own, or samples held out of training.
+def open_training_data(kind: Kind, data: DataLike, sources: Sources, reading: Reading = DEFAULT) -> TrainingData:
+    """Opens the training data a user names, and validation data: a source of its own, or samples held out of training.
 
     Args:
         kind: of the samples; "pair" for pairs of an image and a text.
-        streaming: whether training data is read as it comes and kept nowhere.
-        outliers: one set or several; whatever labels they have say nothing here.
+        sources: what there is beside the training data; labels of outliers are ignored.
 
     Raises:
-        DataError: see `open_samples`; outliers that are trained on with a label.
+        DataError: see `open_samples`; or an outlier is trained on with a label.
         OptionError: both kinds of validation data, nothing left to train on, samples held out of a stream, or
             outliers of pairs.
     """
-    if validation is not None and val_split is not None:
+    val_split = sources.val_split
+    if sources.val_data is not None and val_split is not None:
         raise OptionError("`val_data` and `val_split` both name validation data: leave one out")
-    if streaming and val_split is not None:
+    if sources.streaming and val_split is not None:
         raise OptionError(
-            f"`val_split` {val_split}: a stream is not divided: name two slices, as in "
+            f"`val_split` {val_split}: a stream cannot be split: name two slices, as in "
             f"`data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
         )
-    held = None if validation is None else _open(validation, kind, columns, limit)
-    beside = None if outliers is None else _open_outliers(outliers, kind, limit)
-    samples = _open_stream(train, kind, columns, limit) if streaming else _open(train, kind, columns, limit)
+    held = None if sources.val_data is None else _open(sources.val_data, kind, reading)
+    beside = _open_outliers(sources.outlier_data, kind, reading.limit) if sources.outlier_data else None
+    samples = _open_stream(data, kind, reading) if sources.streaming else _open(data, kind, reading)
     if val_split is not None:
         assert isinstance(samples, Samples)
         samples, held = split_off(samples, val_split)
     if beside is not None and not isinstance(samples, PairStream):
         check = partial(_without_outliers, outliers=beside, known=_drawn(beside).content_hashes())
-        # A stream is looked through as it is read, so that a run may end in the midst of it.
+        # A stream is checked as it is read, so that a run may end in the midst of it.
         samples = samples.through(check) if isinstance(samples, SampleStream) else check(samples)
     return TrainingData(samples, held, beside)
 
 
 def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Samples:
     if kind == "pair":
-        raise OptionError("`outlier_data`: a contrastive loss knows no classes to be unsure of")
-    # Their columns are found by themselves: they come from elsewhere.
+        raise OptionError("`outlier_data`: a contrastive loss has no classes to be unsure of")
+    # The columns that the user names are those of the training data.
     return join([open_samples(one, kind, limit=limit) for one in parse_data_sets(outliers, "outliers")])
 
 
 def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Samples:
-    """The labelled samples; raises DataError where one of them is an outlier, `known` by its hash, as well."""
+    """Returns the labelled samples; raises DataError if one of them is an outlier too, `known` by its hash."""
     both = int(np.isin(known, _drawn(labelled).content_hashes()).sum())
     if both:
         raise DataError(
@@ -120,20 +109,20 @@ def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Sa
     return labelled
 
 
-def _open(data: DataLike, kind: Kind, columns: Columns | None, limit: int | None) -> Samples:
+def _open(data: DataLike, kind: Kind, reading: Reading) -> Samples:
     if kind == "pair":
-        return open_pairs(data, columns, limit)
-    return open_samples(data, kind, columns=columns, limit=limit)
+        return open_pairs(data, reading.columns, reading.limit)
+    return open_samples(data, kind, columns=reading.columns, limit=reading.limit)
 
 
-def _open_stream(data: DataLike, kind: Kind, columns: Columns | None, limit: int | None) -> Samples | Streamed:
+def _open_stream(data: DataLike, kind: Kind, reading: Reading) -> Samples | Streamed:
     if kind == "pair":
-        return stream_pairs(data, columns, limit)
-    return open_stream(data, kind, columns=columns, limit=limit)
+        return stream_pairs(data, reading.columns, reading.limit)
+    return open_stream(data, kind, columns=reading.columns, limit=reading.limit)
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
-    """The samples without `count` of them drawn evenly, and those: the same ones whatever the seed of a run.
+    """Splits `count` samples off, drawn evenly, the same ones whatever the seed of a run; returns the rest and them.
 
     Raises:
         OptionError: nothing would be left to train on.
@@ -146,62 +135,10 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
     return samples.subset(np.sort(order[count:])), samples.subset(np.sort(order[:count]))
 
 
-def fit_labels(
-    checkpoint: Checkpoint, data: TrainingData, recipe: Recipe, match: Match, seed: int, taught: bool = False
-) -> tuple[Checkpoint, TrainingData]:
-    """The checkpoint, with a new classifier where the recipe says so, and the data with labels in its numbering.
-
-    Args:
-        taught: whether teachers say what to learn; labels of the training data are not read where that is all.
-
-    Raises:
-        DataError: labels are missing or do not match; says how a new classifier is asked for.
-    """
-    if recipe.loss == "contrastive":
-        if checkpoint.spec.task != "zero-shot":
-            raise OptionError(f"{checkpoint.name}: is no zero-shot model: a contrastive loss needs two towers")
-        return checkpoint, data
-    if recipe.new_classifier != "no":
-        labels = _label_names(data.train)
-        checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, seed)
-    if checkpoint.labels is None:
-        raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
-    unread = taught and recipe.teacher_weight == 1
-    train = _unlabelled(data.train, checkpoint.labels) if unread else _matched(data.train, checkpoint.labels, match)
-    validation = None if data.validation is None else match_labels(data.validation, checkpoint.labels, match)
-    return checkpoint, TrainingData(train, validation, data.outliers)
-
-
-def _matched(data: Samples | Streamed, labels: tuple[str, ...], match: Match) -> Samples | Streamed:
-    if isinstance(data, PairStream):
-        return data
-    step = partial(_match_or_advise, labels=labels, match=match)
-    return data.through(step) if isinstance(data, SampleStream) else step(data)
-
-
-def _unlabelled(data: Samples | Streamed, labels: tuple[str, ...]) -> Samples | Streamed:
-    """The samples with some class or other, which nothing reads."""
-    if isinstance(data, PairStream):
-        return data
-    step = partial(_with_some_class, labels=labels)
-    return data.through(step) if isinstance(data, SampleStream) else step(data)
-
-
-def _with_some_class(samples: Samples, labels: tuple[str, ...]) -> Samples:
-    return replace(samples, labels=np.zeros(len(samples), dtype=np.int64), label_names=labels)
-
-
-def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:
-    try:
-        return match_labels(samples, labels, match)
-    except DataError as error:
-        raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
-
-
 def remembered(data: Samples | Streamed) -> dict[str, Any]:
-    """A sketch of the samples' hashes, of a large set of some of them, by which an evaluation knows them again.
+    """Returns a sketch of the samples' hashes (of some samples, if there are many) for an evaluation to compare.
 
-    Of a stream it says name and size alone, since hashes would take reading it once more.
+    For a stream it holds name and size only, since hashes would need reading it once more.
     """
     if isinstance(data, Streamed):
         return {"stream": data.name, "samples": data.length}
@@ -209,26 +146,14 @@ def remembered(data: Samples | Streamed) -> dict[str, Any]:
 
 
 def _drawn(data: Samples) -> Samples:
-    """All samples, or of a large set always the same REMEMBERED: no run waits for millions of images to be hashed."""
+    """Returns all samples, or always the same REMEMBERED of a large set: hashing millions of images takes too long."""
     if len(data) <= REMEMBERED:
         return data
     return data.subset(np.sort(np.random.default_rng(0).permutation(len(data))[:REMEMBERED]))
 
 
-def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
-    if isinstance(data, PairStream):
-        raise DataError(f"{data.name}: pairs of images and texts have no labels")
-    if isinstance(data, SampleStream):
-        if data.label_names is None:
-            raise DataError(f"{data.name}: does not declare its classes, and a stream is not searched for them")
-        return data.label_names
-    if data.labels is None:
-        raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
-    return data.label_names or tuple(str(label) for label in range(int(data.labels.max()) + 1))
-
-
 def digest(data: Samples | Streamed) -> str:
-    """A fingerprint of a training set: size, samples in order (of a large set some), labels; of a stream its source."""
+    """Returns a fingerprint of a training set: size, samples in order, labels. For a stream: its source."""
     if isinstance(data, Streamed):
         source = data.images if isinstance(data, PairStream) else data
         return f"stream of {source.asked} {source.length} {source.chosen_columns}"

@@ -1,7 +1,7 @@
-"""Ensembles trained from one dense network, which a Hydra is compared with: what there is to choose from.
+"""Ensembles trained from one dense network, which a Hydra is compared with.
 
 Members share the network's weights, and each has a small change of its own to some of them (`Adapter`), which is
-trained, stored and run as what it is.
+trained, stored and run as what it is. A row of `METHODS` is a way to make one; its fields are its options.
 
 Source: [HE] C for what they are compared with.
 """
@@ -9,111 +9,255 @@ Source: [HE] C for what they are compared with.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args
 
+from hydractl.bounds import MEMBERS, WIDTH, whole
 from hydractl.errors import OptionError
+from hydractl.options import Option
+from hydractl.text import shortened
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Generator, Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.training.adapters import Start
+    from hydractl.checkpoint.heads import KeptHeads
+    from hydractl.checkpoint.spec import Adapter, ModelSpec
+    from hydractl.checkpoint.tensors import LazyTensor
     from hydractl.training.recipe import Recipe
+
+EACH = "each"  # in the place of a number of members: those that a Hydra has
+Fold = Annotated[bool, Option("Give each member weights of its own in the end, as unrelated networks have them.")]
+
+
+class Start(NamedTuple):
+    """An adapter, and a function that draws its tensors `[M,...]` at the start from their names and shapes."""
+
+    adapter: Adapter
+    draw: Callable[[str, tuple[int, ...]], Tensor]
+
+
+@dataclass(frozen=True)
+class LoraEnsemble:
+    """LoRA-Ensemble: low-rank deltas B A of the maps that the recipe names; B starts at zero.
+
+    Attributes:
+        copied: the groups of tensors that are copied for each member.
+        trains: the groups that train, among those that the recipe trains; empty for all of them.
+
+    Source: Muehlematter et al. 2024, arXiv 2405.14438.
+    """
+
+    name: ClassVar[str] = "lora-ensemble"
+    help: ClassVar[str] = (
+        "each member adds low-rank deltas to the attention of one frozen network and has a classifier of its own"
+    )
+    copied: ClassVar[tuple[str, ...]] = ("classifier",)
+    trains: ClassVar[tuple[str, ...]] = ("adapter", "classifier")
+    rank: Annotated[int, Option("Rank of each member's deltas.", minimum=1, maximum=WIDTH)] = 4
+    alpha: Annotated[
+        float | None, Option("Multiply deltas by alpha / rank. Default: by 1.", minimum=0, maximum=WIDTH)
+    ] = None
+    fold: Fold = False
+
+    def start(self, spec: ModelSpec, members: int, recipe: Recipe, generator: Generator) -> Start:
+        """Returns the deltas before training."""
+        import torch
+
+        from hydractl.checkpoint.spec import Adapter
+        from hydractl.training.network import first_trained
+
+        def draw(name: str, shape: tuple[int, ...]) -> Tensor:
+            if name.endswith(".lora_b"):
+                return torch.zeros(shape, dtype=torch.float64)
+            return torch.randn(shape, generator=generator, dtype=torch.float64) / max(shape[-1], 1) ** 0.5
+
+        scale = 1.0 if self.alpha is None else self.alpha / self.rank
+        first = first_trained(spec, recipe.freeze_below)
+        return Start(Adapter("low-rank", recipe.lora_parts, first, size=self.rank, scale=scale), draw)
+
+
+@dataclass(frozen=True)
+class BatchEnsemble:
+    """BatchEnsemble: factors of every linear map, drawn around one, which hardly change a network's function.
+
+    Source: Wen et al. 2020, arXiv 2002.06715.
+    """
+
+    name: ClassVar[str] = "batch-ensemble"
+    help: ClassVar[str] = "each member scales rows and columns of shared weights, and all train together"
+    copied: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[tuple[str, ...]] = ()
+    fold: Fold = False
+
+    def start(self, spec: ModelSpec, members: int, recipe: Recipe, generator: Generator) -> Start:
+        """Returns the factors before training."""
+        import torch
+
+        from hydractl.checkpoint.slots import is_adapted, slots
+        from hydractl.checkpoint.spec import AdaptedPart, Adapter
+        from hydractl.training.network import first_trained
+
+        def draw(name: str, shape: tuple[int, ...]) -> Tensor:
+            return 1 + recipe.factor_width * torch.randn(shape, generator=generator, dtype=torch.float64)
+
+        table = slots(spec).items()
+        parts = tuple(
+            part
+            for part in get_args(AdaptedPart)
+            if any(is_adapted(Adapter("rank-one", (part,)), name, slot) for name, slot in table)
+        )
+        return Start(Adapter("rank-one", parts, first_trained(spec, recipe.freeze_below)), draw)
+
+
+@dataclass(frozen=True)
+class MaskEnsemble:
+    """MaskEnsembles: every member keeps as many features of each MLP, different ones in each layer.
+
+    Source: Durasov et al. 2021, arXiv 2012.08334.
+    """
+
+    name: ClassVar[str] = "mask-ensemble"
+    help: ClassVar[str] = "each member keeps some of the MLPs' features, always the same, and all train together"
+    copied: ClassVar[tuple[str, ...]] = ()
+    trains: ClassVar[tuple[str, ...]] = ()
+    mask_scale: Annotated[
+        float,
+        Option(
+            "The larger, the fewer features members have in common; 1 makes them keep every feature.",
+            minimum=1,
+            maximum=100,
+        ),
+    ] = 1.5
+    fold: Fold = False
+
+    def start(self, spec: ModelSpec, members: int, recipe: Recipe, generator: Generator) -> Start:
+        """Returns the features that each member keeps."""
+        from hydractl.checkpoint.slots import KEPT
+        from hydractl.checkpoint.spec import Adapter
+        from hydractl.training.network import first_trained
+
+        (tower,) = spec.towers
+        kept = features_kept(tower.mlp_width, members, self.mask_scale)
+
+        def draw(name: str, shape: tuple[int, ...]) -> Tensor:
+            assert name.endswith(f".{KEPT}")
+            return masks(tower.mlp_width, members, self.mask_scale, generator)
+
+        first = first_trained(spec, recipe.freeze_below)
+        return Start(Adapter("kept-features", ("mlp.fc1", "mlp.fc2"), first, size=kept), draw)
+
+
+METHODS = (LoraEnsemble, BatchEnsemble, MaskEnsemble)
+Method = LoraEnsemble | BatchEnsemble | MaskEnsemble
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The ensemble to make of one dense network.
+    """The ensemble to make of one dense network: how, and of how many members."""
 
-    Attributes:
-        kind: the name of its method.
-        rank, alpha: LoRA's: a delta counts alpha / rank, where no alpha is given once.
-        mask_scale: of MaskEnsembles: with 1 members keep every feature; the more, the fewer they have in common.
-        fold: whether members get weights of their own in the end, as networks that are no ensemble have them.
-    """
-
-    kind: str
+    method: Method
     members: int
-    rank: int = 4
-    alpha: float | None = None
-    mask_scale: float = 1.5
-    fold: bool = False
 
-    @property
-    def method(self) -> EnsembleMethod:
-        """How it is made.
-
-        Raises:
-            OptionError: there is no such method.
-        """
-        for method in METHODS:
-            if method.name == self.kind:
-                return method
-        raise OptionError(f"`method` {self.kind}: unknown: choose {' or '.join(method.name for method in METHODS)}")
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as provenance has it, where every ensemble has the options of all."""
+        unused = {"rank": 4, "alpha": None, "mask_scale": 1.5}
+        return {"kind": self.method.name, "members": self.members, **unused, **asdict(self.method)}
 
 
-@dataclass(frozen=True)
-class EnsembleMethod:
-    """A way to make an ensemble.
+def choose_ensemble(method: Method | None, members: int | str | None, joint: bool = False) -> Ensemble | None:
+    """Returns the ensemble to make of one network, if the options ask for one.
 
-    Attributes:
-        start: what members change of the network, and how they start out; its draws come from the generator.
-        takes: the options it has beside the number of members.
-        copied: the groups of tensors of which each member has a copy to itself.
-        trains: the groups that train, of those that the recipe trains; empty for all of them.
+    Raises:
+        OptionError: the options do not go together.
     """
-
-    name: str
-    help: str
-    start: Callable[[Checkpoint, Ensemble, Recipe, torch.Generator], Start]
-    takes: tuple[str, ...]
-    copied: tuple[str, ...] = ()
-    trains: tuple[str, ...] = ()
-
-
-def _low_rank(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
-    from hydractl.training.adapters import low_rank
-
-    return low_rank(checkpoint.spec, ensemble, recipe, generator)
-
-
-def _rank_one(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
-    from hydractl.training.adapters import rank_one
-
-    return rank_one(checkpoint.spec, recipe, generator)
+    if joint and (method or members):
+        raise OptionError("`joint` trains the members of a Hydra together: leave `method` and `members` out")
+    if method is None:
+        if members not in (None, EACH):
+            raise OptionError(
+                f"`members` {members}: a number needs a `method`; {EACH} trains each member of a Hydra without one"
+            )
+        return None
+    if members in (None, EACH):
+        raise OptionError(f"`method` {method.name} needs the number of members: give it, for example `members` 3")
+    count = whole(members, 1, MEMBERS)
+    if count is None:
+        raise OptionError(f"`members` {shortened(str(members), 40)}: expected a number from 1 to {MEMBERS}")
+    return Ensemble(method, count)
 
 
-def _kept_features(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, generator: torch.Generator) -> Start:
-    from hydractl.training.adapters import kept_features
+def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int) -> Checkpoint:
+    """Returns the checkpoint as M members that share all but what the method gives to each.
 
-    return kept_features(checkpoint.spec, ensemble, recipe, generator)
+    Raises:
+        OptionError: it has several members already, or no classifier, or the ensemble has fewer than two members.
+    """
+    import torch
+
+    from hydractl.checkpoint.slots import ADAPTER, slots, stored_shape
+    from hydractl.training.network import held
+    from hydractl.training.order import MEMBERS, derived_seed
+
+    _require_one_network(checkpoint, ensemble)
+    generator = torch.Generator().manual_seed(derived_seed(seed, MEMBERS))
+    method, members = ensemble.method, ensemble.members
+    start = method.start(checkpoint.spec, members, recipe, generator)
+    spec = replace(checkpoint.spec, adapter=start.adapter)
+    heads: KeptHeads = {tower: tuple(kept * members for kept in layers) for tower, layers in checkpoint.heads.items()}
+    tensors, own = dict(checkpoint.tensors), set()
+    for name, slot in slots(spec).items():
+        if slot.group not in (ADAPTER, *method.copied):
+            continue
+        own.add(name)
+        if name in checkpoint.tensors:
+            tensors[name] = _copies(checkpoint.tensors[name], members, slot.shape)
+        else:
+            drawn = start.draw(name, stored_shape(slot, spec, heads, shared=False))
+            weight = checkpoint.tensors[f"{name.rpartition('.')[0]}.weight"]
+            tensors[name] = held(drawn.to(weight.dtype) if drawn.is_floating_point() else drawn)
+    return replace(checkpoint, spec=spec, heads=heads, shared=frozenset(slots(spec)) - own, tensors=tensors)
 
 
-METHODS = (
-    EnsembleMethod(
-        "lora-ensemble",
-        "each member adds low-rank deltas to the attention of one frozen network and has a classifier of its own",
-        _low_rank,
-        takes=("rank", "alpha", "fold"),
-        copied=("classifier",),
-        trains=("adapter", "classifier"),
-    ),
-    EnsembleMethod(
-        "batch-ensemble",
-        "each member scales rows and columns of shared weights, and all train together",
-        _rank_one,
-        takes=("fold",),
-    ),
-    EnsembleMethod(
-        "mask-ensemble",
-        "each member keeps some of the MLPs' features, always the same, and all train together",
-        _kept_features,
-        takes=("mask_scale", "fold"),
-    ),
-)
+def _require_one_network(checkpoint: Checkpoint, ensemble: Ensemble) -> None:
+    name = ensemble.method.name
+    if checkpoint.members > 1:
+        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: {name} starts from one network")
+    if ensemble.members < 2:
+        raise OptionError(f"`members` {ensemble.members}: an ensemble has at least two")
+    if checkpoint.spec.task == "zero-shot":
+        raise OptionError(f"{checkpoint.name}: is a zero-shot model: {name} needs a classifier")
 
 
-def taking(option: str) -> tuple[str, ...]:
-    """The names of the methods that have an option."""
-    return tuple(method.name for method in METHODS if option in method.takes)
+def _copies(tensor: LazyTensor, members: int, shape: tuple[int, ...]) -> LazyTensor:
+    import torch
+
+    from hydractl.checkpoint.tensors import LazyTensor
+
+    # An output bias has an axis of one member already.
+    shape = tensor.shape if tensor.shape != (1, *shape) else shape
+    return LazyTensor((members, *shape), tensor.dtype, lambda: torch.stack([tensor.load().reshape(shape)] * members))
+
+
+def features_kept(features: int, members: int, scale: float) -> int:
+    """Returns how many features a member keeps so that all members together are expected to need every one."""
+    expected = round(features / (scale * (1 - (1 - 1 / scale) ** members)))
+    return min(features, max(expected, ceil(features / members)))
+
+
+def masks(features: int, members: int, scale: float, generator: Generator) -> Tensor:
+    """Returns the features that each member keeps, `[M,k]` int32, ascending; some member keeps each of them.
+
+    As published, members draw from `scale` times as many places as they keep features, and a place that nobody drew
+    is dropped. Draws are repeated until as many places are left as there are features.
+    """
+    import torch
+
+    kept = features_kept(features, members, scale)
+    places = max(features, round(kept * scale))
+    while True:  # with thousands of features one draw in fifty fits
+        drawn = torch.stack([torch.randperm(places, generator=generator)[:kept] for _ in range(members)])
+        used, numbers = drawn.unique(return_inverse=True)
+        if len(used) == features:
+            return numbers.sort(1).values.to(torch.int32)

@@ -1,27 +1,32 @@
-"""A checkpoint as a network that trains in place, and back."""
+"""A checkpoint as a network that trains in place, and back: its classifier, which tensors train, their dtype."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.slots import Slot, slots
+from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots, stored_shape
+from hydractl.checkpoint.spec import ModelSpec, TowerSpec
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.training.classifier import held
+from hydractl.training.order import NEW_CLASSIFIER, derived_seed
 from hydractl.training.recipe import Recipe
-from hydractl.training.selection import trained_names
+
+STANDARD_DEVIATION = 0.02  # as ViT, BERT and their kin are initialised
 
 
 def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] = ()) -> Hydra:
-    """The network on the CPU, in float32 or wider, with the recipe's dropout and only what trains unfrozen.
+    """Returns the network on the CPU, in float32 or wider, with the recipe's dropout; only what trains is unfrozen.
 
     Args:
-        groups: of tensors, if no others train than these whatever the recipe says.
+        groups: if any, only tensors of these groups train, whatever the recipe says.
     """
     spec = checkpoint.spec
     if recipe.dropout >= 0:
@@ -40,13 +45,13 @@ def build_network(checkpoint: Checkpoint, recipe: Recipe, groups: Sequence[str] 
 
 
 def training_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """float64 where all weights are that wide, else float32."""
+    """Returns float64 if all weights are that wide, else float32."""
     dtypes = {tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype.is_floating_point}
     return torch.float64 if dtypes == {torch.float64} else torch.float32
 
 
 def trained_parameters(model: Hydra) -> Iterator[tuple[str, Slot, nn.Parameter]]:
-    """Every parameter that trains, with the tensor it belongs to."""
+    """Yields every parameter that trains, with the tensor it belongs to."""
     assert model.origin is not None
     table = model.origin.slots()
     for name, parameter in model.named_parameters():
@@ -55,8 +60,129 @@ def trained_parameters(model: Hydra) -> Iterator[tuple[str, Slot, nn.Parameter]]
 
 
 def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint a network was built from with the numbers it holds now, in the checkpoint's own dtypes."""
+    """Returns the checkpoint a network was built from with its present numbers, in the checkpoint's own dtypes."""
     numbers = model.state_dict()
     tensors = {name: held(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
     # A temperature belongs to the weights it was fitted to.
     return replace(checkpoint, tensors=tensors, temperature=None)
+
+
+def held(tensor: Tensor) -> LazyTensor:
+    """Returns a tensor that is in memory already as a checkpoint holds it."""
+    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)
+
+
+def trained_names(spec: ModelSpec, train_only: Sequence[str] = (), freeze_below: int = 0) -> frozenset[str]:
+    """Returns the names of the tensors that train; all others stay bit for bit.
+
+    Args:
+        train_only: parts of the network: a group ("mlp"), a tower ("text"), a group of one tower ("text.mlp"), or
+            one tensor ("logit_scale"). Empty for all.
+        freeze_below: embeddings and layers below this one are frozen, in every tower; negative counts from the
+            top, so -5 trains the last five layers and what follows them. 0 freezes nothing.
+
+    Raises:
+        OptionError: a part or layer that the model does not have, or nothing is left to train.
+    """
+    table = slots(spec)
+    for part in train_only:
+        if not any(_is_part(part, name, slot, table) for name, slot in table.items()):
+            towers = [tower.name for tower in spec.towers]
+            raise OptionError(
+                f"`train_only` {part}: this model has no such part: choose {', '.join(GROUPS)}, {', '.join(towers)}, "
+                f"or a part of one tower as in {towers[0]}.mlp"
+            )
+    chosen = frozenset(
+        name
+        for name, slot in table.items()
+        if (not train_only or any(_is_part(part, name, slot, table) for part in train_only))
+        and not _is_below(name, slot, spec, freeze_below)
+    )
+    if not chosen:
+        raise OptionError(
+            f"`train_only` {','.join(train_only)}, `freeze_below` {freeze_below}: nothing is left to train"
+        )
+    return chosen
+
+
+def decays(name: str, slot: Slot) -> bool:
+    """Returns whether weight decay applies to a tensor: not to biases, norms, a scale and factors around one."""
+    return not name.endswith((".bias", ".r", ".s")) and slot.group != "norm" and len(slot.shape) > 0
+
+
+def first_trained(spec: ModelSpec, freeze_below: int) -> int:
+    """Returns the first layer that trains in a network of one tower.
+
+    Raises:
+        OptionError: the tower has fewer layers.
+    """
+    (tower,) = spec.towers
+    return _first(tower, freeze_below)
+
+
+def _is_part(part: str, name: str, slot: Slot, table: Mapping[str, Slot]) -> bool:
+    # What members change of a weight belongs to the same parts as the weight.
+    home = table[f"{name.rpartition('.')[0]}.weight"] if slot.group == ADAPTER else slot
+    groups = {slot.group, home.group}
+    return part in {name, slot.tower, *groups, *(f"{slot.tower}.{group}" for group in groups)}
+
+
+def _first(tower: TowerSpec, freeze_below: int) -> int:
+    if freeze_below > tower.layers:
+        raise OptionError(f"`freeze_below` {freeze_below}: the {tower.name} tower has {tower.layers} layers")
+    return freeze_below if freeze_below >= 0 else max(tower.layers + freeze_below, 0)
+
+
+def _is_below(name: str, slot: Slot, spec: ModelSpec, freeze_below: int) -> bool:
+    if freeze_below == 0 or slot.tower is None:
+        return False
+    first = _first(spec.tower(slot.tower), freeze_below)
+    if slot.layer is not None:
+        return slot.layer < first
+    return name.startswith(f"{slot.tower}.embeddings.")
+
+
+def with_new_classifier(
+    checkpoint: Checkpoint, labels: tuple[str, ...], how: Literal["zeros", "normal"], seed: int = 0
+) -> Checkpoint:
+    """Returns the checkpoint with an untrained classifier over `labels`; members that had their own get their own.
+
+    Args:
+        how: all zeros, or weights drawn from a normal distribution of standard deviation 0.02 (biases zero).
+        seed: of that draw; members of one ensemble differ by it.
+
+    Raises:
+        OptionError: a zero-shot model, which has no classifier, one that members share and adapt, or too few labels.
+    """
+    if checkpoint.spec.task == "zero-shot":
+        raise OptionError(
+            f"{checkpoint.name}: is a zero-shot model, which has no classifier to replace: start from CLIP as "
+            "transformers writes it, or from timm's image tower of it"
+        )
+    if checkpoint.spec.adapter is not None and "classifier" in checkpoint.spec.adapter.parts:
+        raise OptionError(
+            f"{checkpoint.name}: its members adapt the classifier that they share: give each its own first, "
+            "with `fuse` and `separate` all"
+        )
+    if len(labels) < 2:
+        raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")
+    spec = replace(checkpoint.spec, classes=len(labels))
+    generator = torch.Generator().manual_seed(derived_seed(seed, NEW_CLASSIFIER))
+    tensors = dict(checkpoint.tensors)
+    for name, slot in slots(spec).items():
+        if slot.group == "classifier":
+            shape = stored_shape(slot, spec, checkpoint.heads, name in checkpoint.shared)
+            fresh = torch.zeros(shape)
+            if how == "normal" and name.endswith(".weight"):
+                fresh.normal_(std=STANDARD_DEVIATION, generator=generator)
+            tensors[name] = held(fresh.to(checkpoint.tensors[name].dtype))
+    config = {**checkpoint.config, **_label_fields(labels)}
+    return replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors, temperature=None)
+
+
+def _label_fields(labels: tuple[str, ...]) -> Mapping[str, Any]:
+    return {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+        "num_labels": len(labels),
+    }

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
 import numpy as np
 from PIL import Image
-from torch import Tensor
 
 from hydractl.data.columns import Columns
 from hydractl.data.like import DataLike, Indexed, Modality
 from hydractl.data.open import open_samples, open_stream
-from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.data.spec import DataSpec, DataValues, parse_data
 from hydractl.data.streams import SampleStream
-from hydractl.training.augment import ImageAugmentation
 
 Pair = tuple[Image.Image, Any]
 
@@ -40,14 +37,14 @@ class Pairs(Sequence[Pair]):
 
 
 def open_pairs(data: DataLike, columns: Columns | None = None, limit: int | None = None) -> Samples:
-    """The image-text pairs of a data set.
+    """Opens the image-text pairs of a data set.
 
     Args:
         data: a source (an image folder with captions in its metadata, a table, webdataset shards), or pairs in a
             list or a torch `Dataset`.
 
     Raises:
-        DataError: no column of images or of texts, or one that is empty somewhere.
+        DataError: a column of images or of texts is missing, or empty somewhere.
     """
     images, texts = (open_samples(one, of, columns=columns, limit=limit) for one, of in _halves(data))
     # Both halves decide whether two pairs are the same.
@@ -57,7 +54,7 @@ def open_pairs(data: DataLike, columns: Columns | None = None, limit: int | None
 
 @dataclass(frozen=True)
 class Seconds:
-    """The second one of each pair."""
+    """The second one of each pair, by its place."""
 
     pairs: Indexed
 
@@ -77,20 +74,20 @@ class PairStream:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return self.images.name
 
     @property
     def length(self) -> int | None:
-        """How many pairs there are, where that is known."""
+        """The number of pairs, if known."""
         return self.images.length
 
     def shuffled(self, seed: int, epoch: int = 0) -> PairStream:
-        """The same pairs in another order, the same one for the same seed and epoch."""
+        """Returns the pairs in another order, the same one for the same seed and epoch."""
         return PairStream(self.images.shuffled(seed, epoch), self.texts.shuffled(seed, epoch))
 
     def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """Blocks of `size` pairs in order, from pair `start` on.
+        """Yields blocks of `size` pairs in order, from pair `start` on.
 
         Raises:
             DataError: see `SampleStream.blocks`.
@@ -100,12 +97,12 @@ class PairStream:
 
 
 def stream_pairs(data: DataLike, columns: Columns | None = None, limit: int | None = None) -> PairStream | Samples:
-    """The image-text pairs of a data set as a stream; reads a source twice at once, for its images and its texts.
+    """Opens the image-text pairs of a data set as a stream, which reads a source twice: for its images and its texts.
 
     Pairs at hand are no stream, as for `open_stream`.
 
     Raises:
-        DataError: no column of images or of texts.
+        DataError: a column of images or of texts is missing.
     """
     images, texts = (open_stream(one, of, columns=columns, limit=limit) for one, of in _halves(data))
     if isinstance(images, SampleStream) and isinstance(texts, SampleStream):
@@ -114,7 +111,7 @@ def stream_pairs(data: DataLike, columns: Columns | None = None, limit: int | No
 
 
 def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
-    """What images are opened of, and what texts are: both from one source, or the sides of (image, text) pairs."""
+    """Yields what to open images and texts from: one source twice, or the sides of (image, text) pairs."""
     asked = parse_data(data)
     yield asked, "image"
     if isinstance(asked, DataSpec) or isinstance(asked.values, datasets.Dataset | datasets.IterableDataset):
@@ -125,30 +122,3 @@ def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
 
 def _joined(images: Samples, texts: Samples) -> Samples:
     return replace(images, inputs=Pairs(images.inputs, texts.inputs), labels=None, label_names=None)
-
-
-@dataclass(frozen=True)
-class PairPreprocessor:
-    """A zero-shot model's preprocessing, for pairs."""
-
-    both: Preprocessor
-
-    @property
-    def text(self) -> None:
-        """None: pairs are not batched by the length of their texts."""
-        return None
-
-    def __call__(self, pairs: Iterable[Pair]) -> dict[str, Tensor]:
-        """The tensors of the images and of the texts."""
-        images, texts = zip(*pairs, strict=True)
-        return {**self.both(images), **self.both(texts)}
-
-
-@dataclass(frozen=True)
-class PairAugmentation:
-    """Augments the image of a pair."""
-
-    of_images: ImageAugmentation
-
-    def __call__(self, pair: Pair) -> Pair:
-        return self.of_images(pair[0]), pair[1]

@@ -5,21 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
 from hydractl.errors import OptionError
+from hydractl.training.request import Execution, Precision
 
-Precision = Literal["no", "bf16", "fp16"]
 DEVICE = "ACCELERATE_TORCH_DEVICE"
+
+
+@dataclass(frozen=True, eq=False)
+class Workplace:
+    """Where one process trains: the folder of the run's log and states, the processes beside it, and how to run."""
+
+    folder: Path
+    accelerator: Accelerator
+    execution: Execution = Execution()
 
 
 @contextmanager
 def training_process(device: torch.device, precision: Precision = "no") -> Iterator[Accelerator]:
-    """An accelerator for as long as the block lasts; then random states and accelerate's settings are as before.
+    """Yields an accelerator; when the block ends, random states and accelerate's settings are as before.
 
     Args:
         device: of a single process; under torchrun on GPUs each process takes its own.
@@ -44,7 +54,7 @@ def training_process(device: torch.device, precision: Precision = "no") -> Itera
 
 
 def start_accelerator(device: torch.device, precision: Precision = "no") -> Accelerator:
-    """What moves tensors, averages gradients over processes and scales losses.
+    """Returns what moves tensors, averages gradients over processes and scales losses.
 
     Raises:
         OptionError: the device cannot compute in that precision.

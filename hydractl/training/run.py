@@ -1,178 +1,221 @@
-"""One member from checkpoint to fine-tuned checkpoint: data made to fit, every rate of the recipe tried."""
+"""One network from checkpoint to fine-tuned checkpoint: data made to fit, every rate of the recipe tried."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator
+import numpy as np
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import make_folder
-from hydractl.data.batches import Batches
-from hydractl.errors import OptionError, TrainingError
-from hydractl.model.hydra import Hydra
-from hydractl.surgery.members import fold
+from hydractl.data.labels import match_labels
+from hydractl.data.samples import Samples
+from hydractl.data.streams import SampleStream
+from hydractl.errors import DataError, OptionError, TrainingError
+from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.surgery.members import fold, split_members
 from hydractl.surgery.provenance import SEEN, with_provenance
-from hydractl.training.adapters import spread
-from hydractl.training.batches import Machine, training_batches, training_preprocessor, validation_batches
-from hydractl.training.conditions import Conditions, as_provenance, training_conditions
-from hydractl.training.data import Match, Streamed, TrainingData, fit_labels, remembered
-from hydractl.training.ensembles import Ensemble
-from hydractl.training.folders import refuse_other_run
-from hydractl.training.log import LOG_NAME, plot_curve, read_log
-from hydractl.training.loop import fine_tune
-from hydractl.training.network import build_network
-from hydractl.training.optimizer import validation_interval
-from hydractl.training.order import Seeds
+from hydractl.training.conditions import Training, as_provenance, read_made, refuse_other, training_conditions
+from hydractl.training.data import Kind, Match, Streamed, remembered
+from hydractl.training.ensembles import Ensemble, spread
+from hydractl.training.folders import clear_states, refuse_other_run
+from hydractl.training.loop import Progress, Trial, Tuned, fine_tune
+from hydractl.training.losses import require_fit
+from hydractl.training.network import with_new_classifier
+from hydractl.training.pairs import PairStream
+from hydractl.training.process import Workplace
 from hydractl.training.recipe import Recipe
-from hydractl.training.teachers import Teachers, require_fit
-from hydractl.training.trial import Outcome, Progress, Trial
 
 OnStep = Callable[[float, Progress], None]
 
 
-def fine_tune_checkpoint(
-    checkpoint: Checkpoint,
-    data: TrainingData,
-    recipe: Recipe,
-    seeds: int | Seeds,
-    machine: Machine,
-    accelerator: Accelerator,
-    match: Match = "name",
-    ensemble: Ensemble | None = None,
-    on_step: OnStep | None = None,
-    teachers: Teachers | None = None,
-) -> Outcome:
-    """The checkpoint fine-tuned by the recipe, with its provenance; of several rates the one that validates best.
+def choose_networks(
+    checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None, each: bool = False, joint: bool = False
+) -> list[tuple[str, Checkpoint]]:
+    """Returns the networks to train on their own, models or the members of a Hydra, each with the name of its file.
 
     Args:
-        data: with labels by the model's names (or by index, as `match` says), or any if the recipe asks for a new
-            classifier.
-        seeds: one for everything, or each.
-        ensemble: what to make of the one network, instead of training it as it is.
+        ensemble: what is made of each model.
+        each: whether members are trained each for itself.
+        joint: whether all members of a model are trained together.
+
+    Raises:
+        OptionError: several members and neither `each` nor `joint`, or one member and `joint`.
+    """
+    if each and ensemble is None:
+        return [
+            (f"{_stem(checkpoint.name)}-member{number}", part)
+            for checkpoint in checkpoints
+            for number, part in enumerate(split_members(checkpoint))
+        ]
+    for checkpoint in checkpoints:
+        if checkpoint.members > 1 and not joint and ensemble is None:
+            raise OptionError(
+                f"{checkpoint.name}: has {checkpoint.members} members: train each with `members`, or all with `joint`"
+            )
+        if checkpoint.members == 1 and joint:
+            raise OptionError(f"`joint`: {checkpoint.name} has one member: leave `joint` out")
+    return [(_stem(checkpoint.name), checkpoint) for checkpoint in checkpoints]
+
+
+def _stem(model: str) -> str:
+    return Path(model).resolve().name.removesuffix(".safetensors")
+
+
+def sample_kind(checkpoints: Sequence[Checkpoint], recipe: Recipe) -> Kind:
+    """Returns what the networks are trained on.
+
+    Raises:
+        OptionError: some take images, some texts.
+    """
+    if recipe.loss == "contrastive":
+        return "pair"
+    tasks = {checkpoint.spec.task for checkpoint in checkpoints}
+    if len(tasks) > 1:
+        raise OptionError(f"members of different kinds: {', '.join(sorted(tasks))}: train them one by one")
+    return "text" if tasks == {"text-classification"} else "image"
+
+
+def fine_tune_checkpoint(
+    checkpoint: Checkpoint, training: Training, place: Workplace, on_step: OnStep | None = None
+) -> Tuned:
+    """Returns the checkpoint fine-tuned by the recipe, with its provenance; of several rates the best in validation.
+
+    Args:
         on_step: told the rate on trial and every step.
-        teachers: whose probabilities it learns; where they have all the weight, labels are not read.
 
     Raises:
         OptionError: several rates but no validation data; the recipe or a teacher does not fit the model.
-        DataError: labels do not match, a sample cannot be read.
+        DataError: labels do not match, or a sample cannot be read.
         TrainingError: the loss or a weight is not finite, with every rate.
     """
-    precision = accelerator.mixed_precision
-    seeds = Seeds.of(seeds) if isinstance(seeds, int) else seeds
-    taught = () if teachers is None else teachers.checkpoints
-    conditions = training_conditions(checkpoint, data, recipe, seeds, match, ensemble, precision, taught)
-    if machine.resume:
-        refuse_other_run(machine.folder, conditions)
-    fitted, data = fit_labels(checkpoint, data, recipe, match, seeds.run, teachers is not None)
+    recipe, teachers = training.recipe, training.teachers
+    conditions = training_conditions(checkpoint, training, place.accelerator.mixed_precision)
+    if place.execution.resume:
+        refuse_other_run(place.folder, conditions)
+    fitted, training = fit_labels(checkpoint, training)
     if teachers is not None:
         require_fit(teachers.checkpoints, fitted)
-    if ensemble is not None:
-        fitted = spread(fitted, ensemble, recipe, seeds.run)
-    if len(recipe.lr) > 1 and data.validation is None:
+    if training.ensemble is not None:
+        fitted = spread(fitted, training.ensemble, recipe, training.seeds.seed)
+    if len(recipe.lr) > 1 and training.data.validation is None:
         raise OptionError(
             f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
             "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
         )
-    work = _Work(fitted, data, recipe, seeds, conditions, machine, accelerator, ensemble, teachers)
-    best: Outcome | None = None
+    best: Tuned | None = None
     failed: TrainingError | None = None
     for lr in recipe.lr:
+        folder = place.folder / f"lr-{lr}" if len(recipe.lr) > 1 else place.folder
+        make_folder(folder, parents=True)
+        trial = Trial(fitted, training, lr=lr, place=replace(place, folder=folder), conditions=conditions)
         try:
-            outcome = work.run(work.trial(lr), on_step)
+            tuned = fine_tune(trial, None if on_step is None else partial(on_step, lr))
         except TrainingError as error:
             failed = error
             continue
-        if best is None or (outcome.validation and outcome.validation.better_than(best.validation)):
-            best = outcome
+        if best is None or (tuned.validation and tuned.validation.better_than(best.validation)):
+            best = tuned
     if best is None:
         assert failed is not None
         raise failed
-    result = fold(best.checkpoint) if ensemble is not None and ensemble.fold else best.checkpoint
-    told = with_provenance(result, "finetune", [checkpoint, *taught], work.provenance(best))
-    return best._replace(checkpoint=told)
+    result = (
+        fold(best.checkpoint) if training.ensemble is not None and training.ensemble.method.fold else best.checkpoint
+    )
+    options = {**as_provenance(conditions, recipe, best.lr), "best_step": best.step, **_data_provenance(training)}
+    sources = [checkpoint, *(() if teachers is None else teachers.checkpoints)]
+    return replace(best, checkpoint=with_provenance(result, "finetune", sources, options))
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """A network and data that fit each other, and what else the trials of several rates have in common."""
+def write_finished(tuned: Tuned, path: Path, place: Workplace) -> Tuned:
+    """Writes a network to its file and removes the states; returns it with its weights on disk."""
+    if place.accelerator.is_main_process:
+        write_checkpoint(tuned.checkpoint, path, place.execution.force or place.execution.resume)
+        clear_states(place.folder)
+    place.accelerator.wait_for_everyone()
+    return replace(tuned, checkpoint=read_checkpoint(path), output=path)
 
-    checkpoint: Checkpoint
-    data: TrainingData
-    recipe: Recipe
-    seeds: Seeds
-    conditions: Conditions
-    machine: Machine
-    accelerator: Accelerator
-    ensemble: Ensemble | None
-    teachers: Teachers | None
 
-    def trial(self, lr: float) -> Trial:
-        """The trial of one rate; where there are several, each has a folder of its own."""
-        steps = self.conditions["steps"]
-        every = validation_interval(self.recipe, self.data.size, steps)
-        folder = self.machine.folder / f"lr-{lr}" if len(self.recipe.lr) > 1 else self.machine.folder
-        return Trial(
-            recipe=self.recipe,
-            lr=lr,
-            seeds=self.seeds,
-            steps=steps,
-            validate_every=every,
-            save_every=self.machine.save_every or every,
-            folder=folder,
-            keep=self.machine.keep,
-            resume=self.machine.resume,
-            conditions=self.conditions,
-        )
+def read_finished(path: Path, checkpoint: Checkpoint, training: Training, place: Workplace) -> Tuned:
+    """Returns what an earlier run made of a network.
 
-    def run(self, trial: Trial, on_step: OnStep | None) -> Outcome:
-        """What a trial ends with; its log and its curve are in its folder."""
-        make_folder(trial.folder, parents=True)
-        batches = training_batches(self.data, self.checkpoint, self.recipe, self.seeds, self.machine, self.accelerator)
-        self.accelerator.gradient_accumulation_steps = batches.passes
-        told = None if on_step is None else lambda progress: on_step(trial.lr, progress)
-        try:
-            outcome = fine_tune(
-                self._network(),
-                self.checkpoint,
-                batches,
-                self._validation(),
-                trial,
-                self.accelerator,
-                told,
-                self.teachers,
-            )
-        except TrainingError:
-            self._draw(trial)
-            raise
-        finally:
-            self.accelerator.free_memory()
-        self._draw(trial)
-        return outcome
+    Raises:
+        CheckpointError: the file cannot be read, or was not made by fine-tuning.
+        OptionError: it was made under other conditions; the first difference is named.
+    """
+    found = read_checkpoint(path)
+    made = read_made(found)
+    refuse_other(path, made.conditions, training_conditions(checkpoint, training, place.accelerator.mixed_precision))
+    return Tuned(found, made.lr, made.best_step, made.steps, output=path)
 
-    def _draw(self, trial: Trial) -> None:
-        if self.accelerator.is_main_process:
-            plot_curve(read_log(trial.folder / LOG_NAME), trial.folder / "curve.png")
 
-    def provenance(self, best: Outcome) -> dict[str, Any]:
-        """What the result was determined by."""
-        train = self.data.train
-        options = {**as_provenance(self.conditions, self.recipe, best.lr), "best_step": best.step}
-        # An evaluation refuses what the weights were fitted to, and what chose them, as it does the data of a search.
-        beside = {"validation data": self.data.validation, "outliers": self.data.outliers}
-        seen = {name: remembered(samples) for name, samples in beside.items() if samples is not None}
-        if isinstance(train, Streamed):
-            return {**options, "training_data": remembered(train), SEEN: seen or None}
-        return {**options, SEEN: {"training data": remembered(train), **seen}}
+def _data_provenance(training: Training) -> dict[str, Any]:
+    # An evaluation refuses what the weights were fitted to, and what chose them, as it does the data of a search.
+    data = training.data
+    beside = {"validation data": data.validation, "outliers": data.outliers}
+    seen = {name: remembered(samples) for name, samples in beside.items() if samples is not None}
+    if isinstance(data.train, Streamed):
+        return {"training_data": remembered(data.train), SEEN: seen or None}
+    return {SEEN: {"training data": remembered(data.train), **seen}}
 
-    def _network(self) -> Hydra:
-        trains = () if self.ensemble is None else self.ensemble.method.trains
-        return build_network(self.checkpoint, self.recipe, trains)
 
-    def _validation(self) -> Batches | None:
-        if self.data.validation is None:
-            return None
-        preprocessor = training_preprocessor(self.checkpoint, self.recipe)
-        return validation_batches(self.data.validation, preprocessor, self.machine, self.accelerator)
+def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, Training]:
+    """Returns the checkpoint, with a new classifier if the recipe asks for one, and data labelled in its numbering.
+
+    Labels of the training data are not read if teachers have all the weight.
+
+    Raises:
+        DataError: labels are missing or do not match.
+        OptionError: the recipe and the model do not go together.
+    """
+    recipe, data = training.recipe, training.data
+    if recipe.loss == "contrastive":
+        if checkpoint.spec.task != "zero-shot":
+            raise OptionError(f"{checkpoint.name}: is no zero-shot model: a contrastive loss needs two towers")
+        return checkpoint, training
+    if recipe.new_classifier != "no":
+        labels = _label_names(data.train)
+        checkpoint = with_new_classifier(checkpoint, labels, recipe.new_classifier, training.seeds.seed)
+    if checkpoint.labels is None:
+        raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
+    unread = training.teachers is not None and recipe.teacher_weight == 1
+    step = (
+        partial(_with_some_class, labels=checkpoint.labels)
+        if unread
+        else partial(_match_or_advise, labels=checkpoint.labels, match=training.match)
+    )
+    train = data.train
+    if not isinstance(train, PairStream):
+        train = train.through(step) if isinstance(train, SampleStream) else step(train)
+    validation = data.validation
+    if validation is not None:
+        validation = match_labels(validation, checkpoint.labels, training.match)
+    return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
+
+
+def _with_some_class(samples: Samples, labels: tuple[str, ...]) -> Samples:
+    # Nothing reads the class.
+    return replace(samples, labels=np.zeros(len(samples), dtype=np.int64), label_names=labels)
+
+
+def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:
+    try:
+        return match_labels(samples, labels, match)
+    except DataError as error:
+        raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
+
+
+def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
+    if isinstance(data, PairStream):
+        raise DataError(f"{data.name}: pairs of images and texts have no labels")
+    if isinstance(data, SampleStream):
+        if data.label_names is None:
+            raise DataError(f"{data.name}: declares no classes, and a stream is not searched for classes")
+        return data.label_names
+    if data.labels is None:
+        raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
+    return data.label_names or tuple(str(label) for label in range(int(data.labels.max()) + 1))

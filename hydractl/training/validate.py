@@ -1,4 +1,4 @@
-"""How well a network does on validation data while it trains."""
+"""Accuracy, NLL and ECE on validation data while a network trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.table import tabulate
 from hydractl.model.hydra import Hydra
-from hydractl.training.contrastive import model_embeddings, pair_logits
+from hydractl.training.losses import model_embeddings, pair_logits
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,16 @@ class Validation:
     ece: float
 
     def better_than(self, other: Validation | None) -> bool:
-        """Higher accuracy, or as high and lower NLL."""
+        """Returns whether accuracy is higher, or the same and NLL lower."""
         return other is None or (self.accuracy, -self.nll) > (other.accuracy, -other.nll)
 
     def to_json(self) -> dict[str, float]:
-        """The numbers as a line of the log has them."""
+        """Returns the numbers as a line of the log has them."""
         return asdict(self)
 
 
 def validate(model: Hydra, batches: Batches) -> Validation:
-    """The model's results on validation data, of which each process computes its own batches.
+    """Returns the model's results on validation data; each process computes its own batches.
 
     Raises:
         DataError: an image cannot be read, or the logits are not finite.
@@ -54,7 +54,7 @@ def validate(model: Hydra, batches: Batches) -> Validation:
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:
-    """How well each image's own text is told from those of all other validation pairs."""
+    """Returns how well each image's own text is told from the texts of all other validation pairs."""
     was_training = model.training
     model.eval()
     device = next(model.parameters()).device

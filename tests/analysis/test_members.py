@@ -21,8 +21,7 @@ from hydractl.families.open import read_checkpoint
 from hydractl.report.analyses import mean_of_pairs
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from hydractl.training.adapters import spread
-from hydractl.training.ensembles import Ensemble
+from hydractl.training.ensembles import Ensemble, LoraEnsemble, spread
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE
 
@@ -68,7 +67,7 @@ def test_changes_from_the_first_member_by_hand(tmp_path: Path) -> None:
 
 def test_changes_of_a_shared_network_by_hand(tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference("vit").save(tmp_path))
-    made = spread(dense, Ensemble("lora-ensemble", 2, rank=1, alpha=5.0), RECIPE, 0)
+    made = spread(dense, Ensemble(LoraEnsemble(rank=1, alpha=5.0), 2), RECIPE, 0)
     factors = {
         name: torch.zeros(tensor.shape, dtype=torch.float64)
         for name, tensor in made.tensors.items()

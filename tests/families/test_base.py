@@ -34,7 +34,7 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES
 from hydractl.families.open import read_checkpoint
 from hydractl.model.build import from_checkpoint
-from hydractl.training.classifier import with_new_classifier
+from hydractl.training.network import with_new_classifier
 from tests.conftest import build_reference
 from tests.families.bert import masked_words
 from tests.references import CLASSES, SIZES, Reference, architectures, randomised, save_timm

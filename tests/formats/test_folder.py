@@ -32,8 +32,7 @@ from hydractl.model.build import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from hydractl.training.adapters import spread
-from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
+from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference
 from tests.references import CLASSES as COUNT
@@ -80,9 +79,9 @@ def test_loads_by_its_automatic_class_and_answers_the_same(family_reference: Ref
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_members_that_share_weights_are_a_folder_too(method: EnsembleMethod, tmp_path: Path) -> None:
+def test_members_that_share_weights_are_a_folder_too(method: type[Method], tmp_path: Path) -> None:
     reference = build_reference("vit")
-    made = spread(read_checkpoint(reference.save(tmp_path / "vit")), Ensemble(method.name, 3), Recipe(), 0)
+    made = spread(read_checkpoint(reference.save(tmp_path / "vit")), Ensemble(method(), 3), Recipe(), 0)
     checkpoint = replace(made, labels=LABELS)
     write_hydra(checkpoint, tmp_path / "hydra")
     model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)

@@ -27,8 +27,7 @@ from hydractl.model.build import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.prune import drop_heads
-from hydractl.training.adapters import spread
-from hydractl.training.ensembles import METHODS, Ensemble, EnsembleMethod
+from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference
 from tests.references import family_variants
@@ -67,9 +66,9 @@ def test_onnx(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_members_that_share_weights_are_exported_alike(method: EnsembleMethod, tmp_path: Path) -> None:
+def test_members_that_share_weights_are_exported_alike(method: type[Method], tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "vit"))
-    model = from_checkpoint(spread(dense, Ensemble(method.name, 3), Recipe(), 0))
+    model = from_checkpoint(spread(dense, Ensemble(method(), 3), Recipe(), 0))
     write_onnx(trace(model), tmp_path / "m.onnx")
     assert check_onnx(tmp_path / "m.onnx", model) < 1e-5
 

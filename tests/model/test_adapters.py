@@ -21,14 +21,13 @@ from hydractl.inference import load_checkpoint
 from hydractl.surgery.fuse import fuse
 from hydractl.surgery.members import fold, pick_members, split_members
 from hydractl.surgery.prune import drop_heads
-from hydractl.training.adapters import spread
-from hydractl.training.ensembles import METHODS, Ensemble
+from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, MaskEnsemble, spread
 from tests.conftest import build_reference
 from tests.references import Reference
 from tests.training.conftest import RECIPE
 
-LORA, BATCH, MASK = (Ensemble(method.name, 3, rank=2, alpha=3.0) for method in METHODS)
-EVERY = pytest.mark.parametrize("ensemble", [LORA, BATCH, MASK], ids=lambda ensemble: ensemble.kind)
+LORA, BATCH, MASK = (Ensemble(method, 3) for method in (LoraEnsemble(2, 3.0), BatchEnsemble(), MaskEnsemble()))
+EVERY = pytest.mark.parametrize("ensemble", [LORA, BATCH, MASK], ids=lambda ensemble: ensemble.method.name)
 
 
 def ensemble_of(reference: Reference, ensemble: Ensemble, folder: Path) -> Checkpoint:
@@ -159,7 +158,7 @@ def damaged(checkpoint: Checkpoint, name: str, numbers: Tensor) -> Checkpoint:
 
 
 def test_what_an_adapter_cannot_be_is_refused(tmp_path: Path) -> None:
-    lora, mask = (ensemble_of(build_reference("vit"), each, tmp_path / each.kind) for each in (LORA, MASK))
+    lora, mask = (ensemble_of(build_reference("vit"), each, tmp_path / each.method.name) for each in (LORA, MASK))
     a, kept = "vision.layers.0.attention.q.lora_a", "vision.layers.1.mlp.fc2.kept"
     bias = "vision.layers.0.mlp.fc1.bias"
     numbers = mask.tensors[kept].load()

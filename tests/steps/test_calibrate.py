@@ -12,6 +12,7 @@ from transformers import ViTForImageClassification
 import hydractl as library
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
+from hydractl.options import Rows
 from hydractl.surgery.classes import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
 from tests.cli.conftest import LABELS, Command, save_images
@@ -83,13 +84,13 @@ def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: 
         torch.testing.assert_close(theirs(pixels).logits, expected[0])
 
 
-@pytest.mark.parametrize("kind", [None, *(method.name for method in METHODS)])
+@pytest.mark.parametrize("kind", [None, "lora-ensemble", "batch-ensemble", "mask-ensemble"])
 def test_every_member_says_scaled_logits(tmp_path: Path, kind: str | None) -> None:
     reference = build_reference("vit")
     if kind is None:
         checkpoint = read_checkpoint(reference.save(tmp_path / "one"))
     else:
-        checkpoint = ensemble_of(reference, Ensemble(kind, 3, rank=2, alpha=3.0), tmp_path / "many")
+        checkpoint = ensemble_of(reference, Ensemble(Rows(METHODS).named(kind)(), 3), tmp_path / "many")
     scale, shift = [0.5, 2.0, 1.5, 1.0, 0.1], [1.0, -1.0, 0.0, 0.25, 3.0]
     scaled = with_scaled_classes(checkpoint, scale, shift)
     scaled.verify()

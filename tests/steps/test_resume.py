@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError, HydractlError, OutputError
-from hydractl.training.ensembles import METHODS, EnsembleMethod
+from hydractl.training.ensembles import METHODS, Method
 from hydractl.training.recipe import Recipe
 from tests.cli.conftest import save_images, save_vit
 
@@ -155,7 +155,7 @@ def test_each_determinant_of_an_unfinished_run_is_held_to(place: Path, tmp_path:
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
-def test_an_ensemble_goes_on_as_if_nothing_had_happened(method: EnsembleMethod, place: Path, tmp_path: Path) -> None:
+def test_an_ensemble_goes_on_as_if_nothing_had_happened(method: type[Method], place: Path, tmp_path: Path) -> None:
     changes = {"method": method.name, "members": 2, "recipe": replace(RECIPE, steps=4), "save_every": 1}
     whole = hydractl.finetune(**options(place, tmp_path / "whole", **changes))
     with pytest.raises(Killed):

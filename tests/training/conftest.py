@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from hydractl.data.samples import Samples
 from hydractl.families.open import read_checkpoint
 from hydractl.training.data import TrainingData
 from hydractl.training.pairs import open_pairs
+from hydractl.training.process import Workplace
 from hydractl.training.recipe import Recipe
+from hydractl.training.request import Execution
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit
 from tests.references import SIZES
 
@@ -58,6 +61,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def accelerator() -> Accelerator:
     torch.set_num_threads(1)
     return Accelerator(cpu=True)
+
+
+def at(folder: Path, accelerator: Accelerator, **execution: Any) -> Workplace:
+    """A place to train."""
+    return Workplace(folder, accelerator, Execution(**execution))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
 from hydractl.families.open import read_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.training.batches import Machine
+from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData
 from hydractl.training.log import read_log
 from hydractl.training.order import sample_at
@@ -29,7 +29,7 @@ from hydractl.training.pairs import open_pairs, stream_pairs
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.run import fine_tune_checkpoint
-from tests.training.conftest import RECIPE
+from tests.training.conftest import RECIPE, at
 from tests.training.test_run import float64, weights
 
 LIT = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3, lr=(0.5,))
@@ -37,8 +37,8 @@ LIT = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3
 
 def train(clip: Checkpoint, pairs: TrainingData, folder: Path, accelerator: Accelerator, recipe: Recipe = LIT,
           batch_size: int | None = None) -> Checkpoint:  # fmt: skip
-    machine = Machine(folder, batch_size=batch_size)
-    return fine_tune_checkpoint(clip, pairs, recipe, 0, machine, accelerator).checkpoint
+    place = at(folder, accelerator, batch_size=batch_size)
+    return fine_tune_checkpoint(clip, Training(pairs, recipe), place).checkpoint
 
 
 def test_equals_a_hand_written_loop_with_transformers_own_loss(

@@ -20,19 +20,18 @@ from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.surgery.members import fold, split_members
 from hydractl.surgery.prune import drop_heads
-from hydractl.training.adapters import features_kept, masks, spread
-from hydractl.training.batches import Machine
+from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData
-from hydractl.training.ensembles import METHODS, Ensemble
+from hydractl.training.ensembles import METHODS, Ensemble, LoraEnsemble, MaskEnsemble, features_kept, masks, spread
 from hydractl.training.network import build_network, trained_parameters
 from hydractl.training.recipe import Recipe, changed
 from hydractl.training.run import fine_tune_checkpoint
 from tests.conftest import build_reference
-from tests.training.conftest import RECIPE, image_samples, text_samples
+from tests.training.conftest import RECIPE, at, image_samples, text_samples
 from tests.training.test_run import float64
 
-EVERY = pytest.mark.parametrize("ensemble", [Ensemble(method.name, 3) for method in METHODS], ids=lambda e: e.kind)
-LORA, BATCH, MASK = (Ensemble(method.name, 3) for method in METHODS)
+EVERY = pytest.mark.parametrize("ensemble", [Ensemble(method(), 3) for method in METHODS], ids=lambda e: e.method.name)
+LORA, BATCH, MASK = (Ensemble(method(), 3) for method in METHODS)
 
 
 @pytest.fixture(params=["vit", "bert"])
@@ -48,7 +47,9 @@ def inputs(checkpoint: Checkpoint) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(4, 3, 8, 8, dtype=torch.float64)}
 
 
-@pytest.mark.parametrize("ensemble", [LORA, BATCH, replace(MASK, mask_scale=1.0)], ids=lambda e: e.kind)
+@pytest.mark.parametrize(
+    "ensemble", [LORA, BATCH, Ensemble(MaskEnsemble(mask_scale=1.0), 3)], ids=lambda e: e.method.name
+)
 def test_members_that_change_nothing_are_the_dense_network(dense: Checkpoint, ensemble: Ensemble) -> None:
     network = build_network(spread(dense, ensemble, replace(RECIPE, factor_width=0.0), 1), RECIPE)
     with torch.no_grad():
@@ -64,7 +65,7 @@ def test_what_was_trained_is_stored_split_folded_and_run_fast_alike(
 ) -> None:
     data = TrainingData(text_samples(20) if dense.spec.task == "text-classification" else image_samples(20))
     recipe = replace(RECIPE, lr=(0.1,))
-    result = fine_tune_checkpoint(dense, data, recipe, 0, Machine(folder), accelerator, ensemble=ensemble)
+    result = fine_tune_checkpoint(dense, Training(data, recipe, ensemble=ensemble), at(folder, accelerator))
     write_checkpoint(result.checkpoint, folder / "stored")
     stored = read_checkpoint(folder / "stored")
     assert stored.spec.adapter == result.checkpoint.spec.adapter and stored.spec.adapter is not None
@@ -87,11 +88,12 @@ def test_the_same_run_that_folds_gives_the_same_answers(
     vit: Checkpoint, ensemble: Ensemble, folder: Path, accelerator: Accelerator
 ) -> None:
     dense, data = float64(vit), TrainingData(image_samples(20))
+    methods = [replace(ensemble.method, fold=fold) for fold in (False, True)]
     kept, folded = (
         fine_tune_checkpoint(
-            dense, data, RECIPE, 0, Machine(folder / str(i)), accelerator, ensemble=replace(ensemble, fold=bool(i))
+            dense, Training(data, RECIPE, ensemble=Ensemble(method, 3)), at(folder / str(method.fold), accelerator)
         ).checkpoint
-        for i in range(2)
+        for method in methods
     )
     assert folded.spec.adapter is None
     answers = [load_checkpoint(made)(**inputs(dense)).member_logits for made in (kept, folded)]
@@ -110,11 +112,6 @@ def test_an_ensemble_starts_from_one_network(vit: Checkpoint) -> None:
         spread(spread(vit, LORA, RECIPE, 0), LORA, RECIPE, 0)
     with pytest.raises(OptionError, match="`members` 1: an ensemble has at least two"):
         spread(vit, replace(LORA, members=1), RECIPE, 0)
-
-
-def test_an_unknown_method_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="`method` nonsense: unknown: choose .*batch-ensemble"):
-        _ = Ensemble("nonsense", 3).method
 
 
 def trained(checkpoint: Checkpoint, ensemble: Ensemble, **changes: object) -> set[str]:
@@ -166,7 +163,7 @@ def test_masks_keep_as_published(vit: Checkpoint) -> None:
 def test_parts_of_low_rank_members_are_those_of_the_recipe(tmp_path: Path) -> None:
     dense = read_checkpoint(build_reference("vit").save(tmp_path))
     parts = ("attention.v", "mlp.fc1", "mlp.fc2")
-    made = spread(dense, Ensemble("lora-ensemble", 2, rank=3), replace(RECIPE, lora_parts=parts), 0)
+    made = spread(dense, Ensemble(LoraEnsemble(rank=3), 2), replace(RECIPE, lora_parts=parts), 0)
     own = {
         name.split(".", 3)[3]: t.shape for name, t in made.tensors.items() if "layers.1." in name and "lora_" in name
     }
@@ -184,7 +181,7 @@ def test_the_size_of_a_lora_ensemble_by_hand(tmp_path: Path) -> None:
     config = ViTConfig(image_size=8, patch_size=2, num_channels=1, hidden_size=64, num_hidden_layers=4,
                        num_attention_heads=4, intermediate_size=128, num_labels=6)  # fmt: skip
     ViTForImageClassification(config).save_pretrained(tmp_path)
-    made = spread(read_checkpoint(tmp_path), Ensemble("lora-ensemble", 3, rank=4), Recipe(), 0)
+    made = spread(read_checkpoint(tmp_path), Ensemble(LoraEnsemble(rank=4), 3), Recipe(), 0)
     attention, mlp, norms = 4 * (64 * 64 + 64), 2 * 64 * 128 + 128 + 64, 2 * 2 * 64
     embeddings, classifier = 64 * 4 + 64 + 64 + 17 * 64, 6 * 64 + 6
     network = embeddings + 4 * (attention + mlp + norms) + 2 * 64

@@ -8,10 +8,11 @@ import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
-from hydractl.training.augment import build_augmentation
-from hydractl.training.batches import length_grouping, training_preprocessor
-from hydractl.training.order import Division, Grouping, Preparation, Seeds, ShuffledSamples, epoch_order, sample_at
+from hydractl.training.augment import build_augmentation, training_preprocessor
+from hydractl.training.batches import Preparation, ShuffledSamples, length_grouping
+from hydractl.training.order import Division, Grouping, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
+from hydractl.training.request import Seeds
 from tests.training.conftest import image_samples, text_samples
 
 AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
@@ -21,8 +22,8 @@ def stream(
     vit: Checkpoint, division: Division, rank: int = 0, workers: int = 0, seeds: Seeds | None = None
 ) -> ShuffledSamples:
     preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
-    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), seeds or Seeds.of(7))
-    return ShuffledSamples(image_samples(10), preparation, division, rank, workers)
+    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), seeds or Seeds(7))
+    return ShuffledSamples(image_samples(10), preparation, division, rank=rank, workers=workers)
 
 
 def test_each_epoch_is_every_sample_once_in_an_order_of_its_own() -> None:
@@ -90,13 +91,13 @@ def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
         assert made.labels is not None
         return made.labels.tolist(), made.inputs["pixel_values"]
 
-    labels, images = first_steps(Seeds.of(7))
-    assert Seeds.of(7) == Seeds(7, 7, 7) and Seeds.of(7, order=0, noise=0) == Seeds(7, 0, 0)
-    same, alike = first_steps(Seeds.of(1, order=7, noise=7))
+    labels, images = first_steps(Seeds(7))
+    assert (Seeds(7).order, Seeds(7).noise, Seeds(7, 0, 0).order, Seeds(7, 0, 0).noise) == (7, 7, 0, 0)
+    same, alike = first_steps(Seeds(1, 7, 7))
     assert same == labels and torch.equal(alike, images)
-    same, other = first_steps(Seeds.of(7, noise=8))
+    same, other = first_steps(Seeds(7, noise_seed=8))
     assert same == labels and not torch.equal(other, images)
-    assert first_steps(Seeds.of(7, order=8))[0] != labels
+    assert first_steps(Seeds(7, order_seed=8))[0] != labels
 
 
 def test_starting_late_gives_what_an_uninterrupted_run_gets(vit: Checkpoint) -> None:

@@ -20,14 +20,15 @@ from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.families.open import read_checkpoint
-from hydractl.training.batches import Machine
+from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData, open_training_data
-from hydractl.training.order import Seeds, sample_at
+from hydractl.training.losses import batch_loss
+from hydractl.training.order import outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
+from hydractl.training.request import Seeds, Sources
 from hydractl.training.run import fine_tune_checkpoint
-from hydractl.training.step import batch_loss
 from tests.cli.conftest import save_images, save_vit
-from tests.training.conftest import RECIPE, image_samples, text_samples
+from tests.training.conftest import RECIPE, at, image_samples, text_samples
 from tests.training.test_run import float64, weights
 
 EXPOSED = replace(RECIPE, outlier_weight=0.7, outlier_share=0.5)
@@ -54,7 +55,7 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
         text_samples, BertForSequenceClassification)  # fmt: skip
     data = TrainingData(make(20), outliers=unlabelled(make(7)))
     ours = fine_tune_checkpoint(
-        float64(checkpoint), data, EXPOSED, 3, Machine(folder, batch_size=batch_size), accelerator
+        float64(checkpoint), Training(data, EXPOSED, Seeds(3)), at(folder, accelerator, batch_size=batch_size)
     )
 
     model = kind.from_pretrained(checkpoint.name).double().eval()
@@ -66,7 +67,7 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
         return model(**{n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}).logits
 
     assert data.outliers is not None and isinstance(data.train, Samples) and data.train.labels is not None
-    order = Seeds.of(3).of_outliers().order
+    order = outlier_seeds(Seeds(3)).order
     for step in range(4):
         positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
         beside = [sample_at(order, place, 7) for place in range(3 * step, 3 * step + 3)]
@@ -85,16 +86,10 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
 def test_no_weight_is_no_exposure() -> None:
     logits = torch.randn(2, 3, 4)
 
-    class Answer:
-        member_logits = logits
-
-    from hydractl.data.batches import Batch
-
-    batch = Batch({}, None, torch.arange(3))
     recipe = Recipe(batch=6, outlier_share=0.5, outlier_weight=1)
     by_hand = -(logits.softmax(-1).log() / 4).sum((1, 2)).mean() / 3
-    torch.testing.assert_close(batch_loss(lambda: Answer, batch, torch.device("cpu"), recipe), by_hand)
-    assert batch_loss(lambda: Answer, batch, torch.device("cpu"), replace(recipe, outlier_weight=0)) == 0
+    torch.testing.assert_close(batch_loss(logits, None, recipe), by_hand)
+    assert batch_loss(logits, None, replace(recipe, outlier_weight=0)) == 0
 
 
 def test_outliers_are_unsure_after_it_and_an_evaluation_on_them_is_refused(tmp_path: Path) -> None:
@@ -122,13 +117,12 @@ def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(tmp_path
     with pytest.raises(DataError, match="outliers are training samples"):
         hydractl.finetune(tmp_path / "vit", data=f"{tmp_path}/pets", outlier_data=f"{tmp_path}/pets", steps=1)
     # A stream is compared as it is read: what comes first is trained on.
-    streamed = open_training_data(
-        "image", f"{tmp_path}/pets", None, None, streaming=True, outliers=f"{tmp_path}/pets:[5:6]"
-    )
+    sources = Sources(streaming=True, outlier_data=f"{tmp_path}/pets:[5:6]")
+    streamed = open_training_data("image", f"{tmp_path}/pets", sources)
     assert isinstance(streamed.train, SampleStream)
     blocks = streamed.train.blocks(3)
     assert len(next(blocks)) == 3
     with pytest.raises(DataError, match="1 of 1 outliers are training samples"):
         next(blocks)
     with pytest.raises(OptionError, match="outlier_data"):
-        open_training_data("pair", f"{tmp_path}/pets", None, None, outliers=f"{tmp_path}/pets")
+        open_training_data("pair", f"{tmp_path}/pets", Sources(outlier_data=f"{tmp_path}/pets"))

@@ -20,18 +20,19 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.open import read_checkpoint, write_checkpoint
 from hydractl.surgery.prune import drop_heads
-from hydractl.training.batches import Machine
+from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData, split_off
 from hydractl.training.log import read_log
+from hydractl.training.loop import Tuned
 from hydractl.training.order import sample_at
 from hydractl.training.process import start_accelerator
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
+from hydractl.training.request import Seeds
 from hydractl.training.run import fine_tune_checkpoint
 from hydractl.training.state import saved_states
-from hydractl.training.trial import Outcome
 from tests.cli.conftest import LABELS
-from tests.training.conftest import RECIPE, image_samples, samples_for
+from tests.training.conftest import RECIPE, at, image_samples, samples_for
 
 
 def train(
@@ -40,10 +41,10 @@ def train(
     accelerator: Accelerator,
     recipe: Recipe = RECIPE,
     seed: int = 0,
-    **machine: Any,
-) -> Outcome:
+    **execution: Any,
+) -> Tuned:
     data = TrainingData(*split_off(samples_for(checkpoint, 30), 10))
-    return fine_tune_checkpoint(checkpoint, data, recipe, seed, Machine(folder, **machine), accelerator)
+    return fine_tune_checkpoint(checkpoint, Training(data, recipe, Seeds(seed)), at(folder, accelerator, **execution))
 
 
 def weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
@@ -63,7 +64,7 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
 ) -> None:
     recipe = replace(RECIPE, label_smoothing=0.1, weight_decay=0.1, clip=0.5, schedule="linear", warmup=1)
     data = TrainingData(image_samples(20))
-    ours = fine_tune_checkpoint(float64(vit), data, recipe, 3, Machine(folder, batch_size=2), accelerator)
+    ours = fine_tune_checkpoint(float64(vit), Training(data, recipe, Seeds(3)), at(folder, accelerator, batch_size=2))
 
     model = ViTForImageClassification.from_pretrained(vit.name).double().train()
     decaying = [p for name, p in model.named_parameters() if not name.endswith(".bias") and "layernorm" not in name]
@@ -150,7 +151,7 @@ def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Pa
     with pytest.raises(OptionError, match="2 learning rates to choose from, but no validation data"):
         data = TrainingData(image_samples(20))
         recipe = replace(RECIPE, lr=(0.1, 0.2))
-        fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder), accelerator)
+        fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator))
 
 
 DROPOUT = replace(RECIPE, dropout=0.2, optimizer="adamw", lr=(0.01,), steps=9, warmup=2, schedule="cosine", flip=True)
@@ -170,10 +171,10 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
     data = TrainingData(*split_off(image_samples(30), 10))
     again = folder / "again"
     with pytest.raises(Killed):
-        fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2), accelerator, on_step=stop)
+        fine_tune_checkpoint(vit, Training(data, recipe), at(again, accelerator, save_every=2), stop)
     assert [path.name for path in saved_states(again)] == ["state-00000004.pt", "state-00000006.pt"]
     torch.manual_seed(99)
-    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(again, save_every=2, resume=True), accelerator)
+    resumed = fine_tune_checkpoint(vit, Training(data, recipe), at(again, accelerator, save_every=2, resume=True))
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
     assert (resumed.step, resumed.validation) == (whole.step, whole.validation)
     logs = [
@@ -207,9 +208,9 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_weights(
 def test_a_new_classifier_over_other_labels(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     data = TrainingData(replace(image_samples(20), label_names=("red", "green", "blue")))
     with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
-        fine_tune_checkpoint(vit, data, RECIPE, 0, Machine(folder), accelerator)
+        fine_tune_checkpoint(vit, Training(data, RECIPE), at(folder, accelerator))
     recipe = replace(RECIPE, new_classifier="zeros", train_only=("classifier",), steps=1)
-    result = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder), accelerator).checkpoint
+    result = fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator)).checkpoint
     assert result.labels == ("red", "green", "blue")
     write_checkpoint(result, folder / "fresh")
     assert read_checkpoint(folder / "fresh").labels == ("red", "green", "blue")
@@ -239,7 +240,8 @@ def test_what_a_published_recipe_freezes_stays_bit_for_bit(
     if name == "cifar100":  # of this network's two layers, as of the twelve it was written for, one is frozen
         recipe = replace(recipe, freeze_below=-1)
     data = request.getfixturevalue("pairs") if name == "clip-lit" else TrainingData(samples_for(checkpoint, 20))
-    trained = weights(fine_tune_checkpoint(checkpoint, data, recipe, 0, Machine(folder), accelerator).checkpoint)
+    tuned = fine_tune_checkpoint(checkpoint, Training(data, recipe), at(folder, accelerator))
+    trained = weights(tuned.checkpoint)
     frozen = {
         "imagenet1k": ("vision.embeddings.",),
         "cifar100": ("vision.embeddings.", "vision.layers.0."),

@@ -18,11 +18,13 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import build_augmentation
-from hydractl.training.batches import Machine
+from hydractl.training.batches import Preparation, ShuffledStream
+from hydractl.training.conditions import Training
 from hydractl.training.data import open_training_data
-from hydractl.training.order import Division, Preparation, Seeds, ShuffledStream
+from hydractl.training.order import Division
+from hydractl.training.request import Seeds, Sources
 from hydractl.training.run import fine_tune_checkpoint
-from tests.training.conftest import RECIPE, image_samples, text_samples
+from tests.training.conftest import RECIPE, at, image_samples, text_samples
 from tests.training.test_order import AUGMENTED
 
 COUNT = 10
@@ -59,13 +61,13 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
 def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -> Callable[..., ShuffledStream]:
     """Training batches of either, divided as asked for."""
     kind, checkpoint = ("image", vit) if request.param == "images" else ("text", bert)
-    data = open_training_data(kind, request.getfixturevalue(request.param), None, None, streaming=True)
+    data = open_training_data(kind, request.getfixturevalue(request.param), Sources(streaming=True))
     assert data.size == (COUNT if kind == "image" else None)
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, "model")
-    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), Seeds.of(7))
+    preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), Seeds(7))
 
     def make(world_size: int = 1, passes: int = 1, rank: int = 0, workers: int = 0) -> ShuffledStream:
-        return ShuffledStream(data.train, preparation, Division(4, world_size, passes), rank, workers)  # type: ignore[arg-type]
+        return ShuffledStream(data.train, preparation, Division(4, world_size, passes), rank=rank, workers=workers)  # type: ignore[arg-type]
 
     return make
 
@@ -77,12 +79,12 @@ def rows(made: list[Batch]) -> list[list[float]]:
 
 
 def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> None:
-    stream = open_training_data("image", images, None, None, streaming=True).train
+    stream = open_training_data("image", images, Sources(streaming=True)).train
 
     def see(inputs: list[object]) -> dict[str, torch.Tensor]:
         return {"brightness": torch.tensor([float(sum(image.tobytes())) for image in inputs])}  # type: ignore[attr-defined]
 
-    preparation = Preparation(see, None, Seeds.of(3))  # type: ignore[arg-type]
+    preparation = Preparation(see, None, Seeds(3))  # type: ignore[arg-type]
     made = list(ShuffledStream(stream, preparation, Division(4, 1, 1)).from_step(0, 5))  # type: ignore[arg-type]
     seen = torch.cat([batch.inputs["brightness"] for batch in made]).tolist()
     expected = [float(sum(image.tobytes())) for image in image_samples(COUNT).inputs]
@@ -113,10 +115,10 @@ def test_a_run_on_a_stream_resumes_to_the_same_bits(
 ) -> None:
     data = open_training_data("image", images, images, None, streaming=True)
     recipe = replace(RECIPE, steps=6, flip=True, dropout=0.2)
-    whole = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, save_every=2), accelerator)
+    whole = fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator, save_every=2))
     for state in ("state-00000006.pt",):
         (folder / state).unlink()
-    resumed = fine_tune_checkpoint(vit, data, recipe, 0, Machine(folder, resume=True), accelerator)
+    resumed = fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator, resume=True))
     assert identity(resumed.checkpoint) == identity(whole.checkpoint) != identity(vit)
     assert whole.checkpoint.provenance["options"]["training_data"] == {"stream": "images", "samples": COUNT}
 
@@ -129,13 +131,13 @@ def test_what_a_stream_cannot_do(
     data = open_training_data("text", texts, None, None, streaming=True)
     epochs = replace(RECIPE, steps=0, epochs=2)
     with pytest.raises(OptionError, match="2 epochs of a stream that does not say how long it is: pass `steps`"):
-        fine_tune_checkpoint(bert, data, epochs, 0, Machine(folder), accelerator)
+        fine_tune_checkpoint(bert, Training(data, epochs), at(folder, accelerator))
     with pytest.raises(DataError, match="does not declare its classes, and a stream is not searched for them"):
-        fine_tune_checkpoint(bert, data, replace(RECIPE, new_classifier="zeros"), 0, Machine(folder), accelerator)
+        fine_tune_checkpoint(bert, Training(data, replace(RECIPE, new_classifier="zeros")), at(folder, accelerator))
     renamed = replace(vit, labels=("red", "green", "blue"))
     with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
-        data = open_training_data("image", images, None, None, streaming=True)
-        fine_tune_checkpoint(renamed, data, RECIPE, 0, Machine(folder), accelerator)
+        data = open_training_data("image", images, Sources(streaming=True))
+        fine_tune_checkpoint(renamed, Training(data, RECIPE), at(folder, accelerator))
 
 
 def test_streamed_pairs_keep_together(
@@ -149,5 +151,5 @@ def test_streamed_pairs_keep_together(
     assert len(seen) == COUNT and all(captions[image.tobytes()] == text for image, text in seen)
     assert [text for _, text in seen] != list(texts.inputs)
     recipe = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3)
-    trained = fine_tune_checkpoint(clip, data, recipe, 0, Machine(folder), accelerator).checkpoint
+    trained = fine_tune_checkpoint(clip, Training(data, recipe), at(folder, accelerator)).checkpoint
     assert identity(trained) != identity(clip)

@@ -19,13 +19,14 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.families.open import read_checkpoint
-from hydractl.training.batches import Machine
+from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData
+from hydractl.training.losses import Teachers
 from hydractl.training.order import sample_at
+from hydractl.training.request import Seeds
 from hydractl.training.run import fine_tune_checkpoint
-from hydractl.training.teachers import Teachers
 from tests.cli.conftest import save_bert, save_images, save_vit
-from tests.training.conftest import RECIPE, image_samples, text_samples
+from tests.training.conftest import RECIPE, at, image_samples, text_samples
 from tests.training.test_outliers import unlabelled, without_dropout
 from tests.training.test_run import float64, weights
 
@@ -48,10 +49,8 @@ def test_equals_a_hand_written_loop_over_transformers_own_models(
     others[1] = replace(others[1], temperature=1.7)
     train = make(20)
     recipe = replace(RECIPE, teacher_weight=weight, label_smoothing=0.1)
-    ours = fine_tune_checkpoint(
-        float64(checkpoint), TrainingData(train), recipe, 3, Machine(folder, batch_size=batch_size), accelerator,
-        teachers=Teachers.load(others, CPU),
-    )  # fmt: skip
+    training = Training(TrainingData(train), recipe, Seeds(3), teachers=Teachers.load(others, CPU))
+    ours = fine_tune_checkpoint(float64(checkpoint), training, at(folder, accelerator, batch_size=batch_size))
 
     model, *teachers = (kind.from_pretrained(one.name).double().eval() for one in (checkpoint, *others))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
@@ -81,10 +80,8 @@ def test_labels_that_have_no_weight_are_not_read(
     teachers = Teachers.load([vit], CPU)
 
     def taught(samples: Samples) -> dict[str, torch.Tensor]:
-        made = fine_tune_checkpoint(
-            vit, TrainingData(samples), RECIPE, 3, Machine(folder), accelerator, teachers=teachers
-        )
-        return weights(made.checkpoint)
+        training = Training(TrainingData(samples), RECIPE, Seeds(3), teachers=teachers)
+        return weights(fine_tune_checkpoint(vit, training, at(folder, accelerator)).checkpoint)
 
     samples = image_samples(20)
     unknown = replace(samples, label_names=("a", "b", "c")) if known == "others" else unlabelled(samples)
@@ -95,10 +92,9 @@ def test_labels_that_have_no_weight_are_not_read(
 
 def test_labels_that_have_some_weight_are(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     recipe, teachers = replace(RECIPE, teacher_weight=0.5), Teachers.load([vit], CPU)
+    training = Training(TrainingData(unlabelled(image_samples(20))), recipe, teachers=teachers)
     with pytest.raises(DataError, match="holds no labels"):
-        fine_tune_checkpoint(
-            vit, TrainingData(unlabelled(image_samples(20))), recipe, 3, Machine(folder), accelerator, teachers=teachers
-        )
+        fine_tune_checkpoint(vit, training, at(folder, accelerator))
 
 
 @pytest.fixture
@@ -119,7 +115,7 @@ def test_teachers_that_do_not_fit_are_refused(place: Path, clip: Checkpoint) -> 
     copytree("other", "brighter")
     processing = json.loads(Path("brighter/preprocessor_config.json").read_text())
     Path("brighter/preprocessor_config.json").write_text(json.dumps(processing | {"image_mean": [0.1, 0.2, 0.3]}))
-    refusals = {"renamed": "other classes", "brighter": "reads its samples otherwise", clip.name: "zero-shot"}
+    refusals = {"renamed": "other classes", "brighter": "preprocesses", clip.name: "zero-shot"}
     for teacher, message in refusals.items():
         with pytest.raises(OptionError, match=message):
             hydractl.finetune("vit", data="pets", teacher=teacher, steps=1)
