@@ -1,4 +1,4 @@
-"""The command `hydractl`: its subcommands and groups, and what `--help` and `--version` print."""
+"""The command `hydractl`: its subcommands and groups, and its own `--help` and `--version`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,61 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from hydractl.cli import console
 from hydractl.cli.commands import COMMANDS
-from hydractl.cli.groups import Listed, StepGroup
+from hydractl.cli.derive import Command, options_of, runner
+from hydractl.cli.help import StepCommand, set_out
 
 WIDEST = 120  # longer lines are hard to read
+GROUPS = {
+    "circuit": "Look at circuits and compare them.",
+    "analyse": "Measure what pruning does to a network.",
+    "recipes": "Show the published fine-tuning recipes.",
+    "suites": "Show the built-in suites of tasks to evaluate on.",
+}
+
+
+class Listed(typer.core.TyperCommand):
+    """A subcommand in a list: its name and first line. The rest is built only if it is selected."""
+
+    def __init__(self, command: Command) -> None:
+        super().__init__(command.name.split()[-1])
+        self.command = command
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return self.command.first_line
+
+    def built(self) -> Any:
+        """Returns the subcommand with its flags, made from its step's options."""
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        known = type("StepCommand", (StepCommand,), {"options": options_of(self.command)})
+        alone.command(self.name, cls=known)(runner(self.command))
+        return typer.main.get_command(alone)
+
+
+class StepGroup(typer.core.TyperGroup):
+    """A command group that builds only the selected subcommand."""
+
+    def get_help(self, ctx: Any) -> str:
+        return set_out(super().get_help(ctx))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        flags = super().get_params(ctx)
+        for flag in flags:
+            # Typer hands a flag that is None to pydantic, whose import takes as long as everything else here.
+            flag.default = False
+        return flags
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Called to run a command, to show its help and to complete its options, but not to list it.
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.built() if isinstance(command, Listed) else command, rest
 
 
 def _width() -> int | None:
-    """The width of the terminal that a person sits at, also where help goes through a pipe to a pager."""
+    """Returns the width of the terminal, also where help goes through a pipe to a pager."""
     for stream in (0, 1, 2):
         with suppress(OSError):
             return min(os.get_terminal_size(stream).columns, WIDEST)
@@ -31,12 +76,6 @@ frame = typer.Typer(
     rich_markup_mode=None,  # whose boxes leave the text half of a terminal's columns
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST, "terminal_width": _width()},
 )
-GROUPS = {
-    "circuit": "Look at circuits and compare them.",
-    "analyse": "Measure what pruning does to a network.",
-    "recipes": "Show the published fine-tuning recipes.",
-    "suites": "Show the built-in suites of tasks to evaluate on.",
-}
 
 
 def _print_version(wanted: bool) -> None:
@@ -66,7 +105,7 @@ def hydractl(
 
 
 def _whole() -> Any:
-    """The command line with its subcommands and groups, in the order of the table."""
+    """Returns the command line with its subcommands and groups, in the order of the table."""
     whole: Any = typer.main.get_command(frame)
     groups = {
         name: StepGroup(name=name, help=text, no_args_is_help=True, rich_markup_mode=None)

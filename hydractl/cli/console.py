@@ -1,4 +1,4 @@
-"""What the commands say: results on stdout, progress and notes on stderr."""
+"""The streams of a command: results on stdout, progress and notes on stderr."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from threading import RLock, Timer
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hydractl.cli.bars import Bars
 from hydractl.steps.result import Result
 from hydractl.text import one_line, printable, without_secrets, wrapped
 from hydractl.watch import Advance
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, TaskID
 
-STDOUT = "-"
 PIPE_WIDTH = 120
+PATIENCE = 2.0  # seconds without a bar after which a person wonders
+SECRETS = ("--token",)
+#: An absolute path in an argument: all of it, or behind NAME=, predictions:, near/ or far/, or one of several joined by
+#: + or a comma.
+ABSOLUTE = re.compile(r"(?:(?<![^=+,])|(?<=[^:]/)|(?<=predictions:))/[^+,]*")
 
 
 def silence_libraries() -> None:
-    """Keeps other libraries' progress bars and warnings away from the command's own streams.
+    """Keeps other libraries' progress bars and warnings off the command's own streams.
 
-    Values the user has set win, and `python -W` still shows warnings.
+    Values that the user has set win, and `python -W` still shows warnings.
     """
     for name, value in {
         "TRANSFORMERS_VERBOSITY": "error",
@@ -42,58 +46,95 @@ def silence_libraries() -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
+    """Prints one JSON object on stdout."""
     from hydractl.artifacts import json_text
 
     print(json_text(value))
 
 
-def refuse_existing(path: Path, force: bool) -> None:
-    """Raises OutputError when `path` cannot become an output: called before long work starts."""
-    from hydractl.checkpoint import atomic
-
-    atomic.refuse_existing(path, force)
+def is_closed(stream: TextIO) -> bool:
+    """Returns whether the command was started without this stream, so that nobody can read it."""
+    return getattr(stream, "name", None) == os.devnull
 
 
-def write_json(path: Path, value: Mapping[str, Any], force: bool) -> None:
-    """One JSON object in a file, or on stdout where the path is `-`.
-
-    Raises:
-        OutputError: the file exists and `force` is not set, or the disk refuses it.
-    """
-    from hydractl import artifacts
-
-    if str(path) == STDOUT:
-        print_json(value)
-    else:
-        artifacts.write_json(path, value, force)
-
-
-def write_text(path: Path, text: str, force: bool) -> None:
-    """Text in a file, or on stdout where the path is `-`.
-
-    Raises:
-        OutputError: the file exists and `force` is not set, or the disk refuses it.
-    """
-    from hydractl.checkpoint.atomic import write_bytes
-
-    if str(path) == STDOUT:
-        print(text, end="")
-    else:
-        write_bytes(path, text.encode(), force)
+def show(result: Result) -> None:
+    """Prints a result on stdout, in bold and colours if it can be drawn."""
+    draw = getattr(result, "draw", None)
+    if draw is not None:
+        draw(stdout_console())
+        return
+    width = stdout_console().width if sys.stdout.isatty() else None  # a program reads lines as they are
+    for line in result.lines():
+        # Tabs are between columns; tabs in names were escaped before.
+        safe = "\t".join(map(printable, line.split("\t")))
+        for piece in [safe] if width is None else wrapped(safe, width):
+            print(piece)
 
 
-SECRETS = ("--token",)
-#: An absolute path in an argument: all of it, or behind NAME=, predictions:, near/ or far/, or one of several joined by
-#: + or a comma.
-ABSOLUTE = re.compile(r"(?:(?<![^=+,])|(?<=[^:]/)|(?<=predictions:))/[^+,]*")
+def stdout_console() -> Console:
+    """Returns a console on stdout, as wide as its window; a pipe gets a width that logs are read in."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
 
 
-def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
-    """The arguments of a command as a report may show them: without what nobody else may know.
+class Terminal:
+    """Watches a step for a person: notes and bars on stderr, bars only on a terminal."""
 
-    Where the files lie on this machine is of no use to anybody else: they are named from the current folder.
-    """
+    def __init__(self, quiet: bool, respell: Callable[[str], str] = str) -> None:
+        """
+        Args:
+            respell: turns Python's names of options in messages into flags.
+        """
+        self.quiet, self._respell = quiet, respell
+        # Looked up once: the first bar replaces stderr by a stream that may be no terminal (rich before 15).
+        self._is_watched = not quiet and sys.stderr.isatty()
+        self._bars: Bars | None = None  # while the command works
+        self.command: str | None = shlex.join(["hydractl", *_for_readers(sys.argv[1:])])
+
+    def note(self, message: str) -> None:
+        """Prints a line on stderr, unless quiet."""
+        if not self.quiet:
+            _print_error(self._respell(message))
+
+    def warn(self, message: str) -> None:
+        """Prints a line on stderr, quiet or not."""
+        _print_error(f"warning: {self._respell(message)}")
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Shows that the command works, after a while also where it draws no bar itself."""
+        if not self._is_watched:
+            yield
+            return
+        self._bars = Bars(what)
+        try:
+            yield
+        finally:
+            self._bars.close()
+            self._bars = None
+
+    @contextmanager
+    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
+        """Draws a bar on stderr if it is a terminal."""
+        if not self._is_watched:
+            yield lambda done, said=None: None
+            return
+        bars = self._bars or Bars(what)
+        try:
+            with bars.of(what, total) as advance:
+                yield advance
+        finally:
+            if bars is not self._bars:
+                bars.close()
+
+
+def _print_error(message: str) -> None:
+    print(one_line(without_secrets(message)), file=sys.stderr)
+
+
+def _for_readers(arguments: Sequence[str]) -> Iterator[str]:
+    """Yields the arguments of a command as a report may show them: without secrets, paths from the current folder."""
     secret = False
     for argument in arguments:
         flag, equals, _ = argument.partition("=")
@@ -109,88 +150,71 @@ def _from_here(path: str) -> str:
         return os.path.basename(path)
 
 
-def is_closed(stream: TextIO) -> bool:
-    """Whether the command was started without this stream, so that nobody can read what it writes there."""
-    return getattr(stream, "name", None) == os.devnull
+class Bars:
+    """The bars of one command.
 
+    After `PATIENCE` seconds, one shows for how long the command has been at work. A step that knows what is left draws
+    its own bar, which takes the place of that one.
+    """
 
-class Terminal:
-    """Watches a step for a person: notes and bars on stderr, bars only where somebody looks."""
-
-    def __init__(self, quiet: bool, respell: Callable[[str], str] = str) -> None:
-        """
-        Args:
-            respell: what messages call options, from Python's names to the command line's.
-        """
-        self.quiet, self._respell = quiet, respell
-        # Asked once: the first bar puts a stream in the place of stderr that may be no terminal (rich before 15).
-        self._is_watched = not quiet and sys.stderr.isatty()
-        self._bars: Bars | None = None  # while the command works
-        self.command: str | None = shlex.join(["hydractl", *_without_secrets(sys.argv[1:])])
-
-    def note(self, message: str) -> None:
-        """A line on stderr, unless quiet."""
-        if not self.quiet:
-            _say(self._respell(message))
-
-    def guide(self, result: Result) -> None:
-        """What a result says to whoever typed the command, on stderr, unless quiet."""
-        if not self.quiet:
-            for line in result.guidance():
-                self.note(line)
-
-    def warn(self, message: str) -> None:
-        """A line on stderr, quiet or not."""
-        _say(f"warning: {self._respell(message)}")
+    def __init__(self, what: str) -> None:
+        self._what, self._closed = what, False
+        self._drawn: Progress | None = None
+        self._waiting: TaskID | None = None
+        self._lock = RLock()  # the timer has a thread of its own
+        self._timer = Timer(PATIENCE, self._wait)
+        self._timer.daemon = True
+        self._timer.start()
 
     @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """While the command works, a person sees that it does, after a while also where it draws no bar itself."""
-        if not self._is_watched:
-            yield
-            return
-        self._bars = Bars(what)
+    def of(self, what: str, total: float | None) -> Iterator[Advance]:
+        """Draws a bar for a part of the work, for as long as the block lasts."""
+        self._timer.cancel()
+        with self._lock:
+            bars = self._drawn = self._drawn or _started()
+            if self._waiting is not None:
+                bars.update(self._waiting, visible=False)
+        task = bars.add_task(printable(what), total=total)
         try:
-            yield
+            yield lambda done, said=None: bars.update(task, advance=done, description=printable(said or what))
         finally:
-            self._bars.close()
-            self._bars = None
+            bars.refresh()  # shows the last text, however short the work
+            bars.remove_task(task)
+            self._wait()
 
-    @contextmanager
-    def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        """A bar on stderr if a person watches."""
-        if not self._is_watched:
-            yield lambda done, said=None: None
-            return
-        bars = self._bars or Bars(what)
-        try:
-            with bars.of(what, total) as advance:
-                yield advance
-        finally:
-            if bars is not self._bars:
-                bars.close()
+    def close(self) -> None:
+        """Removes all bars from the screen."""
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._drawn is not None:
+                self._drawn.stop()
 
-
-def _say(message: str) -> None:
-    print(one_line(without_secrets(message)), file=sys.stderr)
-
-
-def show(result: Result) -> None:
-    """A result on stdout, drawn in bold and colours where it has such a form."""
-    draw = getattr(result, "draw", None)
-    if draw is not None:
-        draw(stdout_console())
-        return
-    width = stdout_console().width if sys.stdout.isatty() else None  # a program reads lines as they are
-    for line in result.lines():
-        # Tabs are between columns, and every other one in a name has been escaped by who made the line.
-        safe = "\t".join(map(printable, line.split("\t")))
-        for piece in [safe] if width is None else wrapped(safe, width):
-            print(piece)
+    def _wait(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            bars = self._drawn = self._drawn or _started()
+            if self._waiting is None:
+                self._waiting = bars.add_task(printable(self._what), total=None)
+            bars.update(self._waiting, visible=True)
 
 
-def stdout_console() -> Console:
-    """A console on stdout, as wide as its window; a pipe has none, so what most people read logs in."""
+def _started() -> Progress:
+    """Returns bars that vanish at their end and leave stdout alone, which a program may read."""
+    from rich import progress
     from rich.console import Console
+    from rich.text import Text
 
-    return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    class Time(progress.TimeRemainingColumn):
+        """Shows the time left, or the time gone by if the total is unknown."""
+
+        def render(self, task: progress.Task) -> Text:
+            return progress.TimeElapsedColumn().render(task) if task.total is None else super().render(task)
+
+    # Names of files may stand in the description: their square brackets are no markup.
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns = (text, progress.BarColumn(), progress.TaskProgressColumn(), Time())
+    bars = progress.Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
+    bars.start()
+    return bars

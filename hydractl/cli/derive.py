@@ -1,4 +1,4 @@
-"""From a step's declaration to a subcommand: its flags, its help, its streams."""
+"""Subcommands made from the options of their steps: flags, streams, and the run itself."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import typer
 
 from hydractl.cli import console
-from hydractl.cli.help import help_text, metavar, respelled
-from hydractl.cli.parsing import STDOUT
+from hydractl.cli.help import STDOUT, help_text, metavar, respelled
 from hydractl.errors import HydractlError, OptionError
-from hydractl.options import make, run
-from hydractl.steps.options import Declared, Option, declared, flags_of
+from hydractl.options import Declared, Option, flags_of, make, run
+from hydractl.steps.options import declared
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 STEPS = Path(__file__).parents[1] / "steps"
+FORMS = ("json", "csv")
 
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: the step that it runs, and what only a command line needs to know of it.
+    """A subcommand: its step, and the few facts that only a command line needs.
 
     Attributes:
         name: in full, with a space before the second word of `circuit overlap`.
         place: the step's module in `hydractl.steps` and its name there, with a colon between.
-        output: where the result goes without `--output`.
-        writes: whether it must be told where to write.
-        artifact: what `-o -` prints on standard output instead of writing a file; None where it cannot.
-        csv: the result as CSV, where it is a table of rows.
-        may_stream: refuses options of which no single artifact would come, before any work is done.
+        output: the default of `--output`.
+        writes: whether `--output` must be given.
+        artifact: returns the JSON that `-o -` prints; None if the output cannot go to stdout.
+        csv: returns the result as CSV; None if it is no table of rows.
+        may_stream: rejects options that would make several artifacts, before any work is done.
     """
 
     name: str
@@ -52,19 +52,18 @@ class Command:
 
     @property
     def step(self) -> Any:
-        """Imported when it is asked for: a command line needs one step of them all."""
+        """The step, imported on access: a command line needs only one of them."""
         return resolve_name(f"hydractl.steps.{self.place}")
 
     @property
     def first_line(self) -> str:
-        """What the step's docstring begins with, read from its file: to import all steps takes many times as long."""
-        module, _, function = self.place.partition(":")
+        """The first line of the step's docstring, read from its file: importing all steps takes far longer."""
+        module, _, name = self.place.partition(":")
         text = (STEPS / f"{module}.py").read_text(encoding="utf-8")
-        kind = "class" if function[0].isupper() else "def"
-        return re.split(rf"\n{kind} {function}\b", text)[-1].partition('"""')[2].partition("\n")[0]
+        return re.split(rf"\n(?:class|def) {name}\b", text)[-1].partition('"""')[2].partition("\n")[0]
 
 
-# What every command takes besides its step's options.
+# The options of every command besides its step's.
 OWN = (
     Declared(
         "json", str, None, Option("Write the result as JSON.", "Output", "FILE|-", flags=("--json",), bare=STDOUT)
@@ -72,21 +71,21 @@ OWN = (
     Declared("csv", str, None, Option("Write the result as CSV.", "Output", "FILE|-", flags=("--csv",), bare=STDOUT)),
     Declared("force", bool, False, Option("Replace an output that exists.", "Output", flags=("--force", "-f"))),
     Declared("quiet", bool, False, Option("No progress and no notes on stderr.", "Output", flags=("--quiet", "-q"))),
-    Declared("token", str, None, Option("Token of the hub, for what is private; else HF_TOKEN.", "Model", "TOKEN")),
+    Declared("token", str, None, Option("Token for private models and data. Default: HF_TOKEN.", "Model", "TOKEN")),
 )
 
 
 def options_of(command: Command) -> tuple[Declared, ...]:
-    """All options of a command: those of its step, then its own."""
+    """Returns all options of a command: those of its step, then its own."""
     named = declared(command.step)
     left_out = {option.name for option in named} | ({"csv"} if command.csv is None else set())
     if not any(re.search("MODEL|SOURCE", option.option.metavar or "") for option in named):
-        left_out.add("token")  # nothing that it reads can lie on the hub
+        left_out.add("token")  # none of its inputs can lie on the hub
     return named + tuple(own for own in OWN if own.name not in left_out)
 
 
 def runner(command: Command) -> Callable[..., None]:
-    """The function that typer runs: its signature has the command's flags, its docstring the help."""
+    """Returns the function for typer: its signature has the command's flags, its docstring the help."""
     options = options_of(command)
 
     def run(**values: Any) -> None:
@@ -96,16 +95,12 @@ def runner(command: Command) -> Callable[..., None]:
             error.args = (respelled(str(error), options),)
             raise
 
+    # Typer puts required options first; a Python function may not, so all are keywords.
+    keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [
-        inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=_default(command, option),
-            annotation=_flag(command, option, options),
-        )
-        for option in options
+        inspect.Parameter(one.name, keyword, default=_default(command, one), annotation=_flag(command, one, options))
+        for one in options
     ]
-    # Typer puts those first that must be given; a function may not, so all are keywords.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = help_text(command.step, options)
@@ -114,31 +109,21 @@ def runner(command: Command) -> Callable[..., None]:
 
 
 def _run(command: Command, values: dict[str, Any]) -> None:
-    force, streamed = bool(values["force"]), _streamed(command, values)
-    printed, files = _places(command, values, force)
-    if (printed or streamed) and console.is_closed(sys.stdout):
-        raise OptionError(f"`{printed or 'output'}` -: standard output is closed: name a file")
     of_step = {option.name for option in declared(command.step)}
+    places = _places(command, values, of_step)
     own = {option.name: values.pop(option.name, None) for option in OWN if option.name not in of_step}
-    if own["token"]:
-        os.environ["HF_TOKEN"] = own["token"]  # where every library looks that fetches something
-    leads = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun starts, one speaks
+    if own.get("token"):
+        os.environ["HF_TOKEN"] = own["token"]  # where every library that downloads looks
+    leads = os.environ.get("RANK", "0") == "0"  # one process of torchrun prints
     terminal = console.Terminal(own["quiet"] or not leads, lambda text: respelled(text, options_of(command)))
     if "device" in values:
         import_module("hydractl.process").prepare()
 
     def put_out(result: Result) -> None:
-        if not leads:
-            return
-        if streamed and command.artifact is not None:
-            console.print_json(command.artifact(result))
-        for form, file in files.items():
-            _put(command, form, result, file, force)
-        if printed:
-            _put(command, printed, result, Path(STDOUT), force)
-        elif not streamed:
-            console.show(result)
-        terminal.guide(result)
+        if leads:
+            places.put(result)
+            for line in result.guidance():
+                terminal.note(line)
 
     try:
         with terminal.working(command.name):
@@ -161,38 +146,68 @@ def _run_step(step: Any, values: dict[str, Any], watch: Watcher) -> Result:
     return found
 
 
-def _streamed(command: Command, values: dict[str, Any]) -> bool:
-    """Whether the output goes to standard output; a step then writes none."""
-    if str(values.get("output")) != STDOUT:
-        return False
-    if command.artifact is None:
-        raise OptionError("`output` -: only JSON goes to standard output: name a file")
-    command.may_stream(values)
-    values["output"] = None
-    return True
+@dataclass(frozen=True)
+class _Places:
+    """The destinations of a result, besides the files that its step writes itself.
+
+    Attributes:
+        streamed: whether the artifact goes to stdout.
+        printed: the form that goes to stdout; None for the one that people read.
+        files: a file for each further form.
+    """
+
+    command: Command
+    streamed: bool
+    printed: str | None
+    files: dict[str, Path]
+    force: bool
+
+    def put(self, result: Result) -> None:
+        """Writes and prints a result."""
+        if self.streamed and self.command.artifact is not None:
+            console.print_json(self.command.artifact(result))
+        for form, file in self.files.items():
+            self._write(form, result, file)
+        if self.printed == "csv" and self.command.csv is not None:
+            print(self.command.csv(result), end="")
+        elif self.printed:
+            console.print_json(result.to_json())
+        elif not self.streamed:
+            console.show(result)
+
+    def _write(self, form: str, result: Result, file: Path) -> None:
+        from hydractl.artifacts import write_json
+        from hydractl.checkpoint.atomic import write_bytes
+
+        if form == "csv" and self.command.csv is not None:
+            write_bytes(file, self.command.csv(result).encode(), self.force)
+        else:
+            write_json(file, result.to_json(), self.force)
 
 
-def _places(command: Command, values: dict[str, Any], force: bool) -> tuple[str | None, dict[str, Path]]:
-    """The form in which the result is printed, and the files it goes to by form, unless the step writes that itself."""
-    of_step = {option.name for option in declared(command.step)}
-    printed = [form for form in ("json", "csv") if str(values.get(form)) == STDOUT]
+def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Places:
+    """Returns where the result goes, and takes from the step's options what goes to stdout.
+
+    Raises:
+        OptionError: stdout is closed, would get several things, or something other than JSON.
+        OutputError: a file exists and `force` is not set.
+    """
+    streamed = str(values.get("output")) == STDOUT
+    if streamed:
+        if command.artifact is None:
+            raise OptionError("`output` -: only JSON goes to standard output: name a file")
+        command.may_stream(values)
+        values["output"] = None
+    printed = [form for form in FORMS if str(values.get(form)) == STDOUT]
     if len(printed) > 1:
         raise OptionError("`json` and `csv` -: standard output takes one of them: name a file for the other")
     values.update(dict.fromkeys(printed))
-    files = {
-        form: Path(values[form]) for form in ("json", "csv") if form not in of_step and values.get(form) is not None
-    }
+    files = {form: Path(values[form]) for form in FORMS if form not in of_step and values.get(form) is not None}
     for file in files.values():
-        console.refuse_existing(file, force)
-    return (printed[0] if printed else None), files
-
-
-def _put(command: Command, form: str, result: Result, place: Path, force: bool) -> None:
-    """A result in a form that programs read, in a file, or on stdout where that is `-`."""
-    if form == "csv" and command.csv is not None:
-        console.write_text(place, command.csv(result), force)
-    else:
-        console.write_json(place, result.to_json(), force)
+        import_module("hydractl.checkpoint.atomic").refuse_existing(file, values["force"])
+    if (printed or streamed) and console.is_closed(sys.stdout):
+        raise OptionError(f"`{printed[0] if printed else 'output'}` -: standard output is closed: name a file")
+    return _Places(command, streamed, printed[0] if printed else None, files, bool(values["force"]))
 
 
 def _default(command: Command, option: Declared) -> Any:
@@ -202,17 +217,17 @@ def _default(command: Command, option: Declared) -> Any:
 
 
 def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> Any:
-    """The annotation by which typer makes a flag or an argument of an option."""
-    kind, said = _kind(option), option.option
-    text = respelled(said.help, options)
-    if said.positional:
+    """Returns the annotation from which typer makes a flag or an argument."""
+    kind, about = _kind(option), option.option
+    text = respelled(about.help, options)
+    if about.positional:
         return Annotated[kind, typer.Argument(metavar=metavar(option), help=text)]
-    low, high = (said.minimum, said.maximum) if option.type in (int, float) else (None, None)
+    low, high = (about.minimum, about.maximum) if option.type in (int, float) else (None, None)
     flag = typer.Option(
         *flags_of(option),
         metavar=metavar(option),
         help=text,
-        rich_help_panel=said.heading,
+        rich_help_panel=about.heading,
         show_default=_shown(command, option),
         min=low,
         max=high,
@@ -229,7 +244,7 @@ def _shown(command: Command, option: Declared) -> bool | str:
 
 
 def _kind(option: Declared) -> Any:
-    """What typer reads an option as: text, wherever values of other types will do for Python."""
+    """Returns the type that typer parses: text, wherever Python accepts several types."""
     kind = option.type
     if takes_several(option):
         whole: Any = list[str]
@@ -241,7 +256,7 @@ def _kind(option: Declared) -> Any:
 
 
 def takes_several(option: Declared) -> bool:
-    """Whether a flag may be given again and again, or an argument stand for several."""
+    """Returns whether a flag may be repeated, or an argument may have several values."""
     return option.option.repeated or _is_list(option.type)
 
 
@@ -253,7 +268,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _as_declared(option: Declared, value: Any) -> Any:
-    """A value of the command line as the step takes it: of what was not given, the step's own default."""
+    """Returns a value for the step: its own default where the command line gave none."""
     if value is None or (isinstance(value, list) and not value):
         return None if option.required else option.default if option.name != "output" else value
     return value

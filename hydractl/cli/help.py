@@ -1,4 +1,4 @@
-"""What `--help` says of a step: in words of the command line, from how the step declares its options."""
+"""The parsing and the `--help` of a subcommand, from the declaration of its step's options."""
 
 from __future__ import annotations
 
@@ -6,40 +6,101 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hydractl.steps.options import Declared, flags_of
+import typer.core
+
+from hydractl.errors import OptionError
+from hydractl.options import HEADINGS, Declared, flags_of
 from hydractl.text import continued
 
+STDOUT = "-"
+ARGUMENTS = "Arguments"
 EXAMPLE_WIDTH = 78  # of 80 columns, less two of indentation
 UNBROKEN = "\u2011"  # a hyphen at which no line ends
-
-#: What stands for a value of a type.
+#: The placeholder for a value of a type.
 METAVARS: dict[Any, str] = {int: "N", float: "X", str: "TEXT"}
-#: More characters of choices are read in the sentence rather than in the column before it.
-LONGEST_METAVAR = 40
-#: A higher bound keeps nonsense out, and tells nobody anything.
-TELLING_BOUND = 100
+LONGEST_METAVAR = 40  # characters of choices in the flag's column; longer ones stand in the sentence
+TELLING_BOUND = 100  # a higher bound only keeps nonsense out
+
+
+class StepCommand(typer.core.TyperCommand):
+    """A command whose help groups options under headings, and whose bare flags stand for a value."""
+
+    options: Sequence[Declared] = ()
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        arguments = with_bare_flags(args, self.options)
+        self._refuse_data_twice(ctx, arguments)
+        return super().parse_args(ctx, arguments)
+
+    def _refuse_data_twice(self, ctx: Any, arguments: Sequence[str]) -> None:
+        """Rejects a repeated data option, which would silently drop the first data set."""
+        _, _, given = self.make_parser(ctx).parse_args(list(arguments))
+        data = {option.name for option in self.options if "SOURCE" in (option.option.metavar or "")}
+        for parameter in given:
+            if parameter.name in data and not parameter.multiple and given.count(parameter) > 1:
+                raise OptionError(f"{parameter.opts[0]} is given {given.count(parameter)} times: give it once")
+
+    def get_help(self, ctx: Any) -> str:
+        return set_out(super().get_help(ctx))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [option for option in self.options if option.option.positional]
+        return ["[OPTIONS]", *map(usage, sorted(arguments, key=lambda option: not option.required))]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(unbroken(self.help or ""))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {ARGUMENTS: [], **{heading: [] for heading in HEADINGS}}
+        parameters: dict[str, Any] = {parameter.name: parameter for parameter in self.get_params(ctx)}
+        for option in self.options:
+            parameter = parameters.pop(option.name)
+            default = parameter.default if parameter.show_default is True else parameter.show_default
+            group = ARGUMENTS if option.option.positional else option.option.heading
+            groups[group].append(record(option, parameter.help, default and str(default)))
+        groups[HEADINGS[-1]] += [parameter.get_help_record(ctx) for parameter in parameters.values()]  # --help
+        for heading, records in groups.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+def with_bare_flags(arguments: Sequence[str], options: Sequence[Declared]) -> list[str]:
+    """Returns the arguments with a value after each flag that may stand alone and does."""
+    bare = {flag: option.option.bare for option in options if option.option.bare for flag in flags_of(option)}
+
+    def completed() -> Iterator[str]:
+        for argument, following in zip(arguments, [*arguments[1:], None], strict=False):
+            yield argument
+            value = bare.get(argument)
+            if value is not None and (following is None or (following.startswith("-") and following != STDOUT)):
+                yield value
+
+    return list(completed())
 
 
 def respelled(text: str, options: Sequence[Declared]) -> str:
-    """A message with options, which it names in backquotes as Python does, as the command line spells them."""
+    """Returns a message with flags in place of options in backquotes, which are Python's names."""
     spelled = {option.name: spelling(option) for option in options}
     return re.sub(r"`(\w+)`", lambda found: spelled.get(found[1], found[0]), text)
 
 
 def spelling(option: Declared) -> str:
-    """What the command line calls an option: its first flag, or what stands for it where it has none."""
+    """Returns an option's name on the command line: its first flag, or the placeholder of an argument."""
     return metavar(option).removesuffix("...") if option.option.positional else flags_of(option)[0]
 
 
 def help_text(step: Any, options: Sequence[Declared]) -> str:
-    """What `--help` says above the options: a step's docstring without what only Python needs."""
+    """Returns the text above the options: a step's docstring without the parts for Python."""
     text = inspect.getdoc(step if isinstance(step, type) else inspect.unwrap(step)) or ""
     of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
     blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
-    # After this mark nothing is wrapped again.
+    # Typer does not wrap a block after this mark.
     whole = (
         "\n".join(["\b", *continued(block, EXAMPLE_WIDTH)]) if block.startswith("Example: ") else block
         for block in blocks
@@ -48,7 +109,7 @@ def help_text(step: Any, options: Sequence[Declared]) -> str:
 
 
 def metavar(option: Declared) -> str:
-    """What stands for the value of an option: the values there are to choose from, if they are few."""
+    """Returns the placeholder of a value: the choices, if they are few."""
     if option.option.metavar:
         return option.option.metavar
     if option.choices:
@@ -58,28 +119,25 @@ def metavar(option: Declared) -> str:
 
 
 def usage(option: Declared) -> str:
-    """An argument as the line with the usage has it: in brackets where it may be left out."""
+    """Returns an argument for the line of usage, in brackets if it may be left out."""
     return metavar(option) if option.required else f"[{metavar(option)}]"
 
 
 def record(option: Declared, text: str, default: str | None) -> tuple[str, str]:
-    """An option's two columns: how it is written, and what it does."""
-    written = (
-        metavar(option)
-        if option.option.positional
-        else ", ".join(sorted(flags_of(option), key=lambda flag: flag.startswith("--")))
-    )
-    if not option.option.positional and option.type is not bool:
-        written += f" {metavar(option)}"
+    """Returns an option's two columns: its spelling and its description."""
+    written = metavar(option)
+    if not option.option.positional:
+        flags = ", ".join(sorted(flags_of(option), key=lambda flag: flag.startswith("--")))
+        written = flags if option.type is bool else f"{flags} {written}"
     if any(str(choice) not in written + text for choice in option.choices):
         text += f" One of {', '.join(map(str, option.choices))}."
     notes = [f"default: {default}" if default else "", _range(option), "required" if option.required else ""]
-    said = "; ".join(filter(None, notes))
-    return written, unbroken(f"{text}  [{said}]" if said else text)
+    known = "; ".join(filter(None, notes))
+    return written, unbroken(f"{text}  [{known}]" if known else text)
 
 
 def _range(option: Declared) -> str:
-    """The range of a number, as far as it tells a reader anything."""
+    """Returns the range of a number, as far as it helps a reader."""
     low, high = option.option.minimum, option.option.maximum
     if option.type not in (int, float) or low is None or high is None:
         return ""
@@ -89,12 +147,12 @@ def _range(option: Declared) -> str:
 
 
 def unbroken(text: str) -> str:
-    """Text whose lines end at blanks only: a flag that is cut in two cannot be read, nor copied."""
+    """Returns text whose lines end at blanks only: a flag that is cut in two cannot be read or copied."""
     return re.sub(r"(?<=[\w-])-(?=\w)|(?<!\S)-(?=-\w)", UNBROKEN, text)
 
 
 def set_out(text: str) -> str:
-    """Help as it is printed: with its headings in bold where a person reads it on a terminal that can."""
+    """Returns help as it is printed, with bold headings on a terminal that can show them."""
     text = text.replace(UNBROKEN, "-")
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
     return text if plain else re.sub(r"^\S[^:\n]*:", "\x1b[1m\\g<0>\x1b[0m", text, flags=re.MULTILINE)

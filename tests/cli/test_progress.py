@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import hydractl as library
-from hydractl.cli import bars
+from hydractl.cli import console
 from hydractl.cli.commands import COMMANDS
 from tests.cli.conftest import Command
 
@@ -55,7 +55,7 @@ def test_a_bar_for_a_person_and_none_in_a_pipe(
     hydractl: Command, here: None, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     name, arguments = BARS[command]
-    monkeypatch.setattr(bars, "PATIENCE", 0)
+    monkeypatch.setattr(console, "PATIENCE", 0)
     piped = hydractl(*command.split(), *arguments)
     assert piped.code == 0, piped.err
     assert "\x1b" not in piped.err
@@ -74,13 +74,13 @@ def test_every_command_is_named_here() -> None:
 
 
 def test_a_quiet_command_shows_none(hydractl: Command, here: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bars, "PATIENCE", 0)
+    monkeypatch.setattr(console, "PATIENCE", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert hydractl("inspect", "vit", "--quiet").err == ""
 
 
 def test_the_one_that_waits_gives_place_to_what_knows_more(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = bars.Bars("command")
+    shown = console.Bars("command")
     shown._wait()
     with shown.of("work", 4) as advance:
         assert [task.description for task in shown._drawn.tasks if task.visible] == ["work"]
