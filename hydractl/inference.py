@@ -16,7 +16,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batch
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
-from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.build import from_checkpoint, to_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.model.prediction import finite_on_cpu

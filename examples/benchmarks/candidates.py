@@ -19,14 +19,14 @@ import torch
 from hydractl.checkpoint.heads import Head, member_heads, number_of_heads
 from hydractl.circuit.artifact import read_circuit
 from hydractl.evaluation.synthetic import synthetic_inputs
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.build import to_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.process import prepare
 from hydractl.selection.forward import Candidates
 from hydractl.surgery.choose import by_ranking
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.members import drop_heads
 
 
 def random_vit() -> Hydra:

@@ -26,7 +26,7 @@ from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
 from hydractl.process import prepare
 

@@ -25,7 +25,7 @@ def write(folder: Path) -> None:
     import torch
     from transformers import ViTConfig, ViTForImageClassification
 
-    from hydractl.families.open import read_checkpoint, write_checkpoint
+    from hydractl.families.load import read_checkpoint, write_checkpoint
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16}

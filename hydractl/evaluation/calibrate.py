@@ -23,8 +23,8 @@ from hydractl.metrics.checks import Logits
 from hydractl.metrics.temperature import FittedTemperature
 from hydractl.metrics.vector import FittedVector
 from hydractl.model.prediction import prediction
-from hydractl.surgery.classes import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
+from hydractl.surgery.weights import with_scaled_classes
 
 Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 

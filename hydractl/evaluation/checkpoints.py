@@ -24,7 +24,7 @@ from hydractl.evaluation.dropout import Dropout, with_dropout
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import to_checkpoint
 from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra

@@ -14,8 +14,8 @@ from hydractl.evaluation.benchmark import Timer
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.evaluation.timed import open_timed
 from hydractl.surgery.choose import at_random
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 
 BATCH, SECONDS = 8, 4.0
 TOKENS = 128  # of texts

@@ -1,24 +1,24 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import bert, clip, deit, dinov2, distilbert, open_clip, roberta, siglip, timm_vit, vit
+from hydractl.families import bert, clip, open_clip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
-    vit.FAMILY,
+    vit.VIT,
     vit.MSN,
-    deit.FAMILY,
-    deit.DISTILLED,
-    dinov2.FAMILY,
-    dinov2.WITH_REGISTERS,
+    vit.DEIT,
+    vit.DISTILLED_DEIT,
+    vit.DINOV2,
+    vit.DINOV2_WITH_REGISTERS,
     timm_vit.FAMILY,
-    clip.FAMILY,
-    clip.IMAGE,
+    clip.CLIP,
+    clip.CLIP_IMAGE,
     open_clip.FAMILY,
-    siglip.FAMILY,
-    bert.FAMILY,
-    roberta.FAMILY,
-    roberta.XLM,
-    distilbert.FAMILY,
+    clip.SIGLIP,
+    bert.BERT,
+    bert.ROBERTA,
+    bert.XLM_ROBERTA,
+    bert.DISTILBERT,
 )
 
 #: Architectures that are not read: model_type of config.json to the reason.

@@ -1,4 +1,4 @@
-"""BERT for sequence classification, as transformers writes it (`BertForSequenceClassification`)."""
+"""BERT, RoBERTa, XLM-RoBERTa and DistilBERT for sequence classification, as transformers writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
+from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
@@ -53,6 +53,63 @@ class Config(read.Encoder, read.Labelled):
         )
 
 
+class RobertaConfig(Config):
+    """The fields of a RoBERTa's config.json."""
+
+    vocab_size: read.Vocabulary = 50265
+    pad_token_id: read.Padding = 1
+
+    @property
+    def padding(self) -> int:
+        return self.pad_token_id
+
+
+class XlmRobertaConfig(RobertaConfig):
+    """The fields of an XLM-RoBERTa's config.json."""
+
+    vocab_size: read.Vocabulary = 30522
+
+
+class DistilBertConfig(read.Labelled):
+    """The fields of a DistilBERT's config.json."""
+
+    vocab_size: read.Vocabulary = 30522
+    max_position_embeddings: read.Positions = 512
+    n_layers: read.Layers = 6
+    n_heads: read.Heads = 12
+    dim: read.Width = 768
+    hidden_dim: read.MlpWidth = 3072
+    dropout: read.Rate = 0.1
+    attention_dropout: read.Rate = 0.1
+    activation: Activation = "gelu"
+    seq_classif_dropout: read.Rate = 0.2
+
+    def spec(self) -> ModelSpec:
+        # A BERT without sentence types, its pooler with a ReLU.
+        tower = TowerSpec(
+            name="text",
+            layers=self.n_layers,
+            heads=self.n_heads,
+            head_width=read.head_width(self.dim, self.n_heads, "dim"),
+            width=self.dim,
+            mlp_width=self.hidden_dim,
+            activation=self.activation,
+            norm_eps=1e-12,  # not a field of this config
+            embeddings=TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=True),
+            pre_norm=False,
+            final_norm=False,
+            pooler="relu",
+            dropout=self.dropout or 0.0,
+            attention_dropout=self.attention_dropout or 0.0,
+        )
+        return ModelSpec(
+            "text-classification",
+            (tower,),
+            classes=len(self.labels),
+            classifier_dropout=self.seq_classif_dropout or 0.0,
+        )
+
+
 def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
     """Returns transformers' names for the encoder `model`; `ends` adds those behind its last layer."""
     attention = [f"attention.{name}" for name in ("self.query", "self.key", "self.value", "output.dense")]
@@ -67,7 +124,7 @@ def spelling(model: str, ends: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-FAMILY = Family(
+BERT = Family(
     name="bert",
     title="BERT",
     model_type="bert",
@@ -77,5 +134,52 @@ FAMILY = Family(
     base=Base("bert.", surplus=(r"cls\..*",)),
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
     legacy={".gamma": ".weight", ".beta": ".bias"},
+    task="text-classification",
+)
+ROBERTA = Family(
+    name="roberta",
+    title="RoBERTa",
+    model_type="roberta",
+    architectures=("RobertaForSequenceClassification",),
+    config=RobertaConfig,
+    spellings=(spelling("roberta", {"text.pooler": "classifier.dense", "classifier": "classifier.out_proj"}),),
+    # Its base class has a pooler of its own; a classifier has a dense layer in that place, always untrained at first.
+    base=Base("roberta."),
+    inert=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\.dense\..*", r"lm_head\..*"),
+    legacy=BERT.legacy,
+    task="text-classification",
+)
+XLM_ROBERTA = replace(
+    ROBERTA,
+    name="xlm-roberta",
+    title="XLM-RoBERTa",
+    model_type="xlm-roberta",
+    architectures=("XLMRobertaForSequenceClassification",),
+    config=XlmRobertaConfig,
+)
+DISTILBERT = Family(
+    name="distilbert",
+    title="DistilBERT",
+    model_type="distilbert",
+    architectures=("DistilBertForSequenceClassification",),
+    config=DistilBertConfig,
+    spellings=(
+        {
+            "text.embeddings.word": "distilbert.embeddings.word_embeddings.weight",
+            "text.embeddings.position": "distilbert.embeddings.position_embeddings.weight",
+            "text.embeddings.norm": "distilbert.embeddings.LayerNorm",
+            **layer_names(
+                "text",
+                "distilbert.transformer.layer.{i}.",
+                ["attention.q_lin", "attention.k_lin", "attention.v_lin", "attention.out_lin"],
+                norms=("sa_layer_norm", "output_layer_norm"),
+                mlp=("ffn.lin1", "ffn.lin2"),
+            ),
+            "text.pooler": "pre_classifier",
+            "classifier": "classifier",
+        },
+    ),
+    base=Base("distilbert."),
+    inert=(r"distilbert\.embeddings\.position_ids", r"vocab_.*"),
     task="text-classification",
 )

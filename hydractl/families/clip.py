@@ -1,4 +1,4 @@
-"""CLIP as transformers writes it: zero-shot with two towers (`CLIPModel`), or its image tower with a classifier."""
+"""CLIP as transformers writes it, zero-shot or its image tower with a classifier, and that tower of SigLIP."""
 
 from __future__ import annotations
 
@@ -96,6 +96,29 @@ class ImageConfig(Vision, read.Labelled):
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
+class SiglipVisionTower(VisionTower):
+    """The fields under `vision_config`."""
+
+    hidden_act: Activation = "gelu_pytorch_tanh"
+    layer_norm_eps: read.NormEps = 1e-6
+    patch_size: read.PatchSize = (16, 16)
+
+
+class SiglipConfig(read.Labelled):
+    """The fields of a SigLIP's config.json."""
+
+    vision_config: SiglipVisionTower
+
+    complete = model_validator(mode="before")(complete)
+
+    def spec(self) -> ModelSpec:
+        part = self.vision_config
+        embeddings = replace(part.embeddings(), class_token=False)
+        tower = part.tower("vision", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout))
+        tower = replace(tower, pool="mean", norm_tokens=True)
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+
+
 def layers(tower: str) -> dict[str, str]:
     """Returns transformers' names in a tower's layers."""
     attention = [f"self_attn.{part}_proj" for part in ("q", "k", "v", "out")]
@@ -111,7 +134,7 @@ VISION = {
     **layers("vision"),
 }
 
-FAMILY = Family(
+CLIP = Family(
     name="clip",
     title="CLIP",
     model_type="clip",
@@ -133,7 +156,7 @@ FAMILY = Family(
     task="zero-shot",
     inert=(r"(vision|text)_model\.embeddings\.position_ids",),
 )
-IMAGE = Family(
+CLIP_IMAGE = Family(
     name="clip-image",
     title="CLIP image classifier",
     model_type="clip",
@@ -147,5 +170,30 @@ IMAGE = Family(
         part="vision_config",
     ),
     # Only the class token goes through this norm, and this classifier does not read it.
-    inert=(r"vision_model\.post_layernorm\.(weight|bias)", *FAMILY.inert),
+    inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
+)
+SIGLIP = Family(
+    name="siglip",
+    title="SigLIP image classifier",
+    model_type="siglip",
+    architectures=("SiglipForImageClassification",),
+    config=SiglipConfig,
+    spellings=(
+        {
+            "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
+            "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
+            **layers("vision"),
+            "vision.norm": "vision_model.post_layernorm",
+            "classifier": "classifier",
+        },
+    ),
+    base=Base(
+        "vision_model.",
+        surplus=(r"text_model\..*", "logit_scale", "logit_bias"),
+        model_type="siglip_vision_model",
+        part="vision_config",
+    ),
+    refused={"SiglipModel": "pools with an attention of its own, which is not supported"},
+    # The zero-shot model pools with the head; the classifier bypasses it.
+    inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
 )

@@ -1,10 +1,11 @@
-"""ViT for image classification, as transformers writes it, and ViT-MSN (masked siamese networks)."""
+"""ViT, ViT-MSN (masked siamese networks), DeiT and DINOv2 with a classifier, as transformers writes them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
@@ -33,6 +34,66 @@ class MsnConfig(Config):
     layer_norm_eps: read.NormEps = 1e-6
 
 
+class DeitConfig(Config):
+    """The fields of a DeiT's config.json."""
+
+    def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
+        # A DeiT without its distilled classifier ignores the distillation token in the end.
+        return replace(super().embeddings(patch_bias, norm), distillation_token=True)
+
+
+class DistilledDeitConfig(DeitConfig):
+    """The same fields, of a network with a classifier on each of its two tokens."""
+
+    def spec(self) -> ModelSpec:
+        spec = super().spec()
+        return replace(spec, towers=(replace(spec.towers[0], pool="first+second"),), distilled=True)
+
+
+class Dinov2Config(read.Images, read.Encoder, read.Labelled):
+    """The fields of a DINOv2's config.json."""
+
+    mlp_ratio: read.MlpRatio = 4
+    hidden_dropout_prob: read.Rate = 0.0
+    attention_probs_dropout_prob: read.Rate = 0.0
+    layer_norm_eps: read.NormEps = 1e-6
+    patch_size: read.PatchSize = (14, 14)
+    qkv_bias: bool = True
+    use_swiglu_ffn: Literal[False] = False
+
+    @property
+    def registers(self) -> int:
+        """The number of tokens without a place in the image."""
+        return 0
+
+    def spec(self) -> ModelSpec:
+        tower = self.tower(
+            "vision",
+            replace(self.embeddings(), registers=self.registers, unplaced=self.registers),
+            int(self.hidden_size * self.mlp_ratio),
+            dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
+        )
+        # The classifier reads the class token and the mean patch, side by side.
+        tower = replace(tower, qkv_bias=self.qkv_bias, norm_tokens=True, layer_scale=True, pool="first+mean")
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+
+
+class Dinov2RegistersConfig(Dinov2Config):
+    """The fields of a config.json of a DINOv2 with registers."""
+
+    num_register_tokens: read.Registers = 4
+    patch_size: read.PatchSize = (16, 16)
+
+    @property
+    def registers(self) -> int:
+        return self.num_register_tokens
+
+
+#: Names of q, k, v and o as saved, and as in memory.
+SAVED_HEADS = [f"attention.{name}" for name in ("attention.query", "attention.key", "attention.value", "output.dense")]
+HEADS = [f"attention.{part}_proj" for part in "qkvo"]
+
+
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the names of the encoder `model` as saved, and as in memory."""
     outside = {
@@ -43,12 +104,30 @@ def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
         "classifier": "classifier",
     }
     norms = ("layernorm_before", "layernorm_after")
-    saved = [f"attention.{name}" for name in ("attention.query", "attention.key", "attention.value", "output.dense")]
-    in_memory = [f"attention.{part}_proj" for part in "qkvo"]
     layer = f"{model}.encoder.layer.{{i}}."
     return (
-        outside | layer_names("vision", layer, saved, norms=norms, mlp=("intermediate.dense", "output.dense")),
-        outside | layer_names("vision", f"{model}.layers.{{i}}.", in_memory, norms=norms, mlp=("mlp.fc1", "mlp.fc2")),
+        outside | layer_names("vision", layer, SAVED_HEADS, norms=norms, mlp=("intermediate.dense", "output.dense")),
+        outside | layer_names("vision", f"{model}.layers.{{i}}.", HEADS, norms=norms, mlp=("mlp.fc1", "mlp.fc2")),
+    )
+
+
+def dinov2_spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the names of the encoder `model` as saved, and as in memory."""
+    ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
+    common = {
+        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
+        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
+        "vision.embeddings.registers": f"{model}.embeddings.register_tokens:3",
+        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
+        ours + "attention_scale": theirs + "layer_scale1.lambda1",
+        ours + "mlp_scale": theirs + "layer_scale2.lambda1",
+        "vision.norm": f"{model}.layernorm",
+        "classifier": "classifier",
+    }
+    norms, mlp = ("norm1", "norm2"), ("mlp.fc1", "mlp.fc2")
+    return (
+        common | layer_names("vision", theirs, SAVED_HEADS, norms=norms, mlp=mlp),
+        common | layer_names("vision", theirs, HEADS, norms=norms, mlp=mlp),
     )
 
 
@@ -56,7 +135,7 @@ SAVED, IN_MEMORY = spellings("vit")
 #: ViT-MSN as transformers 5 writes it: with the layers outside of the encoder that holds all other tensors.
 OUTSIDE = {ours: theirs.removeprefix("vit.") if ".encoder." in theirs else theirs for ours, theirs in SAVED.items()}
 
-FAMILY = Family(
+VIT = Family(
     name="vit",
     title="ViT",
     model_type="vit",
@@ -77,4 +156,47 @@ MSN = Family(
     base=Base("vit."),
     saved_as=lambda config: 1,
     inert=(r"vit\.embeddings\.mask_token",),
+)
+TOKEN = {"vision.embeddings.distillation_token": "deit.embeddings.distillation_token:3"}
+CLASSIFIERS = {"classifier": "cls_classifier", "distillation_classifier": "distillation_classifier"}
+DEIT_INERT = (r"deit\.pooler\.dense\.(weight|bias)", r"deit\.embeddings\.mask_token")
+
+DEIT = Family(
+    name="deit",
+    title="DeiT",
+    model_type="deit",
+    architectures=("DeiTForImageClassification",),
+    config=DeitConfig,
+    spellings=tuple(spelling | TOKEN for spelling in spellings("deit")),
+    base=Base("deit.", surplus=(r"decoder\..*",)),
+    inert=DEIT_INERT,
+)
+DISTILLED_DEIT = Family(
+    name="deit-distilled",
+    title="DeiT (distilled)",
+    model_type="deit",
+    architectures=("DeiTForImageClassificationWithTeacher",),
+    config=DistilledDeitConfig,
+    spellings=tuple(spelling | TOKEN | CLASSIFIERS for spelling in spellings("deit")),
+    inert=DEIT_INERT,
+)
+DINOV2 = Family(
+    name="dinov2",
+    title="DINOv2",
+    model_type="dinov2",
+    architectures=("Dinov2ForImageClassification",),
+    config=Dinov2Config,
+    spellings=dinov2_spellings("dinov2"),
+    base=Base("dinov2."),
+    inert=(r"dinov2\.embeddings\.mask_token",),
+)
+DINOV2_WITH_REGISTERS = Family(
+    name="dinov2-registers",
+    title="DINOv2 with registers",
+    model_type="dinov2_with_registers",
+    architectures=("Dinov2WithRegistersForImageClassification",),
+    config=Dinov2RegistersConfig,
+    spellings=dinov2_spellings("dinov2_with_registers"),
+    base=Base("dinov2_with_registers."),
+    inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )

@@ -1,8 +1,9 @@
-"""A member as a folder of the library it came from: every head in its place, those dropped as zeros."""
+"""Folders of the library that a model came from: a member with zeros for dropped heads, and adapters for peft."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import torch
 
 from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.family import Source, locate
-from hydractl.families.open import spec_of
+from hydractl.families.load import spec_of
+from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
 from hydractl.surgery.members import dense
 from hydractl.text import printable_json
 
@@ -102,3 +105,39 @@ def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:
         return LazyTensor(first.shape[::-1], first.dtype, lambda: first.load().T.contiguous())
     shape = (1,) * (source.axes - len(first.shape)) + first.shape
     return LazyTensor(shape, first.dtype, lambda: first.load().reshape(shape))
+
+
+def write_adapters(checkpoint: Checkpoint, folder: Path) -> None:
+    """Writes the network that members share, for transformers, and `member0`, `member1` ... beside it.
+
+    The network has the classifier of the first member; each adapter brings its own.
+
+    Raises:
+        OptionError: no LoRA-Ensemble, or calibrated: an adapter cannot name a temperature.
+        OutputError: the disk refuses it.
+    """
+    if checkpoint.temperature not in (None, 1.0):
+        raise OptionError(f"{checkpoint.name}: is calibrated, of which adapters can tell nothing: export it as hf")
+    members = adapter_files(checkpoint)
+    write_stock(_network(checkpoint), folder / "network")
+    for number, (config, tensors) in enumerate(members):
+        place = folder / f"member{number}"
+        place.mkdir()
+        write_bytes(place / CONFIG, to_json(config), force=False)
+        write_safetensors(place / WEIGHTS, tensors, {"format": "pt"}, force=False)
+
+
+def _network(checkpoint: Checkpoint) -> Checkpoint:
+    """The one network without what members change of it."""
+    plain = checkpoint.spec.plain
+    table = slots(plain)
+    first = {name: tuple((members[0],) for members in layers) for name, layers in checkpoint.heads.items()}
+
+    def of_first(name: str) -> LazyTensor:
+        tensor = checkpoint.tensors[name]
+        if name in checkpoint.shared:
+            return tensor
+        return LazyTensor(tensor.shape[1:], tensor.dtype, lambda: tensor.load()[0])
+
+    tensors = {name: of_first(name) for name in table}
+    return replace(checkpoint, spec=plain, heads=first, shared=frozenset(table), tensors=tensors)

@@ -11,8 +11,8 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.selection.artifact import Selection
 from hydractl.selection.run import together
+from hydractl.surgery.members import drop_heads
 from hydractl.surgery.provenance import SEEN, with_provenance
-from hydractl.surgery.prune import drop_heads
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class Followed:
         """The network that its members make together, with its history.
 
         Args:
-            separate, dtype: see `hydractl.surgery.fuse.fuse`.
+            separate, dtype: see `hydractl.surgery.fusion.fuse`.
         """
         asked = {
             "separate": None if separate is None else sorted(separate),

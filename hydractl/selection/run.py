@@ -16,9 +16,9 @@ from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, Family
 from hydractl.selection.greedy import Answers, Quality, Selection, quality, select
 from hydractl.selection.objectives import Objective
-from hydractl.surgery.dtype import with_dtype
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
+from hydractl.surgery.weights import with_dtype
 
 
 @dataclass(frozen=True, eq=False)

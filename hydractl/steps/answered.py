@@ -88,7 +88,7 @@ def answers_of(
     from hydractl.inference import load_checkpoint
     from hydractl.selection.answers import Answering, answer
     from hydractl.selection.forward import Candidates, Members
-    from hydractl.surgery.fuse import fuse
+    from hydractl.surgery.fusion import fuse
 
     model = material.model
     dropped = [candidate.dropped for candidate in candidates.dropped]

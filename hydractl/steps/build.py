@@ -58,7 +58,7 @@ class Built(Result):
     @property
     def checkpoint(self) -> Checkpoint:
         """The Hydra."""
-        from hydractl.families.open import read_checkpoint
+        from hydractl.families.load import read_checkpoint
 
         return read_checkpoint(self.folder / HYDRA)
 

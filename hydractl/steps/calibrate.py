@@ -60,7 +60,7 @@ class Vector:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raises OptionError for a model whose classifier cannot be scaled exactly."""
-        from hydractl.surgery.classes import require_exact_classifier
+        from hydractl.surgery.weights import require_exact_classifier
 
         require_exact_classifier(checkpoint)
 
@@ -175,7 +175,7 @@ class Calibrate:
     def run(self, watch: Watcher) -> Calibrated:
         from hydractl.checkpoint.atomic import refuse_existing
         from hydractl.evaluation.calibrate import calibrated
-        from hydractl.families.open import write_checkpoint
+        from hydractl.families.load import write_checkpoint
         from hydractl.steps.inputs import as_checkpoint
 
         rate = _share(self.accept)

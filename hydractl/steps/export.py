@@ -75,7 +75,7 @@ class Peft:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
         from hydractl.checkpoint.folders import write_folder
-        from hydractl.formats.peft import write_adapters
+        from hydractl.formats.stock import write_adapters
 
         with write_folder(output, "export", force) as folder:
             write_adapters(checkpoint, folder)

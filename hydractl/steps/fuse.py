@@ -102,9 +102,8 @@ class Fuse:
 
     def run(self, watch: Watcher) -> Fused:
         from hydractl.checkpoint.atomic import refuse_existing
-        from hydractl.families.open import write_checkpoint
-        from hydractl.surgery.degenerate import alike, headless
-        from hydractl.surgery.provenance import with_provenance
+        from hydractl.families.load import write_checkpoint
+        from hydractl.surgery.provenance import alike, headless, with_provenance
 
         parts = self._parts()
         if self.output is not None:
@@ -128,7 +127,7 @@ class Fuse:
 
     def _parts(self) -> frozenset[str] | None:
         """Returns the parts to keep separate; None for the default."""
-        from hydractl.surgery.fuse import parse_separate
+        from hydractl.surgery.fusion import parse_separate
 
         if self.separate is None:
             return None
@@ -137,8 +136,8 @@ class Fuse:
     def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:
         """Returns the networks, the identities of adapters, and both fused."""
         from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
-        from hydractl.surgery.dtype import with_dtype
-        from hydractl.surgery.fuse import fuse as fuse_members
+        from hydractl.surgery.fusion import fuse as fuse_members
+        from hydractl.surgery.weights import with_dtype
 
         dtype = choose_dtype(self.dtype)
         adapters = [model for model in self.models if is_adapter(model)]

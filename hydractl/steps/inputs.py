@@ -169,7 +169,7 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
         OptionError: something that is no model.
     """
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.families.open import read_checkpoint
+    from hydractl.families.load import read_checkpoint
     from hydractl.model.build import to_checkpoint
     from hydractl.model.hydra import Hydra
 

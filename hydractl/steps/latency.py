@@ -42,7 +42,7 @@ class LatencyLimit(Schema):
     def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
         """Measures the Hydra beside the network and returns the ratio in a sentence."""
         from hydractl.evaluation.latency import time_ratios
-        from hydractl.families.open import read_checkpoint
+        from hydractl.families.load import read_checkpoint
 
         ((_, ratio),) = time_ratios(read_checkpoint(network), [read_checkpoint(hydra)], device)
         return f"latency: {ratio:.2f} times the network's on this machine; {self.budget} was allowed."

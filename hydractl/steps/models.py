@@ -43,7 +43,7 @@ def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.families.open import write_checkpoint
+    from hydractl.families.load import write_checkpoint
     from hydractl.steps.inputs import as_checkpoint
 
     write_checkpoint(as_checkpoint(model), path, force)

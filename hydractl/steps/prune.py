@@ -172,11 +172,10 @@ class Prune:
     force: Force = False
 
     def run(self, watch: Watcher) -> Pruned:
-        from hydractl.families.open import write_checkpoint
-        from hydractl.surgery.degenerate import headless
-        from hydractl.surgery.dtype import with_dtype
-        from hydractl.surgery.provenance import with_provenance
-        from hydractl.surgery.prune import drop_heads
+        from hydractl.families.load import write_checkpoint
+        from hydractl.surgery.members import drop_heads
+        from hydractl.surgery.provenance import headless, with_provenance
+        from hydractl.surgery.weights import with_dtype
 
         if self.selection is not None:
             return self._selected(self.selection)
@@ -254,9 +253,9 @@ class Prune:
             OutputError: an output exists and `force` is not set, or the disk refuses it.
         """
         from hydractl.checkpoint.heads import in_candidate_order, member_heads
-        from hydractl.families.open import write_checkpoint
-        from hydractl.surgery.dtype import with_dtype
+        from hydractl.families.load import write_checkpoint
         from hydractl.surgery.provenance import with_provenance
+        from hydractl.surgery.weights import with_dtype
 
         if self.method is not None or self.budget is not None:
             raise OptionError("`selection` says which heads go: leave `method` and `budget` out")

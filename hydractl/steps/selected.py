@@ -51,7 +51,7 @@ def write_selected(selected: Selected, force: bool) -> None:
         OutputError: a file exists and `force` is not set, or the disk refuses it.
     """
     from hydractl.artifacts import write_json
-    from hydractl.families.open import write_checkpoint
+    from hydractl.families.load import write_checkpoint
 
     if selected.output is not None:
         write_checkpoint(selected.checkpoint, selected.output, force)

@@ -15,7 +15,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batches import Batches
 from hydractl.errors import NotFiniteError, TrainingError
-from hydractl.families.open import write_checkpoint
+from hydractl.families.load import write_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.training.batches import TrainingBatches, training_batches, validation_batches
 from hydractl.training.conditions import Conditions, Training

@@ -16,7 +16,7 @@ from hydractl.data.labels import match_labels
 from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError, TrainingError
-from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.members import fold, split_members
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.training.conditions import Training, as_provenance, read_made, refuse_other, training_conditions

@@ -17,10 +17,10 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.report.analyses import mean_of_pairs
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from hydractl.training.ensembles import Ensemble, LoraEnsemble, spread
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE

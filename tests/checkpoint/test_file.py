@@ -17,10 +17,10 @@ from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.manifest import KEY, from_metadata, to_metadata
 from hydractl.checkpoint.tensors import open_weights
 from hydractl.errors import CheckpointError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from tests.conftest import build_reference
 from tests.damage import refuse_all
 from tests.references import Reference

@@ -16,7 +16,7 @@ from huggingface_hub import constants
 
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.conftest import build_reference
 
 COMMIT = "a" * 40

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hydractl.circuit.data import ScoringData
 from hydractl.data.batches import Batch
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.model.hydra import Hydra
 from tests.circuit.naive import Naive

@@ -14,7 +14,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import replay as replay_module
 from hydractl.circuit.replay import Replay
 from hydractl.circuit.replay_cost import base_cost, candidate_cost
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.model.fast import products
 from hydractl.model.hydra import Hydra
@@ -22,7 +22,7 @@ from hydractl.model.without import without_heads
 from tests.circuit.conftest import build_case
 from tests.conftest import build_reference
 from tests.references import Reference
-from tests.surgery.test_prune import zero_heads
+from tests.surgery.test_members import zero_heads
 
 
 def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tensor]:

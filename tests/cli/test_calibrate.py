@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hydractl as library
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command, save_images
 
 

@@ -17,7 +17,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClass
 from hydractl.checkpoint.contents import identity
 from hydractl.data.open import open_samples
 from hydractl.data.seen import sketch
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, Command, save_images, save_vit
 
 

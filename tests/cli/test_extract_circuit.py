@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command, save_images, save_vit
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]

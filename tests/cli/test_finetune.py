@@ -17,7 +17,7 @@ import torch
 from transformers import ViTModel
 
 from hydractl.checkpoint.contents import identity
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command, save_images
 from tests.conftest import build_reference
 from tests.references import make_timm, save_timm

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, Command, save_vit
 
 

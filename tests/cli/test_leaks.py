@@ -9,7 +9,7 @@ import pytest
 
 from hydractl.data import seen
 from hydractl.data.samples import Samples
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.training.data import REMEMBERED, remembered
 from tests.cli.conftest import Command, save_images
 

@@ -11,7 +11,7 @@ import torch
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 
 RANKING = [Head("vision", 1, 3), Head("vision", 0, 0), Head("vision", 1, 0), Head("vision", 0, 2)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hydractl.checkpoint.contents import identity
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 from tests.cli.test_prune import circuit, scores
 from tests.conftest import build_reference

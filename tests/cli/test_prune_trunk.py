@@ -10,7 +10,7 @@ import pytest
 
 from hydractl.checkpoint.heads import Head
 from hydractl.data.seen import sketch
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 from tests.cli.test_prune import circuit, kept
 

@@ -18,7 +18,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.cli.app import app
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import options_of
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.steps.guide import TOPICS, page
 from hydractl.steps.options import flags_of
 from tests.cli.conftest import Command, save_images, save_vit

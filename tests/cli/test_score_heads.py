@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
 
 ROOT = Path(__file__).parents[2]

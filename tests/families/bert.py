@@ -13,7 +13,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from hydractl.families.bert import FAMILY
+from hydractl.families.bert import BERT
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -57,6 +57,6 @@ ARCHITECTURE = Architecture(
         "bert-relu-one-type": lambda: text_model(types=False, hidden_act="relu", type_vocab_size=1),
     },
     typical=("bert",),
-    configs=((FAMILY.config, BertConfig),),
+    configs=((BERT.config, BertConfig),),
     bases=(("bert", encoder), ("bert", masked_words), ("bert", pre_trained)),
 )

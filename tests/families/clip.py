@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import CLIPConfig, CLIPForImageClassification, CLIPModel, CLIPTextConfig, CLIPVisionConfig
 
-from hydractl.families.clip import FAMILY, TextTower, VisionTower
+from hydractl.families.clip import CLIP, TextTower, VisionTower
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -57,7 +57,7 @@ ARCHITECTURE = Architecture(
     configs=(
         (VisionTower, CLIPVisionConfig),
         (TextTower, CLIPTextConfig),
-        (FAMILY.config, CLIPConfig),
+        (CLIP.config, CLIPConfig),
     ),
     inert=frozenset({"projection_dim"}),  # of a tower, whose model has its own
     bases=(("clip-image", encoder),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import DeiTConfig, DeiTForImageClassification, DeiTForImageClassificationWithTeacher
 
-from hydractl.families.deit import FAMILY
+from hydractl.families.vit import DEIT
 from tests.families import vit
 from tests.families.vit import encoder, image_model, masked_patches
 from tests.references import Architecture
@@ -15,7 +15,7 @@ ARCHITECTURE = Architecture(
         "deit-distilled": lambda: image_model(DeiTForImageClassificationWithTeacher, DeiTConfig),
     },
     typical=("deit", "deit-distilled"),
-    configs=((FAMILY.config, DeiTConfig),),
+    configs=((DEIT.config, DeiTConfig),),
     inert=vit.ARCHITECTURE.inert,
     bases=(("deit", encoder), ("deit", masked_patches)),
 )

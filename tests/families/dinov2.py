@@ -11,7 +11,7 @@ from transformers import (
     Dinov2WithRegistersForImageClassification,
 )
 
-from hydractl.families.dinov2 import FAMILY, WITH_REGISTERS
+from hydractl.families.vit import DINOV2, DINOV2_WITH_REGISTERS
 from tests.families.vit import encoder, image_model
 from tests.references import Architecture, Built
 
@@ -32,8 +32,8 @@ ARCHITECTURE = Architecture(
     },
     typical=("dinov2", "dinov2-registers"),
     configs=(
-        (FAMILY.config, Dinov2Config),
-        (WITH_REGISTERS.config, Dinov2WithRegistersConfig),
+        (DINOV2.config, Dinov2Config),
+        (DINOV2_WITH_REGISTERS.config, Dinov2WithRegistersConfig),
     ),
     inert=frozenset(
         {"layerscale_value", "drop_path_rate"}  # before training, and in it

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
-from hydractl.families.distilbert import FAMILY
+from hydractl.families.bert import DISTILBERT
 from tests import references
 from tests.families.bert import WORDS, masked_words, text_model
 from tests.families.vit import encoder
@@ -22,7 +22,7 @@ def distilbert(**changes: Any) -> Built:
 ARCHITECTURE = Architecture(
     variants={"distilbert": distilbert, "distilbert-relu": lambda: distilbert(activation="relu")},
     typical=("distilbert",),
-    configs=((FAMILY.config, DistilBertConfig),),
+    configs=((DISTILBERT.config, DistilBertConfig),),
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
     bases=(("distilbert", encoder), ("distilbert", masked_words)),
 )

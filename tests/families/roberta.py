@@ -12,7 +12,7 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from hydractl.families.roberta import FAMILY, XLM
+from hydractl.families.bert import ROBERTA, XLM_ROBERTA
 from tests.families.bert import masked_words, text_model
 from tests.families.vit import encoder
 from tests.references import Architecture, Built
@@ -35,7 +35,7 @@ ARCHITECTURE = Architecture(
         "xlm-roberta": lambda: roberta(XLMRobertaForSequenceClassification, XLMRobertaConfig),
     },
     typical=("roberta", "xlm-roberta"),
-    configs=((FAMILY.config, RobertaConfig), (XLM.config, XLMRobertaConfig)),
+    configs=((ROBERTA.config, RobertaConfig), (XLM_ROBERTA.config, XLMRobertaConfig)),
     bases=(
         ("roberta", encoder),
         ("roberta", masked_words),

@@ -32,7 +32,7 @@ from transformers import (
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.training.network import with_new_classifier
 from tests.conftest import build_reference

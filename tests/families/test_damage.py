@@ -18,7 +18,7 @@ from hydractl.families import FAMILIES, Family
 from hydractl.families.config import config_origin, read_config
 from hydractl.families.convert import model_spec
 from hydractl.families.family import Source, read_from
-from hydractl.families.open import find_family, read_checkpoint
+from hydractl.families.load import find_family, read_checkpoint
 from hydractl.families.timm_config import Foreign
 from hydractl.schema import parse_json
 from tests.conftest import build_reference

@@ -18,7 +18,7 @@ from transformers import CLIPTokenizer
 from hydractl.checkpoint.contents import identity
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import CheckpointError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.families.open_clip import preprocessing
 from hydractl.inference import load
 from tests.conftest import build_reference

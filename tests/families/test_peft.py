@@ -18,7 +18,7 @@ from torch.testing import assert_close as close
 
 import hydractl
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.families.peft import with_adapters
 from hydractl.inference import load_checkpoint
 from tests.conftest import build_reference

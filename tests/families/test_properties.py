@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.surgery.choose import at_random
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from tests import references
 from tests.conftest import build_reference
 from tests.families import bert, roberta, timm_vit, vit
 from tests.references import Reference, randomised, variants
-from tests.surgery.test_prune import zero_heads
+from tests.surgery.test_members import zero_heads
 
 ENCODERS = st.fixed_dictionaries(
     {

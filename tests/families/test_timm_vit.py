@@ -14,7 +14,7 @@ from timm.data import create_transform, resolve_data_config
 
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
-from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.inference import load
 from tests.conftest import build_reference
 from tests.references import CLASSES, make_timm, save_timm

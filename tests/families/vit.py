@@ -15,7 +15,7 @@ from transformers import (
     ViTMSNForImageClassification,
 )
 
-from hydractl.families.vit import FAMILY, MSN
+from hydractl.families.vit import MSN, VIT
 from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
@@ -48,7 +48,7 @@ ARCHITECTURE = Architecture(
         "vit-msn": lambda: image_model(ViTMSNForImageClassification, ViTMSNConfig),
     },
     typical=("vit", "vit-msn"),
-    configs=((FAMILY.config, ViTConfig), (MSN.config, ViTMSNConfig)),
+    configs=((VIT.config, ViTConfig), (MSN.config, ViTMSNConfig)),
     inert=frozenset({"encoder_stride", "pooler_output_size", "pooler_act"}),  # of parts that a classifier lacks
     bases=(("vit", encoder), ("vit", masked_patches), ("vit-msn", encoder)),
 )

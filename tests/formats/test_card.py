@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.families.open import read_checkpoint
-from hydractl.formats.card import model_card
+from hydractl.families.load import read_checkpoint
+from hydractl.formats.folder import model_card
 from hydractl.text import printable
 from tests.hostile import controls, generated
 from tests.report.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of

@@ -25,13 +25,13 @@ from transformers.initialization import guard_torch_init_functions
 import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.formats.code import MODELING, file_name, flat_modules
 from hydractl.formats.folder import CLASSES, write_hydra
 from hydractl.model.build import from_checkpoint
 from hydractl.surgery.choose import at_random
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference

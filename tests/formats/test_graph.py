@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError, OutputError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.formats.graph import (
     check_onnx,
     check_torch_export,
@@ -25,8 +25,8 @@ from hydractl.formats.graph import (
 )
 from hydractl.model.build import from_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference

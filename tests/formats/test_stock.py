@@ -20,15 +20,15 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.formats.stock import write_stock
 from hydractl.schema import Origin, parse_json
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from tests.conftest import build_reference
 from tests.damage import damages, refused
 from tests.references import Reference
-from tests.surgery.test_prune import zero_heads
+from tests.surgery.test_members import zero_heads
 
 #: What the library fills in itself because no logit depends on it.
 PASSED_OVER = ("mask_token", "vision_model.head.", "post_layernorm")

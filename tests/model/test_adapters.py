@@ -16,11 +16,10 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.file import read, write
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.members import fold, pick_members, split_members
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads, fold, pick_members, split_members
 from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, MaskEnsemble, spread
 from tests.conftest import build_reference
 from tests.references import Reference

@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants

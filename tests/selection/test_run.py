@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.evaluation.cost import multiply_adds
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.selection.candidates import DENSE, Candidate, Family
 from hydractl.selection.run import Asked, pool
 from tests.conftest import build_reference

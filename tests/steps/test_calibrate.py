@@ -11,9 +11,9 @@ from transformers import ViTForImageClassification
 
 import hydractl as library
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
-from hydractl.surgery.classes import with_scaled_classes
+from hydractl.surgery.weights import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
 from tests.cli.conftest import LABELS, Command, save_images
 from tests.cli.test_evaluate_kinds import save_clip

@@ -15,9 +15,9 @@ import pytest
 import hydractl
 from hydractl.checkpoint.heads import Head
 from hydractl.cli.commands import COMMANDS
-from hydractl.families.open import read_checkpoint, write_checkpoint
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.families.load import read_checkpoint, write_checkpoint
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
 
 STEPS = {command.name: command.step for command in COMMANDS} | {"load": hydractl.load, "save": hydractl.save}

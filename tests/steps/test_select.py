@@ -12,7 +12,7 @@ import pytest
 import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import ArtifactError, HydractlError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 
 

@@ -12,7 +12,7 @@ import torch
 import hydractl
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import HydractlError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 
 

@@ -14,7 +14,7 @@ from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenize
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.samples import Samples
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.training.data import TrainingData
 from hydractl.training.pairs import open_pairs
 from hydractl.training.process import Workplace

@@ -19,7 +19,7 @@ from transformers import CLIPModel
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData

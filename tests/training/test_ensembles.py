@@ -16,10 +16,9 @@ from hydractl.checkpoint.contents import Checkpoint, trunk_depth
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.slots import parameter_count
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.surgery.members import fold, split_members
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.members import drop_heads, fold, split_members
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData
 from hydractl.training.ensembles import METHODS, Ensemble, LoraEnsemble, MaskEnsemble, features_kept, masks, spread

@@ -8,7 +8,7 @@ import pytest
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError
-from hydractl.surgery.fuse import fuse
+from hydractl.surgery.fusion import fuse
 from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, choose_ensemble
 from hydractl.training.recipe import Recipe
 from hydractl.training.run import choose_networks, sample_kind

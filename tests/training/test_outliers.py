@@ -19,7 +19,7 @@ from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData, open_training_data
 from hydractl.training.losses import batch_loss

@@ -18,8 +18,8 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
-from hydractl.families.open import read_checkpoint, write_checkpoint
-from hydractl.surgery.prune import drop_heads
+from hydractl.families.load import read_checkpoint, write_checkpoint
+from hydractl.surgery.members import drop_heads
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData, split_off
 from hydractl.training.log import read_log

@@ -18,7 +18,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.families.open import read_checkpoint
+from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData
 from hydractl.training.losses import Teachers

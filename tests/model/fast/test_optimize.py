@@ -17,13 +17,13 @@ from torch.testing import assert_close
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.build import from_checkpoint, to_checkpoint
 from hydractl.model.fast.attention import PackedAttention
 from hydractl.model.fast.optimize import compile_model
 from hydractl.model.hydra import Hydra
-from hydractl.surgery.fuse import fuse
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
 

@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
-from hydractl.families.open import read_checkpoint, write_checkpoint
+from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.build import from_checkpoint
-from hydractl.surgery.prune import drop_heads
+from hydractl.surgery.members import drop_heads
 from tests.conftest import build_reference
 from tests.references import Reference
 
