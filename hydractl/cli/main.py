@@ -1,6 +1,6 @@
-"""Where the command `hydractl` begins and ends: its streams, its signals, and errors as one line and an exit code.
+"""The start and the end of the command `hydractl`: its streams, its signals, and errors as one line and an exit code.
 
-What can fail stands inside `run`, imports among it: a signal or a limit of memory may meet them as well.
+Everything that can fail stands inside `run`, imports included: signals and memory limits may hit those as well.
 """
 
 from __future__ import annotations
@@ -22,33 +22,38 @@ from typing import NoReturn
 from hydractl.errors import HydractlError
 from hydractl.text import LONGEST_SENTENCE, abridged, first_sentence, one_line, printable, shortened, without_secrets
 
-READER_GONE = 1  # as typer has it when it notices first
-#: What ends a process from outside; a hang-up is unknown to Windows.
+READER_GONE = 1  # typer's code, where it notices first
+#: The signals that end a process; Windows knows no hang-up.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 INTERRUPTED = 128 + signal.SIGINT
 GRACE = 3.0  # seconds in which a process of torchrun ends by itself
 
-#: How libraries that raise whatever they like say that memory is short.
+#: The messages of libraries that have no error of their own for a lack of memory.
 _MEMORY = re.compile(
     r"(can't|cannot|unable to|failed to) (re|m)?alloc|bad alloc|out of memory|start new thread|failed to map segment",
     re.IGNORECASE,
 )
-#: How gloo and NCCL say that another process of the job is gone.
+#: The messages of gloo and NCCL when another process of the job is gone.
 _ALONE = re.compile(r"gloo/transport|connection (closed|reset) by peer|nccl (communicator|error)", re.IGNORECASE)
-#: How torch says that one of the processes that read data for it is gone.
+#: The message of torch when a process that reads data is gone.
 _READER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
-TORCHRUN = "TORCHELASTIC_RUN_ID"  # what it sets in the processes that it starts
+_REMEDIES = {
+    errno.ENOSPC: ": free some space or name another output",
+    errno.EACCES: ": check the permissions",
+    errno.ENOENT: ": check the name",
+}
+TORCHRUN = "TORCHELASTIC_RUN_ID"  # set in the processes that torchrun starts
 
 
 def run() -> NoReturn:
     """Runs the command line and exits.
 
-    The code is 0 when done, 1 failed, 2 wrong usage, and as shells have it 130 interrupted, 143 terminated, 129 left
-    by the terminal.
+    The code is 0 for done, 1 for failed, 2 for wrong usage, and as in shells 130 for interrupted, 143 for terminated
+    and 129 for a closed terminal.
     """
     _prepare_streams()
     for number in ENDING:
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup wants it
+        if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores some
             signal.signal(number, _end)
     if TORCHRUN in os.environ:
         _heed_signals()
@@ -65,10 +70,10 @@ def run() -> NoReturn:
         code = READER_GONE
     except KeyboardInterrupt:
         code = INTERRUPTED
-    except BaseException as error:  # what libraries in Rust raise when they panic is no Exception
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         code = _report(error)
     if code == INTERRUPTED:
-        _say("interrupted")
+        _print_error("interrupted")
     sys.exit(code)
 
 
@@ -79,10 +84,10 @@ def _invoke() -> int:
 
 
 def _prepare_streams() -> None:
-    """Gives closed streams a place, and lets no character fail that a stream cannot encode.
+    """Opens closed streams on the null device, and escapes characters that a stream cannot encode.
 
-    A file that is opened gets the lowest number that is free: left closed, a model's file could become standard
-    output, and what a library prints would be written into it.
+    An opened file gets the lowest free number. If stdout stayed closed, a model's file could take its number, and
+    whatever a library prints would be written into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -93,7 +98,7 @@ def _prepare_streams() -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
-    """Ends by an exception, so that half-written files are removed on the way out; the next signal does not wait."""
+    """Ends by an exception, which removes half-written files on the way out; the next signal ends at once."""
     for each in ENDING:
         signal.signal(each, _end_at_once)
     if number == signal.SIGINT:
@@ -102,16 +107,16 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
-    # Parts of files that stay are removed by the next run of that output.
+    # The next run of the same output removes the parts of files that stay.
     os._exit(128 + number)
 
 
 def _heed_signals() -> None:
-    """Ends this process soon after a signal, also while it waits for another, until when Python hears of none."""
+    """Ends this process soon after a signal, also while it waits for another process, where Python handles none."""
     heard, tell = socket.socketpair()
     tell.setblocking(False)
     signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
-    # Those that it starts have the socket too, and may be ended without it.
+    # Child processes inherit the socket, and may be ended without it.
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
     threading.Thread(target=_end_late, args=(heard, tell), daemon=True).start()
 
@@ -125,70 +130,50 @@ def _end_late(heard: socket.socket, _tell: socket.socket) -> NoReturn:
 
 def _report(error: BaseException) -> int:
     message, code = _explain(error)
-    # Steps' own options are spelled already; this is for what nobody declared.
-    message = re.sub(r"`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", message)
-    _say(f"error: {message}")
+    # Steps' own options are respelled before; these are what nobody declared.
+    _print_error("error: " + re.sub(r"`([a-z_]+)`", lambda found: f"--{found[1].replace('_', '-')}", message))
     return code
 
 
-def _say(message: str) -> None:
-    """A line on stderr, if that is there to be read."""
-    with suppress(OSError):
+def _print_error(message: str) -> None:
+    with suppress(OSError):  # nobody may be there to read it
         print(one_line(without_secrets(message)), file=sys.stderr, flush=True)
 
 
 def _explain(error: BaseException) -> tuple[str, int]:
-    """The one line a user sees of an error, and the exit code."""
+    """Returns the one line that a user sees of an error, and the exit code."""
+    text = str(error)
     if (short := _out_of_memory(error)) is not None:
-        said = f" ({short})" if short else ""
-        return f"out of memory{said}: lower `batch_size` or choose another `device`", 1
+        return f"out of memory{short and f' ({short})'}: lower `batch_size` or choose another `device`", 1
     if isinstance(error, HydractlError):
-        return str(error), error.exit_code
-    if TORCHRUN in os.environ and _ALONE.search(str(error)):
-        return "a process of this job ended before its time: see what it said", 1
-    if _READER.search(str(error)):
+        return text, error.exit_code
+    if TORCHRUN in os.environ and _ALONE.search(text):
+        return "a process of this job ended early: see its own message", 1
+    if _READER.search(text):
         return "a process that reads data was killed, as when memory is short: lower `workers`", 1
     if isinstance(error, OSError) and error.errno is not None:
-        return _explain_os_error(error), 1
-    if isinstance(error, ValueError) and str(error).startswith("embedded null"):  # from the library that opens files
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
+        return f"{abridged(printable(name), LONGEST_SENTENCE)}: {error.strerror}{_REMEDIES.get(error.errno, '')}", 1
+    if isinstance(error, ValueError) and text.startswith("embedded null"):  # from the library that opens files
         return "a name holds a zero byte, which no file can have: correct it", 2
-    return _explain_usage(error) or (_explain_bug(error), 1)
-
-
-def _explain_usage(error: BaseException) -> tuple[str, int] | None:
     typer = sys.modules.get("typer")
+    if typer is not None and isinstance(error, typer.Abort):
+        return "aborted", 1
     if typer is not None and isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
-        hint = f" (see {context.command_path} --help)" if context else ""
-        # What was typed may be of any length, and what is wrong with it comes after it. Half a secret is known by no
-        # pattern: they go first.
-        said = without_secrets(error.format_message())
-        message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), said)
-        return first_sentence(message) + hint, error.exit_code
-    return ("aborted", 1) if typer is not None and isinstance(error, typer.Abort) else None
-
-
-def _explain_bug(error: BaseException) -> str:
-    said = f"{type(error).__name__}: {shortened(one_line(str(error)), LONGEST_SENTENCE)}"
-    return f"internal error: {said} (HYDRACTL_TRACEBACK=1 shows where; please report it)"
-
-
-def _explain_os_error(error: OSError) -> str:
-    remedy = {
-        errno.ENOSPC: ": free some space or name another output",
-        errno.EACCES: ": check the permissions",
-        errno.ENOENT: ": check the name",
-    }.get(error.errno or 0, "")
-    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
-    return f"{abridged(printable(name), LONGEST_SENTENCE)}: {error.strerror}{remedy}"
+        # Secrets go first: no pattern finds half of one. The finding follows the argument, which may be of any length.
+        message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), without_secrets(error.format_message()))
+        return first_sentence(message) + (f" (see {context.command_path} --help)" if context else ""), error.exit_code
+    message = f"{type(error).__name__}: {shortened(one_line(text), LONGEST_SENTENCE)}"
+    return f"internal error: {message} (HYDRACTL_TRACEBACK=1 shows where; please report it)", 1
 
 
 def _out_of_memory(error: BaseException) -> str | None:
-    """What was said where an error, or what caused it, is a lack of memory; None where it is not."""
+    """Returns the message of a lack of memory that an error is or came from; None if there was none."""
     torch = sys.modules.get("torch")
     for each in _causes(error):
         if isinstance(each, HydractlError):
-            continue  # which may name a file as it likes
+            continue  # its message may name any file
         short = isinstance(each, MemoryError) or (torch is not None and isinstance(each, torch.OutOfMemoryError))
         if short or (isinstance(each, OSError) and each.errno == errno.ENOMEM) or _MEMORY.search(str(each)):
             return first_sentence(str(each))
@@ -196,7 +181,7 @@ def _out_of_memory(error: BaseException) -> str | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what led to it, each once: a library may chain errors in a circle."""
+    """Yields an error and its causes, each once: a library may chain errors in a circle."""
     met: set[int] = set()
     while error is not None and id(error) not in met:
         met.add(id(error))

@@ -105,7 +105,7 @@ def test_what_is_said_of_a_process_that_is_gone(hydractl: Command, monkeypatch: 
     assert "internal error" in hydractl("inspect", vit).err
     monkeypatch.setattr("hydractl.cli.main._heed_signals", lambda: None)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    assert hydractl("inspect", vit).err == "error: a process of this job ended before its time: see what it said\n"
+    assert hydractl("inspect", vit).err == "error: a process of this job ended early: see its own message\n"
 
 
 @pytest.mark.parametrize("fragment", [each for each in FRAGMENTS if "\0" not in each])
