@@ -30,6 +30,7 @@ from torch import Tensor
 import hydractl
 from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
@@ -257,10 +258,10 @@ def main() -> None:
     add_data_options(parser)
     options = parser.parse_args()
     model = hydractl.load(options.model)
-    inside = open_samples(options.id, "image", limit=1)
+    inside = open_samples(options.id, "image", Reading(limit=1))
     assert inside.label_names is not None, f"{inside.name}: has no named labels"
     model.set_classes(inside.label_names)
-    posterior = fit(model, stream_pairs(options.pairs, None, options.pair_limit), options)
+    posterior = fit(model, stream_pairs(options.pairs, Reading(limit=options.pair_limit)), options)
     save_predictions(
         options.folder, options, list(inside.label_names), cost(model),
         lambda samples: answers(model, posterior, samples, options.batch_size),

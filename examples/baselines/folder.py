@@ -15,6 +15,7 @@ from torch import Tensor
 
 from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.data.spec import parse_data
 from hydractl.evaluation.cost import Cost
@@ -38,7 +39,7 @@ def save_predictions(
         labels: names of the classes, in the order of the logits.
         answers: returns `logits` `[M,N,C]`, or `confidence` `[N]` as well, for samples.
     """
-    inside = match_labels(open_samples(options.id, "image", limit=options.limit), labels, "name")
+    inside = match_labels(open_samples(options.id, "image", Reading(limit=options.limit)), labels, "name")
     assert inside.labels is not None
     folder.mkdir(parents=True, exist_ok=True)
     save_file({**answers(inside), "labels": torch.from_numpy(inside.labels)}, folder / "id.safetensors")
@@ -56,7 +57,7 @@ def ood_sets(sources: list[str], limit: int | None) -> Iterator[tuple[str, Sampl
     for source in sources:
         group, slash, rest = source.partition("/")
         grouped = slash and group in ("near", "far")
-        samples = open_samples(parse_data(rest if grouped else source), "image", limit=limit)
+        samples = open_samples(parse_data(rest if grouped else source), "image", Reading(limit=limit))
         yield f"ood/{group + '/' if grouped else ''}{samples.name}", samples
 
 

@@ -24,6 +24,7 @@ from torch_uncertainty.layers import PackedConv2d, PackedLinear
 from torch_uncertainty.transforms import MIMOBatchFormat, RepeatTarget
 
 from hydractl.data.open import open_samples
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 
 ESTIMATORS, ALPHA = 3, 2
@@ -144,7 +145,7 @@ def main() -> None:
     parser.add_argument("--no-flip", dest="flip", action="store_false", help="digits are no digits then")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    data = open_samples(asked.train, "image", limit=asked.limit)
+    data = open_samples(asked.train, "image", Reading(limit=asked.limit))
     assert data.labels is not None and data.label_names is not None, f"{data.name}: holds no named labels"
     torch.manual_seed(asked.seed)
     model = METHODS[asked.method](len(data.label_names))

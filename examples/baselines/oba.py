@@ -28,6 +28,7 @@ from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.ranks import Ranks
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
@@ -104,7 +105,7 @@ def main() -> None:
     options = parser.parse_args()
     model = hydractl.load(options.model)
     assert model.labels is not None, f"{options.model}: its classes have no names"
-    samples = match_labels(open_samples(options.train, "image", limit=options.limit), model.labels, "name")
+    samples = match_labels(open_samples(options.train, "image", Reading(limit=options.limit)), model.labels, "name")
     kept = prune(model, samples, options)
     finetune(model, samples, kept, options)
     save_predictions(

@@ -24,6 +24,7 @@ from torch import Tensor
 import hydractl
 from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra, HydraOutput
@@ -175,7 +176,7 @@ def main() -> None:
     add_data_options(parser)
     options = parser.parse_args()
     model = hydractl.load(options.model)
-    data = open_samples(options.train, "image", limit=options.limit)
+    data = open_samples(options.train, "image", Reading(limit=options.limit))
     assert data.label_names is not None, f"{data.name}: has no named labels"
     model.set_classes(data.label_names)
     predictor = train(answer(model, data, options.batch_size), options.epochs, options.seed)

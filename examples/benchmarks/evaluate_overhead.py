@@ -20,6 +20,7 @@ from hydractl.data.batches import make_batches
 from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.data.reading import Reading
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.predictor import AnsweredBatch
 from hydractl.evaluation.results import measure
@@ -62,7 +63,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     model = load_checkpoint(checkpoint).optimize_for_inference()
     prepare = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
     modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-    samples = open_samples(source, modality, limit=limit)
+    samples = open_samples(source, modality, Reading(limit=limit))
     prepared = list(make_batches(samples, prepare, BATCH))
     data = EvaluationData({ID: samples})
 

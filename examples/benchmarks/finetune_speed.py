@@ -14,7 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import hydractl
-from hydractl.data.columns import Columns
 from hydractl.data.open import open_samples
 from hydractl.data.samples import Samples
 from hydractl.process import prepare
@@ -72,7 +71,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-5)
     asked = parser.parse_args()
     prepare()
-    samples = open_samples(asked.data, "text", columns=Columns())
+    samples = open_samples(asked.data, "text")
     rows: list[tuple[Timed, Timed]] = []
     for _ in range(asked.repeats):
         with TemporaryDirectory() as folder:

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
-from hydractl.data.like import DataLike
-from hydractl.data.reading import SOURCE
+from hydractl.data.reading import SOURCE, DataLike
 from hydractl.options import Option
 
 if TYPE_CHECKING:

@@ -1,27 +1,41 @@
-"""Batches of inputs in a fixed order: texts by length, whole batches to each rank."""
+"""Batches of inputs in a fixed order: texts by length, whole batches to each rank; processes that make them ahead."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import overload
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.process import BaseProcess
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.samples import Samples
-from hydractl.data.workers import made_by_workers
 from hydractl.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from hydractl.data.open import SampleStream
+
+#: The memory for batches that a search reads in every round.
+CACHED_BYTES = 2**30
+TEXT_BATCHES = 64  # batches in a block of streamed texts, which are sorted by length within it
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The inputs of B samples. `positions` `[B]` say where they stand in the data set; `labels` `[B]` or None."""
+    """The inputs of B samples; `positions` `[B]` are their places in the data set, `labels` `[B]` or None."""
 
     inputs: dict[str, Tensor]
     labels: Tensor | None
@@ -30,7 +44,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Batches(Dataset[Batch | DataError]):
-    """The batches of one rank, made when asked for and as often as asked for.
+    """The batches of one rank, made each time they are read.
 
     `plan` holds the positions of each of this rank's batches; `truncated` counts texts of the whole data set
     that lost their end.
@@ -46,43 +60,45 @@ class Batches(Dataset[Batch | DataError]):
         return len(self.plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Each batch in order.
+        """Yields each batch in order.
 
         Raises:
             DataError: an image that cannot be read.
         """
         workers = min(self.workers, len(self))
-        coming = made_by_workers(self, workers) if workers else map(self.__getitem__, range(len(self)))
-        for made in coming:
-            if isinstance(made, DataError):
-                raise made
-            yield made
+        yield from map(
+            _readable, made_by_workers(self, workers) if workers else map(self.__getitem__, range(len(self)))
+        )
 
     def __getitem__(self, index: int) -> Batch | DataError:
-        """One batch; a DataError is returned, since raised in a worker it would come back as a traceback."""
+        """Returns one batch, or a DataError, since raised in a worker it would come back as a traceback."""
         positions = self.plan[index]
         try:
             inputs = self.preprocessor(_at(self.samples.inputs, positions))
         except DataError as error:
             return error
         labels = self.samples.labels
-        return Batch(
-            inputs,
-            None if labels is None else torch.from_numpy(labels[positions]),
-            torch.from_numpy(positions),
-        )
+        chosen = None if labels is None else torch.from_numpy(labels[positions])
+        return Batch(inputs, chosen, torch.from_numpy(positions))
+
+
+def _readable(made: Batch | DataError) -> Batch:
+    if isinstance(made, DataError):
+        raise made
+    return made
 
 
 def make_batches(
     samples: Samples,
     preprocessor: Preprocessor,
     batch_size: int,
+    *,
     by_length: bool = True,
     workers: int = 0,
     rank: int = 0,
     world_size: int = 1,
 ) -> Batches:
-    """The batches of one rank: every `world_size`-th, so batches are the same whatever the number of ranks.
+    """Returns the batches of one rank: every `world_size`-th, so batches are the same whatever the number of ranks.
 
     Args:
         batch_size: samples in each batch, the last may have fewer.
@@ -102,15 +118,52 @@ def make_batches(
         workers = 0
     starts = range(rank * batch_size, len(order), world_size * batch_size)
     plan = tuple(order[start : start + batch_size] for start in starts)
-    return Batches(samples, preprocessor, plan, workers, truncated)
+    return Batches(samples, preprocessor, plan, workers=workers, truncated=truncated)
 
 
 def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Iterable[object]:
-    """The inputs at some positions; images are read as they are asked for, so that they need not be held together."""
+    """Returns the inputs at some positions; images are read one by one, so that they need not be held together."""
     first, last = int(positions[0]), int(positions[-1])
     if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return inputs[first : last + 1]  # one read of the file instead of B
     return (inputs[int(position)] for position in positions)
+
+
+class StreamedBatches:
+    """The batches of a stream: of images the same as `make_batches` gives of the whole data set, if none is left out.
+
+    Texts are sorted by length within a block of TEXT_BATCHES batches, so padding differs from that of the whole.
+    Positions count the samples that were not left out. Each loop over it reads the stream anew.
+
+    Attributes:
+        truncated: texts that lost their end in the loop now running, or the last one.
+    """
+
+    def __init__(self, stream: SampleStream, preprocessor: Preprocessor, batch_size: int, workers: int = 0) -> None:
+        """
+        Args:
+            batch_size: samples in each batch; the last may have fewer.
+            workers: threads that decode and preprocess images; so many batches are in memory at once.
+        """
+        self._stream, self._preprocessor, self._batch_size = stream, preprocessor, batch_size
+        self._workers = max(workers, 1)
+        self.truncated = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields each batch in order.
+
+        Raises:
+            DataError: see `SampleStream.blocks`.
+        """
+        self.truncated = before = 0
+        many = TEXT_BATCHES if self._stream.modality == "text" else self._workers
+        with ThreadPoolExecutor(self._workers) as pool:
+            for block in self._stream.blocks(self._batch_size * many):
+                batches = make_batches(block, self._preprocessor, self._batch_size)
+                self.truncated += batches.truncated
+                for made in map(_readable, pool.map(batches.__getitem__, range(len(batches)))):
+                    yield replace(made, positions=made.positions + before)
+                before += len(block)
 
 
 class JoinedBatches(Sequence[Batch]):
@@ -127,23 +180,15 @@ class JoinedBatches(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self._places)
 
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
         own, at, start = self._places[index]
         return replace(own[at], positions=own[at].positions + start)
 
 
-#: What batches may take that a search asks for in every round.
-CACHED_BYTES = 2**30
-
-
 class CachedBatches(Sequence[Batch]):
-    """Batches that are asked for again and again: kept in memory up to `most_bytes`, beyond that read anew."""
+    """Batches that are read again and again: kept in memory up to `most_bytes`, beyond that made anew."""
 
     def __init__(self, batches: Batches, most_bytes: int = CACHED_BYTES) -> None:
         self._batches, self._room = batches, most_bytes
@@ -152,12 +197,8 @@ class CachedBatches(Sequence[Batch]):
     def __len__(self) -> int:
         return len(self._batches)
 
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
-        """A batch.
+    def __getitem__(self, index: Any) -> Any:
+        """Returns a batch, or several for a slice.
 
         Raises:
             DataError: an image that cannot be read.
@@ -166,9 +207,7 @@ class CachedBatches(Sequence[Batch]):
             return [self[place] for place in range(*index.indices(len(self)))]
         if index in self._kept:
             return self._kept[index]
-        batch = self._batches[index]
-        if isinstance(batch, DataError):
-            raise batch
+        batch = _readable(self._batches[index])
         size = sum(tensor.nbytes for tensor in batch.inputs.values())
         if size <= self._room:
             self._room -= size
@@ -176,22 +215,71 @@ class CachedBatches(Sequence[Batch]):
         return batch
 
 
+@dataclass(frozen=True, eq=False)
 class ToldBatches(Sequence[Batch]):
-    """Batches that say of how many samples each is when it is taken."""
+    """Batches that tell the number of samples of each when it is read."""
 
-    def __init__(self, batches: Sequence[Batch], tell: Callable[[float], None]) -> None:
-        self._batches, self._tell = batches, tell
+    batches: Sequence[Batch]
+    tell: Callable[[float], None]
 
     def __len__(self) -> int:
-        return len(self._batches)
+        return len(self.batches)
 
-    @overload
-    def __getitem__(self, index: int) -> Batch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Batch]: ...
-    def __getitem__(self, index: int | slice) -> Batch | list[Batch]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[place] for place in range(*index.indices(len(self)))]
-        batch = self._batches[index]
-        self._tell(len(batch.positions))
+        batch = self.batches[index]
+        self.tell(len(batch.positions))
         return batch
+
+
+#: Modules that every worker needs, loaded by the process that workers come from, if they are installed.
+LOADED_ONCE = (
+    "hydractl.training.batches",
+    "torchvision.transforms.v2",
+    "transformers.image_processing_backends",
+    "transformers.image_processing_utils",
+)
+
+
+def made_by_workers(batches: Dataset[Any], workers: int, order: Sequence[int] | None = None) -> Iterator[Any]:
+    """Returns what the data set gives, in its order, made by that many processes.
+
+    Args:
+        workers: one or more.
+        order: the indices wanted, all of them in turn if None.
+    """
+    where: dict[str, Any] = {}
+    if dist.is_available() and dist.is_initialized() and "forkserver" in multiprocessing.get_all_start_methods():
+        where = {"multiprocessing_context": _without_threads(), "worker_init_fn": _follow_rank}
+    return iter(DataLoader(batches, batch_size=None, sampler=order, num_workers=workers, **where))
+
+
+def _without_threads() -> Any:
+    """Returns where workers beside ranks come from: a process of its own, which has no threads.
+
+    A process whose ranks talk to each other has threads that take the interpreter's own locks. A fork while one of them
+    holds such a lock makes a worker that waits for it for ever (CPython 3.11; once in a few hundred forks).
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(LOADED_ONCE))
+    resource_tracker.ensure_running()  # which else is started below, and heeds Ctrl-C again
+    # What comes from it inherits that it heeds no Ctrl-C: the rank does, and they end with it.
+    heeded = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heeded)
+    return context
+
+
+def _follow_rank(_worker: int) -> None:
+    """Ends a worker whose rank was killed. torch asks whether the process it comes from lives, which waits for it."""
+    # Where the server was there before, it heeds Ctrl-C, and so would what comes from it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    threading.Thread(target=_outlive, args=(multiprocessing.parent_process(),), daemon=True).start()
+
+
+def _outlive(parent: BaseProcess) -> NoReturn:
+    parent.join()
+    os._exit(1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import datasets
 
-from hydractl.data.like import Modality
+from hydractl.data.reading import Modality
 from hydractl.errors import DataError
 
 # In order of preference; a name decides only where types leave a choice.

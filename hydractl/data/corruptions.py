@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hydractl.data.corrupt import Pixels
+    from hydractl.data.open import SampleStream
     from hydractl.data.samples import Samples
-    from hydractl.data.streams import SampleStream
 
 Group = Literal["noise", "blur", "weather", "digital"]
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -174,7 +174,7 @@ def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, s
     Raises:
         OptionError: texts, or an unknown severity.
     """
-    from hydractl.data.streams import SampleStream
+    from hydractl.data.open import SampleStream
 
     if images.modality != "image":
         raise OptionError(f"`corrupt` is for images, {images.name} holds texts: give shifted texts as `shift_data`")

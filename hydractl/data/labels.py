@@ -1,24 +1,30 @@
-"""The labels of a table, and which class of a model each of them is."""
+"""The labels of data, which class of a model each of them is, and the classes of a zero-shot model."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import datasets
 import numpy as np
 
 from hydractl.bounds import SEED, whole
+from hydractl.data.files import decode_text, read_bytes
 from hydractl.data.samples import Labels, Samples
-from hydractl.errors import DataError
+from hydractl.errors import DataError, OptionError
+
+if TYPE_CHECKING:
+    from hydractl.data.open import SampleStream
+    from hydractl.model.hydra import Hydra
 
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
 
 
 def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str, ...] | None] | str:
-    """Labels `[N]` and the class names they count in, None for bare numbers; or what is wrong with them.
+    """Returns labels `[N]` and the class names they count in, None for bare numbers; or what is wrong with them.
 
     A missing label is -1. String labels count in their sorted order.
     """
@@ -39,7 +45,7 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
 
 
 def label_words(values: Sequence[str | None]) -> tuple[Labels, tuple[str, ...]]:
-    """Labels `[N]` of class names, which count in their sorted order, and those names; an empty one is missing."""
+    """Returns labels `[N]` of class names, which count in their sorted order, and those names; empty is missing."""
     names = tuple(sorted({value for value in values if value}))
     place = {name: at for at, name in enumerate(names)}
     return np.array([place[value] if value else MISSING for value in values], dtype=np.int64), names
@@ -50,10 +56,9 @@ def _numbers(values: Sequence[Any]) -> Labels:
 
 
 def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"] = "name") -> Samples:
-    """The samples with labels in the model's numbering, `label_names` the model's.
+    """Returns the samples with labels in the model's numbering, `label_names` the model's.
 
     Args:
-        samples: data with labels.
         model_labels: the model's class names in order of its logits; LABEL_0 ... is no name.
         how: by name (case, `_` and `-` do not count where that leaves no doubt) or by index.
 
@@ -88,21 +93,16 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
     if tuple(names) == tuple(model_labels):
         return labels
-    return _places(samples.name, names, model_labels)[labels]
-
-
-def _places(where: str, names: Sequence[str], model_labels: Sequence[str]) -> Labels:
-    """`[C_data]`: for each class of the data, the model's class of that name."""
     wanted, known = list(names), list(model_labels)
     if not set(wanted) <= set(known):
         wanted, known = [folded(name) for name in wanted], [folded(label) for label in known]
     problem = [name for name, key in zip(names, wanted, strict=True) if wanted.count(key) != 1 or known.count(key) != 1]
     if problem:
         raise DataError(
-            f"{where}: labels are {_listed(names)}, the model's are {_listed(model_labels)}: "
-            f"no one match for {_listed(problem)}; pass `match_labels` index if both count alike"
+            f"{samples.name}: labels are {_listed(names)}, the model's are {_listed(model_labels)}: "
+            f"no one match for {_listed(problem)}; {remedy}"
         )
-    return np.array([known.index(key) for key in wanted], dtype=np.int64)
+    return np.array([known.index(key) for key in wanted], dtype=np.int64)[labels]
 
 
 def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
@@ -120,10 +120,67 @@ def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
 
 
 def folded(name: str) -> str:
-    """A class name as it is compared: without upper case, `_` and `-`."""
+    """Returns a class name as it is compared: without upper case, `_` and `-`."""
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
     rest = f", ... ({len(names)} in all)" if len(names) > most else ""
     return f"[{', '.join(names[:most])}{rest}]"
+
+
+def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
+    """Returns class names: those given, or those in a text file, one a line; blank lines do not count.
+
+    Raises:
+        DataError: the file cannot be read, or there is no name.
+        OptionError: something that is no text among the names.
+    """
+    if isinstance(classes, str | Path):
+        lines = decode_text(read_bytes(Path(classes)), str(classes), "one class name a line").splitlines()
+    else:
+        lines = list(classes)
+        if odd := [name for name in lines if not isinstance(name, str)]:
+            raise OptionError(f"`classes` {odd[0]!r}: is {type(odd[0]).__name__}, no class name")
+    names = tuple(line.strip() for line in lines if line.strip())
+    if not names:
+        where = classes if isinstance(classes, str | Path) else "`classes`"
+        raise DataError(f"{where}: names no class: give one or more, in a file one a line")
+    return names
+
+
+def set_classes(
+    model: Hydra, classes: str | Path | Sequence[str] | None, template: str, samples: Samples | SampleStream
+) -> None:
+    """Gives a zero-shot model its classes: those named, or those of the ID data.
+
+    Raises:
+        OptionError: neither names them, or the model is not zero-shot and has classes of its own.
+    """
+    if model.spec.task != "zero-shot" and classes is None:
+        return
+    names = read_classes(classes) if classes is not None else samples.label_names
+    if names is None:
+        raise OptionError(f"{samples.name}: its labels have no names to make prompts of: name them with `classes`")
+    model.set_classes(names, template)
+
+
+def only_classes(samples: Samples, file: str | Path) -> Samples:
+    """Returns the samples of the classes in a file, which count in its order: a class subset, as ImageNet-200 is.
+
+    Raises:
+        DataError: the file cannot be read, or names what is no class of the data.
+    """
+    names = read_classes(Path(file))
+    if samples.labels is None or samples.label_names is None:
+        raise DataError(f"{samples.name}: its labels have no names to be found in {file}")
+    places = {folded(name): at for at, name in enumerate(samples.label_names)}
+    if unknown := [name for name in names if folded(name) not in places]:
+        raise DataError(f"{file}: {unknown[0]} is no class of {samples.name}: write its classes, each in a line")
+    number = np.full(len(samples.label_names) + 1, -1)  # the last is that of a missing label, -1
+    number[[places[folded(name)] for name in names]] = np.arange(len(names))
+    labels = number[samples.labels]
+    kept = np.flatnonzero(labels >= 0)
+    if not len(kept):
+        raise DataError(f"{samples.name}: has no sample of the classes in {file}: name others")
+    return replace(samples.subset(kept), labels=labels[kept], label_names=names)

@@ -26,7 +26,7 @@ from hydractl.errors import DataError
 from hydractl.text import first_sentence, shortened
 
 if TYPE_CHECKING:
-    from hydractl.data.like import Text
+    from hydractl.data.reading import Text
 
 UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
 CHUNK = 1024  # texts measured at a time

@@ -1,15 +1,41 @@
-"""How data are read: the options that every command with data shares."""
+"""What data a user gives, as types, and how they are read: options that every command with data shares.
+
+This file loads no library, so that any signature may name its types.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 from hydractl import bounds
 from hydractl.options import Option
 
 if TYPE_CHECKING:
-    from hydractl.data.columns import Columns
+    pass
+
+Modality = Literal["image", "text"]
+Group = Literal["near", "far"]
+Text = str | tuple[str, str]
+
+
+class Indexed(Protocol):
+    """Samples by their place: a list, a `datasets.Dataset`, a torch `Dataset` that has a length."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __getitem__(self, index: Any, /) -> Any:
+        """The one at a place."""
+
+
+#: One data set; `hydractl.data.open` says how each kind is read.
+DataLike: TypeAlias = str | Path | Indexed | Mapping[str, Indexed]
+#: Several data sets: sources, or data by `NAME` or `GROUP/NAME`.
+DataSetsLike: TypeAlias = DataLike | Sequence[str | Path] | Mapping[str, str | Path | Indexed]
+
 
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
 DEFAULT_TEMPLATE = "A photo of a {label}."
@@ -54,9 +80,6 @@ class Reading:
         Option("Match the data's labels to the model's by name or by index.", "Data", remembered=False),
     ] = "name"
 
-    @property
-    def columns(self) -> Columns:
-        """The named columns."""
-        from hydractl.data.columns import Columns
 
-        return Columns(self.image_column, self.text_column, self.label_column)
+#: All of a data set, its columns found by type and name.
+EVERYTHING = Reading()

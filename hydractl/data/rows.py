@@ -1,61 +1,67 @@
-"""The rows of a table as samples."""
+"""The rows of a table, and the values that a program holds, as samples."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import datasets
+import numpy as np
+from PIL import Image
 
 from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_text, nested_columns, type_name
+from hydractl.data.hashes import hash_inputs
 from hydractl.data.images import EncodedImages
-from hydractl.data.labels import read_labels
-from hydractl.data.like import Modality, Text
-from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_bad_texts, spread
+from hydractl.data.labels import MISSING, label_words, read_labels
+from hydractl.data.reading import Indexed, Modality, Text
+from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
 from hydractl.data.spec import DataSpec, DataValues
 from hydractl.data.tables import folders_of
 from hydractl.errors import DataError
 
+IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 
-def read_table(
-    whole: datasets.Dataset,
-    asked: DataSpec | DataValues,
-    modality: Modality,
-    columns: Columns,
-    limit: int | None,
-    skip_bad: bool,
-) -> Samples:
-    """The samples in a table; see `hydractl.data.open.open_samples`.
 
-    Args:
-        whole: all its rows.
-        asked: what the user asked for; says what to call it, and where files are that its rows name.
+@dataclass(frozen=True)
+class Request:
+    """Which samples of which data to read, as what, and whether bad ones are left out."""
+
+    data: DataSpec | DataValues
+    modality: Modality
+    columns: Columns = Columns()
+    limit: int | None = None
+    skip_bad: bool = False
+
+    def __str__(self) -> str:
+        return str(self.data)
+
+
+def read_table(whole: datasets.Dataset, request: Request) -> Samples:
+    """Returns the samples in a table; see `hydractl.data.open.open_samples`.
 
     Raises:
         DataError: no samples, no such column, or empty texts without `skip_bad`.
     """
-    where = str(asked)
-    whole = whole.flatten() if nested_columns(whole.features, columns) else whole
-    table = whole if limit is None else whole.select(spread(len(whole), limit))
+    whole = whole.flatten() if nested_columns(whole.features, request.columns) else whole
+    table = whole if request.limit is None else whole.select(spread(len(whole), request.limit))
     if not len(table):
-        raise DataError(f"{where}: holds no samples")
-    chosen = choose_columns(table, modality, columns, where)
-    samples = read_samples(table, asked, modality, chosen, skip_bad)
+        raise DataError(f"{request}: holds no samples")
+    chosen = choose_columns(table, request.modality, request.columns, str(request))
+    samples = read_samples(table, request, chosen)
     if not len(samples):
-        raise DataError(f"{where}: not one of {len(table)} samples can be read: {samples.skipped[0]}")
-    return replace(samples, notes=_limit_notes(whole, table, chosen, where))
+        raise DataError(f"{request}: not one of {len(table)} samples can be read: {samples.skipped[0]}")
+    if chosen.label is None or len(table) == len(whole):
+        return samples
+    all_labels, labels = read_labels(whole, chosen.label), read_labels(table, chosen.label)
+    if isinstance(all_labels, str) or isinstance(labels, str):
+        return samples
+    return replace(samples, notes=fewer_classes(labels[0], all_labels[0], str(request)))
 
 
-def read_samples(
-    table: datasets.Dataset,
-    asked: DataSpec | DataValues,
-    modality: Modality,
-    chosen: ChosenColumns,
-    skip_bad: bool,
-    first: int = 0,
-) -> Samples:
-    """The samples in the rows of a table; none, if all were left out.
+def read_samples(table: datasets.Dataset, request: Request, chosen: ChosenColumns, first: int = 0) -> Samples:
+    """Returns the samples in the rows of a table; none, if all were left out.
 
     Args:
         first: the place of the table's first row in the data set, for messages.
@@ -63,39 +69,34 @@ def read_samples(
     Raises:
         DataError: empty texts without `skip_bad`.
     """
-    where = str(asked)
     skipped: tuple[str, ...] = ()
     hashes = None
-    inputs = _inputs(table, asked, modality, chosen, first)
-    if skip_bad:
-        hashes, bad = find_bad(inputs, where, first)
+    inputs = _inputs(table, request, chosen, first)
+    if request.skip_bad:
+        hashes, bad = find_bad(inputs, str(request), first)
         good = [at for at in range(len(table)) if at not in bad]
         table, hashes, skipped = table.select(good), hashes[good], tuple(bad.values())
-        inputs = _inputs(table, asked, modality, chosen, first)
-    refuse_bad_texts(inputs, where, first)
-    samples = Samples(asked.name, modality, inputs, chosen_columns=chosen, skipped=skipped, hashes=hashes)
-    return _with_labels(samples, table, chosen)
+        inputs = _inputs(table, request, chosen, first)
+    refuse_empty_texts(inputs, str(request), first)
+    samples = Samples(
+        request.data.name, request.modality, inputs, chosen_columns=chosen, skipped=skipped, hashes=hashes
+    )
+    if chosen.label is None:
+        return replace(samples, label_problem=chosen.label_problem)
+    read = read_labels(table, chosen.label)
+    if isinstance(read, str):
+        return replace(samples, label_problem=read)
+    return replace(samples, labels=read[0], label_names=read[1])
 
 
-def _limit_notes(whole: datasets.Dataset, part: datasets.Dataset, chosen: ChosenColumns, where: str) -> tuple[str, ...]:
-    if chosen.label is None or len(part) == len(whole):
-        return ()
-    all_labels, labels = read_labels(whole, chosen.label), read_labels(part, chosen.label)
-    if isinstance(all_labels, str) or isinstance(labels, str):
-        return ()
-    return fewer_classes(labels[0], all_labels[0], where)
+def _inputs(table: datasets.Dataset, request: Request, chosen: ChosenColumns, first: int) -> Sequence[Any]:
+    if request.modality == "text":
+        return _texts(table, chosen.inputs, str(request))
+    return EncodedImages(table, chosen.inputs[0], str(request), first=first, folders=folders_of(request.data))
 
 
-def _inputs(
-    table: datasets.Dataset, asked: DataSpec | DataValues, modality: Modality, chosen: ChosenColumns, first: int
-) -> Sequence[Any]:
-    if modality == "text":
-        return read_texts(table, chosen.inputs, str(asked))
-    return EncodedImages(table, chosen.inputs[0], str(asked), first, folders_of(asked))
-
-
-def read_texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
-    """The text of each sample, or the pair of texts where there are two columns; empty ones are in.
+def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
+    """Returns the text of each sample, or the pair of texts where there are two columns; empty ones are in.
 
     Raises:
         DataError: a column that holds no strings.
@@ -109,10 +110,133 @@ def read_texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> l
     return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 
 
-def _with_labels(samples: Samples, table: datasets.Dataset, chosen: ChosenColumns) -> Samples:
-    if chosen.label is None:
-        return replace(samples, label_problem=chosen.label_problem)
-    read = read_labels(table, chosen.label)
-    if isinstance(read, str):
-        return replace(samples, label_problem=read)
-    return replace(samples, labels=read[0], label_names=read[1])
+def read_values(request: Request) -> Samples:
+    """Returns the samples among some values; see `hydractl.data.open.open_samples`.
+
+    Images are taken from the values each time they are used; where they come with labels, all once before that.
+
+    Raises:
+        DataError: no samples, or one that cannot be read or is no input of such a model.
+    """
+    assert isinstance(request.data, DataValues)
+    given, where = request.data.values, request.data.name
+    if not (length := _length(given, where)):
+        raise DataError(f"{where}: holds no samples")
+    values = _Values(given, range(length), _is_pair(_read(given, 0, where)), request.modality, where=where)
+    taken = replace(values, places=spread(len(values), request.limit))
+    skipped: tuple[str, ...] = ()
+    hashes = None
+    if request.skip_bad:
+        hashes, bad = hash_inputs(taken)
+        skipped = tuple(bad.values())
+        if len(bad) == len(taken):
+            raise DataError(f"{where}: not one of {len(taken)} samples can be read: {skipped[0]}")
+        good = [at for at in range(len(taken)) if at not in bad]
+        taken, hashes = replace(taken, places=[taken.places[at] for at in good]), hashes[good]
+    inputs = taken if request.modality == "image" else taken[:]
+    samples = Samples(where, request.modality, inputs, skipped=skipped, hashes=hashes)
+    if not values.paired:
+        return replace(samples, label_problem="holds inputs alone, no (input, label) pairs")
+    samples = _with_labels(samples, taken.labels(), _class_names(given))
+    if samples.labels is None or len(taken) == len(values) or not isinstance(given, list | tuple):
+        return samples  # to read all of a torch data set for a note could take hours
+    whole = _with_labels(samples, values.labels(), None)
+    notes = () if whole.labels is None else fewer_classes(samples.labels, whole.labels, where)
+    return replace(samples, notes=notes)
+
+
+def _length(values: Indexed, where: str) -> int:
+    try:
+        return len(values)
+    except TypeError as error:
+        kind = type(values).__name__
+        raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`") from error
+
+
+def _with_labels(samples: Samples, found: Sequence[Any], names: tuple[str, ...] | None) -> Samples:
+    """Returns the samples with labels in numbers, or with what is wrong with them; None stands for a missing one."""
+    if all(label is None for label in found):
+        return replace(samples, label_problem="holds no labels")
+    if all(label is None or isinstance(label, str) for label in found):
+        labels, names = label_words(found)
+        return replace(samples, labels=labels, label_names=names)
+    try:
+        numbers = [MISSING if label is None else operator.index(label) for label in found]
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in found})
+        return replace(samples, label_problem=f"its labels are {', '.join(kinds)}, not whole numbers or class names")
+    return replace(samples, labels=np.array(numbers, dtype=np.int64), label_names=names)
+
+
+def _class_names(values: Indexed) -> tuple[str, ...] | None:
+    """Returns what torchvision's data sets call their classes."""
+    names = getattr(values, "classes", None)
+    return tuple(names) if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names) else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Values(Sequence[Any]):
+    """The inputs at some places of the values, checked when they are used."""
+
+    values: Indexed
+    places: Sequence[int]
+    paired: bool
+    modality: Modality
+    where: str
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        place = self.places[index]
+        value, where = self._value(place), f"{self.where}: sample {place}"
+        one = value[0] if self.paired else value
+        return _image(one, where) if self.modality == "image" else _text(one, where)
+
+    def labels(self) -> list[Any]:
+        return [self._value(place)[1] for place in self.places]
+
+    def _value(self, place: int) -> Any:
+        value = _read(self.values, place, self.where)
+        if self.paired and not _is_pair(value):
+            raise DataError(f"{self.where}: sample {place} is no (input, label) pair, as the first one is")
+        return value
+
+
+def _read(values: Indexed, place: int, where: str) -> Any:
+    try:
+        return values[place]
+    except Exception as error:  # a data set of the user's own raises whatever it likes
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{where}: sample {place}: cannot be read: {reason}") from error
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2
+
+
+def _image(value: Any, where: str) -> Image.Image:
+    if isinstance(value, Image.Image):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.size:
+        channels = value.shape[2] if value.ndim == 3 else 1
+        if value.ndim in (2, 3) and channels in (1, 3, 4):
+            return Image.fromarray(value.squeeze(2) if value.ndim == 3 and channels == 1 else value)
+    raise DataError(f"{where} is {_described(value)}: give {IMAGES}, alone or as (image, label)")
+
+
+def _text(value: Any, where: str) -> Text:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
+        raise DataError(f"{where} is {_described(value)}: give texts or pairs of texts, alone or as (text, label)")
+    if not all(part.strip() for part in parts):
+        raise DataError(f"{where}: empty text: remove it")
+    return parts[0] if len(parts) == 1 else (parts[0], parts[1])
+
+
+def _described(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    kind = type(value).__name__
+    return kind if shape is None else f"{kind} of {getattr(value, 'dtype', 'unknown type')} {list(shape)}"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.data.hashes import Hashes, hash_inputs
 from hydractl.data.images import EncodedImages
-from hydractl.data.like import Modality
+from hydractl.data.reading import Modality
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:
@@ -25,9 +27,9 @@ Labels = NDArray[np.int64]
 class Samples:
     """N samples of one data set.
 
-    `inputs` are PIL images (decoded when asked for), texts or pairs of texts. `labels` `[N]` count in
-    `label_names`; None where there are none, and `label_problem` says why. `notes` are for the
-    user's eyes; `skipped` says what is wrong with each sample left out.
+    `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` count in `label_names`; None
+    where there are none, and `label_problem` says why. `notes` are for the user's eyes; `skipped` says what is wrong
+    with each sample left out.
     """
 
     name: str
@@ -45,14 +47,14 @@ class Samples:
         return len(self.inputs)
 
     def called(self, place: int) -> str:
-        """What messages call a sample: a text itself, the file of an image, and of others their place in the data."""
+        """Returns what messages call a sample: a text itself, the file of an image, else its place in the data."""
         if self.modality == "image":
             return _file_of(self.inputs, place) or f"{self.name} {place}"
         text = self.inputs[place]
         return text if isinstance(text, str) else " | ".join(text)
 
     def content_hashes(self) -> Hashes:
-        """64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
+        """Returns 64 bits for each sample, `[N]`, from decoded pixels or words; equal in any file format.
 
         Raises:
             DataError: an image that cannot be read.
@@ -61,19 +63,20 @@ class Samples:
             return self.hashes
         hashes, bad = hash_inputs(self.inputs)
         if bad:
-            raise DataError(_first_of(bad))
+            first = next(iter(bad.values()))
+            raise DataError(first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)")
         object.__setattr__(self, "hashes", hashes)  # a memo: it follows from fields that are frozen
         return hashes
 
     def identity(self) -> str:
-        """SHA-256 over content hashes and labels in order: of one identity, of one effect on a model."""
+        """Returns SHA-256 over content hashes and labels in order: of one identity, of one effect on a model."""
         digest = hashlib.sha256(self.content_hashes().astype("<u8").tobytes())
         if self.labels is not None:
             digest.update(self.labels.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def subset(self, positions: NDArray[np.int64]) -> Samples:
-        """The samples at some positions, in that order."""
+        """Returns the samples at some positions, in that order."""
         return replace(
             self,
             inputs=Picked(self.inputs, positions),
@@ -82,7 +85,7 @@ class Samples:
         )
 
     def draw(self, count: int, seed: int) -> Samples:
-        """So many of the samples, drawn at random and in their order; the same ones for the same seed.
+        """Returns so many of the samples, drawn at random and in their order; the same ones for the same seed.
 
         Raises:
             DataError: there are not so many.
@@ -92,14 +95,9 @@ class Samples:
         return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
 
 
-def _first_of(bad: dict[int, str]) -> str:
-    first = next(iter(bad.values()))
-    return first if len(bad) == 1 else f"{first} (and {len(bad) - 1} more)"
-
-
 @dataclass(frozen=True)
 class Picked(Sequence[Any]):
-    """Some of the inputs of a data set, read when asked for."""
+    """Some of the inputs of a data set, read when they are used."""
 
     inputs: Sequence[Any]
     positions: NDArray[np.int64]
@@ -107,11 +105,7 @@ class Picked(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.positions)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> Picked: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Picked(self.inputs, self.positions[index])
         return self.inputs[int(self.positions[index])]
@@ -123,8 +117,37 @@ def _file_of(inputs: Sequence[Any], place: int) -> str | None:
     return inputs.file(place) if isinstance(inputs, EncodedImages) else None
 
 
+@dataclass(frozen=True)
+class Chained(Sequence[Any]):
+    """The inputs of one data set after those of another, read when they are used."""
+
+    parts: Sequence[Sequence[Any]]
+    ends: Sequence[int]
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        part = bisect_right(self.ends, place)
+        return self.parts[part][place - (self.ends[part - 1] if part else 0)]
+
+
+def join(sets: Sequence[Samples]) -> Samples:
+    """Returns the samples of one or more data sets of one kind, one set after the other, without their labels."""
+    if sets[0].modality == "text":  # what looks into texts looks into lists
+        inputs: Sequence[Any] = list(chain.from_iterable(samples.inputs for samples in sets))
+    else:
+        inputs = Chained([samples.inputs for samples in sets], list(accumulate(map(len, sets))))
+    hashes = [samples.hashes for samples in sets if samples.hashes is not None]
+    known = np.concatenate(hashes) if len(hashes) == len(sets) else None
+    return Samples(" and ".join(samples.name for samples in sets), sets[0].modality, inputs, hashes=known)
+
+
 def spread(size: int, limit: int | None) -> Sequence[int]:
-    """The places of at most `limit` samples, evenly over `size`.
+    """Returns the places of at most `limit` samples, evenly over `size`.
 
     Data often comes sorted by class: its first samples would be of one class only.
     """
@@ -132,15 +155,15 @@ def spread(size: int, limit: int | None) -> Sequence[int]:
 
 
 def fewer_classes(taken: Labels, all_labels: Labels, where: str) -> tuple[str, ...]:
-    """A note where the samples taken are of fewer classes than all are."""
+    """Returns a note where the samples taken are of fewer classes than all are."""
     have, of = np.unique(taken).size, np.unique(all_labels).size
     return () if have == of else (_classes_held(where, len(taken), have, of),)
 
 
 def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
-    """A note where the samples are of fewer of their classes than so many drawn at random would be.
+    """Returns a note where the samples are of fewer of their classes than so many drawn at random would be.
 
-    That is what a slice of data gives which lie in order of class. Fewer means four standard deviations below what is
+    That is what a slice gives of data that lie in order of class. Fewer means four standard deviations below what is
     expected of classes that are alike in size.
     """
     if samples.labels is None or not samples.label_names:
@@ -159,7 +182,7 @@ def _classes_held(where: str, size: int, have: int, of: int) -> str:
 
 
 def find_bad(inputs: Sequence[Any], where: str, first: int = 0) -> tuple[Hashes, dict[int, str]]:
-    """The hash of each input, `[N]`, and the position of each unreadable image or unfit text with what is wrong.
+    """Returns the hash of each input, `[N]`, and the position of each bad image or empty text with what is wrong.
 
     Args:
         where: the data set, for messages.
@@ -169,7 +192,7 @@ def find_bad(inputs: Sequence[Any], where: str, first: int = 0) -> tuple[Hashes,
     return hashes, bad | {at: f"{where}: sample {first + at}: empty text" for at in _empty_texts(inputs)}
 
 
-def refuse_bad_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
+def refuse_empty_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
     """Raises DataError where a text, or a part of a pair, is blank; see `find_bad`."""
     if empty := _empty_texts(inputs):
         raise DataError(
@@ -179,7 +202,7 @@ def refuse_bad_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
 
 
 def _empty_texts(inputs: Sequence[Any]) -> list[int]:
-    if not isinstance(inputs, list):  # texts are lists, images are read when asked for
+    if not isinstance(inputs, list):  # texts are lists, images are read when they are used
         return []
     texts = ((text,) if isinstance(text, str) else text for text in inputs)
     return [at for at, text in enumerate(texts) if not all(part.strip() for part in text)]

@@ -1,7 +1,7 @@
-"""What a user gives for a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT]` or less, or values of Python.
+"""What a user gives for a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`, or values of Python.
 
 A `str` or a `Path` always is a source, and so is each one in a list of nothing else. Texts that are data themselves
-are told apart by a name: `{"reviews": ["good", "bad"]}`.
+have a name: `{"reviews": ["good", "bad"]}`.
 """
 
 from __future__ import annotations
@@ -11,28 +11,74 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
-from hydractl.data.files import FILE_FORMATS
-from hydractl.data.like import DataLike, DataSetsLike, Group, Indexed
-from hydractl.data.parts import Part, split_off_part
-from hydractl.data.splits import split_of_word
+import numpy as np
+from numpy.typing import NDArray
+
+from hydractl.data.files import FILE_FORMATS, split_of_word
+from hydractl.data.reading import DataLike, DataSetsLike, Group, Indexed
 from hydractl.errors import DataError
 
-GROUPS = ("near", "far")
+if TYPE_CHECKING:
+    from hydractl.data.hashes import Hashes
 
+GROUPS = ("near", "far")
 COLUMNS = ("image", "text", "label")
 ONLY = "only"  # names a file of classes, where the others name columns
+MOST_PARTS = 1000
 
 FORM = "[NAME=]SOURCE[:SPLIT]"
 GROUPED_FORM = "[near/|far/]NAME=SOURCE[:SPLIT]"
 HUB_ID = re.compile(r"(?=.{1,96}$)(?!.*(--|\.\.))[\w][\w.-]*(/[\w][\w.-]*)?")
 PREFIX = re.compile(r"(?:(?P<group>[\w.-]+)/)?(?P<name>[^/\\:=.~?\s][^/\\:=?]*)=(?P<source>.*)", re.DOTALL)
+PART = re.compile(
+    r"(?P<whole>.+)%(?P<first>\d{1,4})(?:-(?P<last>\d{1,4}))?/(?P<count>\d{1,4})(?:@(?P<seed>\d{1,18}))?", re.ASCII
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Parts `first` to `last` of `count` equal ones, numbered from 1 on; another seed divides otherwise.
+
+    The content of a sample decides its part, so parts are the same for any order and file format, and have no sample in
+    common. They are equal in expectation only. A part of a part (`within`) divides that anew.
+    """
+
+    first: int
+    last: int
+    count: int
+    seed: int = 0
+    within: Part | None = None
+
+    def __str__(self) -> str:
+        span = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.within or ''}%{span}/{self.count}" + (f"@{self.seed}" if self.seed else "")
+
+    def of(self, hashes: Hashes) -> NDArray[np.int64]:
+        """Returns the positions of its samples, ascending, from the hashes `[N]` of all."""
+        return np.flatnonzero(self._holds(hashes)[0])
+
+    def _holds(self, hashes: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
+        """Returns which samples are in it, and the hashes mixed once for each time that they were divided."""
+        outer, hashes = self.within._holds(hashes) if self.within else (np.ones(len(hashes), bool), hashes)
+        mixed = _mixed(hashes, self.seed)
+        number = mixed % np.uint64(self.count) + np.uint64(1)
+        return outer & (self.first <= number) & (number <= self.last), mixed
+
+
+def _mixed(hashes: Hashes, seed: int) -> Hashes:
+    """Mixes the hashes with the seed: the finish of SplitMix64 (Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = hashes.astype(np.uint64) + np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set as asked for: `source` is a path that exists or a hub id, `split` may carry a slice.
+    """A data set by its source, a path that exists or a hub id; `split` may carry a slice.
 
     `columns` are those of this set alone: `text`, `image` or `label`, and a name. `only` is a file with the classes to
     take, all of them where it is None.
@@ -66,8 +112,8 @@ class DataValues:
         return self.name
 
 
-def parse_data(data: DataLike, name: str = "data") -> DataSpec | DataValues:
-    """One data set as asked for.
+def parse_data(data: DataLike | DataSpec | DataValues, name: str = "data") -> DataSpec | DataValues:
+    """Returns one data set.
 
     Args:
         data: a source, values, or one of them by its name: `{name: data}`.
@@ -76,20 +122,22 @@ def parse_data(data: DataLike, name: str = "data") -> DataSpec | DataValues:
     Raises:
         DataError: several data sets, or no such file or folder.
     """
+    if isinstance(data, DataSpec | DataValues):
+        return data
     if isinstance(data, Mapping):
-        asked = [_named(key, value) for key, value in data.items()]
+        found = [_named(key, value) for key, value in data.items()]
     else:
-        asked = [parse_data_spec(str(text)) for text in data] if _are_sources(data) else [_parse(data, name)]
-    if len(asked) != 1:
+        found = [parse_data_spec(str(text)) for text in data] if _are_sources(data) else [_parse(data, name)]
+    if len(found) != 1:
         raise DataError(
-            f"one data set is wanted here, not {len(asked)}: {', '.join(one.name for one in asked[:12])}; give texts "
+            f"one data set is wanted here, not {len(found)}: {', '.join(one.name for one in found[:12])}; give texts "
             "as {name: texts}, columns as datasets.Dataset.from_dict(columns)"
         )
-    return asked[0]
+    return found[0]
 
 
 def parse_data_sets(data: DataSetsLike, name: str = "data") -> list[DataSpec | DataValues]:
-    """Several data sets, each perhaps of a group.
+    """Returns several data sets, each perhaps of a group.
 
     Args:
         data: a source, a list of sources, values, or sources and values by `NAME` or `GROUP/NAME`.
@@ -120,18 +168,18 @@ def _named(key: str, data: Any, grouped: bool = False) -> DataSpec | DataValues:
 
 
 def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
-    """What the text asks for; a path that exists wins over any other reading, so it may have `:` and `=`.
+    """Returns the data set of a source; a path that exists wins over any other reading, so it may have `:` and `=`.
 
     Args:
         text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; all but SOURCE may be left out. SPLIT may be
-            sliced and added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is of
-            `hydractl.data.parts`, may stand behind COLUMNS too, and another behind it is a part of that. COLUMNS are
-            of this set alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the
+            sliced and added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is `%I/N` or `%I-J/N`
+            with `@SEED` or without; it may stand behind COLUMNS too, and another behind it is a part of that. COLUMNS
+            are of this set alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the
             classes in a file, one a line.
         grouped: whether a GROUP, `near` or `far`, may stand before the name.
 
     Raises:
-        DataError: the text is empty, names an unknown group or kind of column, or a path where nothing lies.
+        DataError: the text is empty, names an unknown group, part or kind of column, or a path where nothing lies.
     """
     named = None if _existing(text) else PREFIX.fullmatch(text)
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
@@ -141,35 +189,39 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
     source, last = _split_off_parts(source)
     source, columns = (source, ()) if _existing(source) else _split_off_columns(source)
     source, first = _split_off_parts(source)
-    part = _nested([*first, *last])
+    part: Part | None = None
+    for inner in (*first, *last):
+        part = replace(inner, within=part)
     place, config, split = _split_source(source)
-    only = dict(columns).get(ONLY)
-    own = tuple(pair for pair in columns if pair[0] != ONLY)
-    grouping = cast("Group | None", group)
-    return DataSpec(name or _default_name(place), place, config, split, grouping, part, own, only)
+    return DataSpec(
+        name or _default_name(place),
+        place,
+        config,
+        split,
+        group=cast("Group | None", group),
+        part=part,
+        columns=tuple(pair for pair in columns if pair[0] != ONLY),
+        only=dict(columns).get(ONLY),
+    )
 
 
 def _split_off_parts(source: str) -> tuple[str, list[Part]]:
-    """A source, and the parts that are named behind it."""
+    """Returns a source, and the parts that are named behind it."""
     parts: list[Part] = []
-    while not _existing(source):
-        source, part = split_off_part(source)
-        if part is None:
-            break
+    while not _existing(source) and (found := PART.fullmatch(source)):
+        first, count = int(found["first"]), int(found["count"])
+        part = Part(first, int(found["last"] or first), count, int(found["seed"] or 0))
+        if not 1 <= part.first <= part.last <= count <= MOST_PARTS:
+            raise DataError(
+                f"{source}: there is no such part: write %I/N or %I-J/N with 1 <= I <= J <= N <= {MOST_PARTS}"
+            )
+        source = found["whole"]
         parts.insert(0, part)
     return source, parts
 
 
-def _nested(parts: Sequence[Part]) -> Part | None:
-    """Returns the last of some parts, each within the one before."""
-    whole = None
-    for part in parts:
-        whole = replace(part, within=whole)
-    return whole
-
-
 def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """A source, and the columns that are named behind a question mark."""
+    """Returns a source, and the columns that are named behind a question mark."""
     place, mark, said = source.rpartition("?")
     if not mark:
         return source, ()
@@ -202,7 +254,7 @@ def _split_source(source: str) -> tuple[str, str | None, str | None]:
     return place, *_config_and_split(rest)
 
 
-def _config_and_split(rest: list[str]) -> tuple[str | None, str | None]:
+def _config_and_split(rest: Sequence[str]) -> tuple[str | None, str | None]:
     padded = [None, None, *(piece or None for piece in rest)]
     return padded[-2], padded[-1]
 
@@ -212,9 +264,9 @@ def _is_file_name(place: str) -> bool:
 
 
 def _default_name(source: str) -> str:
-    """A short name: `validation.parquet` in a folder `cifar10` is called cifar10."""
+    """Returns a short name: `validation.parquet` in a folder `cifar10` is called cifar10."""
     path = Path(source)
-    stem = path.stem if path.suffix.lower() in FILE_FORMATS else path.name
+    stem = path.stem if _is_file_name(source) else path.name
     if split_of_word(stem) and path.absolute().parent.name:
         return path.absolute().parent.name
     return stem or path.resolve().name or source

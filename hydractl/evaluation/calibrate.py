@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint
+from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
-from hydractl.data.seen import sketch
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
 from hydractl.evaluation.run import collect
 from hydractl.evaluation.sets import EvaluationData, SetKey

@@ -11,9 +11,9 @@ from typing import Any
 
 from hydractl.checkpoint.folders import make_folder
 from hydractl.checkpoint.locks import claim
-from hydractl.data.like import Modality
+from hydractl.data.open import SampleStream
+from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream
 from hydractl.errors import OptionError
 from hydractl.evaluation.certainty import Measured, resample, resamples
 from hydractl.evaluation.curves import curves_json

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from hydractl.data.hashes import remembered
+from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
-from hydractl.data.seen import remembered
-from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.surgery.provenance import search_data

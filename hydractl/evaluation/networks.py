@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hydractl.data.batches import Batch, make_batches
+from hydractl.data.batches import Batch, StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
+from hydractl.data.open import SampleStream
 from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import Cost, cost
 from hydractl.evaluation.dropout import Dropout, SeededDropout

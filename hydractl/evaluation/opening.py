@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hydractl.data.corruptions import corrupted
-from hydractl.data.like import Indexed, Modality
-from hydractl.data.open import notes_of, open_samples, open_stream
-from hydractl.data.reading import Reading
+from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
+from hydractl.data.reading import Indexed, Modality, Reading
 from hydractl.data.samples import Samples
 from hydractl.data.spec import DataSpec, DataValues, parse_data, parse_data_sets
-from hydractl.data.streams import SampleStream
 from hydractl.errors import OptionError
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Sets
@@ -38,13 +36,8 @@ def open_sets(
     """
 
     def opened(spec: DataSpec | DataValues, streaming: bool = asked.streaming, strict: bool = True) -> Opened:
-        samples = (open_stream if streaming else open_samples)(
-            spec,
-            modality,
-            columns=replace(reading.columns, strict=strict),
-            limit=reading.limit,
-            skip_bad=asked.skip_bad,
-        )
+        opener = open_stream if streaming else open_samples
+        samples = opener(spec, modality, reading, strict=strict, skip_bad=asked.skip_bad)
         for note in notes_of(samples):
             on_note(note)
         return samples

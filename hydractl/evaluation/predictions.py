@@ -27,9 +27,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hydractl.data.image_folder import files_below
+from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
-from hydractl.data.streams import SampleStream
+from hydractl.data.open import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.about import About, read_about
 from hydractl.evaluation.cost import Cost

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hydractl.data.like import Group
+from hydractl.data.open import SampleStream
+from hydractl.data.reading import Group
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream
 
 Role = Literal["calibration", "id", "ood", "shift"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
-from hydractl.data.like import DataLike, DataSetsLike, Indexed
+from hydractl.data.reading import DataLike, DataSetsLike, Indexed
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.styles import STYLES, Style, find_style

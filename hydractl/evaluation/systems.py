@@ -15,9 +15,8 @@ from hydractl.errors import OptionError
 if TYPE_CHECKING:
     import torch
 
-    from hydractl.data.like import Modality
     from hydractl.data.ranks import InParallel, Ranks
-    from hydractl.data.reading import Reading
+    from hydractl.data.reading import Modality, Reading
     from hydractl.evaluation.predictor import Predictor
     from hydractl.evaluation.sets import EvaluationData, SetKey
 

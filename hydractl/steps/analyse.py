@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.data.corruptions import describe_kinds
-from hydractl.data.like import DataLike, DataSetsLike
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Without, function, remembered
 from hydractl.steps.compute import Compute
@@ -471,7 +470,7 @@ class AnalyseMembers:
 
     def run(self, watch: Watcher) -> AnalysedMembers:
         from hydractl.analysis.members import require_several, similarity
-        from hydractl.data.classes import read_classes
+        from hydractl.data.labels import read_classes
         from hydractl.data.open import open_samples
         from hydractl.report.analyses import similarity_figure
         from hydractl.steps.inputs import as_checkpoint
@@ -484,7 +483,7 @@ class AnalyseMembers:
         if reading.classes is not None:
             network.set_classes(read_classes(reading.classes), reading.template)
         texts = network.spec.task == "text-classification"
-        samples = open_samples(self.data, "text" if texts else "image", columns=reading.columns, limit=reading.limit)
+        samples = open_samples(self.data, "text" if texts else "image", reading)
         with watch.progress("analyse members", len(samples)) as advance:
             inputs = (samples.inputs[place] for place in range(len(samples)))
             logits = network.predict(inputs, self.compute.batch_size, advance).member_logits

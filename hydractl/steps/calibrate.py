@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hydractl.bounds import real
-from hydractl.data.like import DataLike, Modality
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DataLike, Modality, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
@@ -204,15 +203,7 @@ class Calibrate:
         from hydractl.data.open import notes_of, open_samples
 
         modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-        reading = self.reading
-        samples = open_samples(
-            self.data,
-            modality,
-            columns=reading.columns,
-            limit=reading.limit,
-            skip_bad=self.skip_bad,
-            name="calibration data",
-        )
+        samples = open_samples(self.data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
         for text in notes_of(samples):
             watch.note(f"note: {text}")
         return samples

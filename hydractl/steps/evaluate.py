@@ -19,7 +19,7 @@ from hydractl.steps.suites import SuiteLike, SuiteReported
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.data.like import Modality
+    from hydractl.data.reading import Modality
     from hydractl.evaluation.certainty import Measured
     from hydractl.evaluation.comparison import Comparison
     from hydractl.evaluation.sets import EvaluationData

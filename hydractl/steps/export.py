@@ -92,7 +92,7 @@ class Graph:
 
     def load(self, checkpoint: Checkpoint) -> Hydra:
         """Returns the model to trace, with its classes."""
-        from hydractl.data.classes import read_classes
+        from hydractl.data.labels import read_classes
         from hydractl.inference import load_checkpoint
 
         model = load_checkpoint(checkpoint, dtype=choose_dtype(self.dtype))

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.circuit.modes import MODES, Exact, Mode, shortcut_account
-from hydractl.data.like import DataLike, DataSetsLike
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute

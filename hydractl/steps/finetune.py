@@ -10,8 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from hydractl.data.like import DataLike
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, Without, function
 from hydractl.steps.inputs import ModelLike

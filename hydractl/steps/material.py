@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.data.like import DataLike, DataSetsLike
 from hydractl.data.reading import SOURCE as SOURCE
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.data import ScoringData
     from hydractl.data.batches import Batch, CachedBatches
-    from hydractl.data.like import Modality
     from hydractl.data.ranks import Ranks
+    from hydractl.data.reading import Modality
     from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
 
@@ -134,7 +133,7 @@ def origin_of(
     from importlib.metadata import version
 
     from hydractl.checkpoint.contents import identity
-    from hydractl.data.seen import sketch
+    from hydractl.data.hashes import sketch
 
     search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
     return {
@@ -187,12 +186,8 @@ def open_materials(
 
     checkpoint = as_member(model)
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-    columns, limit = reading.columns, reading.limit
     opened = {
-        name: (
-            open_samples(inside, modality, columns=columns, limit=limit, name="ID data"),
-            _open_sets(outside, modality, reading),
-        )
+        name: (open_samples(inside, modality, reading, name="ID data"), _open_sets(outside, modality, reading))
         for name, (inside, outside) in tasks.items()
     }
     for inside, outside in opened.values():
@@ -205,8 +200,7 @@ def open_materials(
 def _material(
     checkpoint: Checkpoint, network: Hydra, samples: Samples, ood: Mapping[str, Samples], reading: Reading
 ) -> Material:
-    from hydractl.data.classes import set_classes
-    from hydractl.data.labels import match_labels
+    from hydractl.data.labels import match_labels, set_classes
 
     set_classes(network, reading.classes, reading.template, samples)
     if network.labels is None and reading.match_labels == "name":
@@ -222,10 +216,9 @@ def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Readi
     from hydractl.data.spec import parse_data_sets
 
     found: dict[str, Samples] = {}
-    # A column named for the ID data need not be there in an OOD set.
-    columns = replace(reading.columns, strict=False)
     for asked in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
         if asked.name in found:
             raise OptionError(f"`ood_data` {asked}: a set called {asked.name} is there already: give it another name")
-        found[asked.name] = open_samples(asked, modality, columns=columns, limit=reading.limit)
+        # A column named for the ID data need not be there in an OOD set.
+        found[asked.name] = open_samples(asked, modality, reading, strict=False)
     return found

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hydractl.checkpoint.contents import Acceptance
-    from hydractl.data.columns import Columns
-    from hydractl.data.like import DataLike, Modality
+    from hydractl.data.reading import DataLike, Modality
     from hydractl.model.hydra import Hydra
 
     Inputs = DataLike | Image | Sequence[str | Path]
@@ -194,7 +193,7 @@ class Predict:
         )
 
     def _model(self) -> Hydra:
-        from hydractl.data.classes import read_classes
+        from hydractl.data.labels import read_classes
         from hydractl.steps.models import running
 
         hydra = running(self.model, self.compute.device, self.compute.dtype)
@@ -207,17 +206,17 @@ class Predict:
     def _entries(self, modality: Modality) -> Iterator[_Entry]:
         from PIL.Image import Image
 
-        inputs, columns = self.inputs, self.reading.columns
+        inputs, reading = self.inputs, self.reading
         several = inputs if isinstance(inputs, list | tuple) else [inputs]
         if not all(isinstance(one, str | Path) for one in several):
-            yield from _in_data([inputs] if isinstance(inputs, Image) else inputs, modality, columns)
+            yield from _in_data([inputs] if isinstance(inputs, Image) else inputs, modality, reading)
             return
         for one in map(str, several):
             if _is_data(one):
-                yield from _in_data(one, modality, columns)
+                yield from _in_data(one, modality, reading)
                 continue
-            if named := columns.image or columns.text:
-                option = "image_column" if columns.image else "text_column"
+            if named := reading.image_column or reading.text_column:
+                option = "image_column" if reading.image_column else "text_column"
                 raise OptionError(f"`{option}` {named}: {one} is no data set and has no columns: leave it out")
             if modality == "image":
                 yield _Entry(one, partial(_read_image, one))
@@ -228,7 +227,7 @@ class Predict:
         data = self.data
         several = isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
         for one in cast(Sequence[Any], data) if several else [data]:
-            yield from _in_data(one, modality, self.reading.columns)
+            yield from _in_data(one, modality, self.reading)
 
 
 predict = function(Predict)
@@ -249,10 +248,10 @@ def _is_data(text: str) -> bool:
     return any(mark in text for mark in ":=%")  # a split, a name or a part
 
 
-def _in_data(data: DataLike, modality: Modality, columns: Columns) -> Iterator[_Entry]:
+def _in_data(data: DataLike, modality: Modality, reading: Reading) -> Iterator[_Entry]:
     from hydractl.data.open import open_samples
 
-    samples = open_samples(data, modality, columns=columns)
+    samples = open_samples(data, modality, reading)
     for place in range(len(samples)):
         yield _Entry(samples.called(place), partial(samples.inputs.__getitem__, place))
 

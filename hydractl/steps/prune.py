@@ -221,8 +221,8 @@ class Prune:
     ) -> tuple[Pruning, Mapping[str, Any] | None]:
         """Returns the heads to choose from, and sketches of all samples that the choice depends on."""
         from hydractl.circuit.restriction import require_towers
+        from hydractl.data.hashes import sketch
         from hydractl.data.ranks import Ranks
-        from hydractl.data.seen import sketch
         from hydractl.surgery.provenance import samples_behind
 
         spread = method.spread

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 from hydractl import bounds
 from hydractl.checkpoint.heads import Head, layer_budgets, member_heads
 from hydractl.circuit.score_methods import SCORE_METHODS
-from hydractl.data.like import DataLike
+from hydractl.data.reading import DataLike
 from hydractl.errors import OptionError
 from hydractl.options import Option, Without
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores

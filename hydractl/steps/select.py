@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.data.like import DataSetsLike
-from hydractl.data.reading import Reading
+from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.selection.candidates import Family, Sources, counts, family
 from hydractl.selection.objectives import Objective
 from hydractl.steps.answered import answers_of, journal_beside, selection_data, store_beside
@@ -256,7 +255,7 @@ def _selected(
     output: Path | None,
 ) -> Selected:
     """The result: the artifact, and the members fused; both remember every sample that had a say in them."""
-    from hydractl.data.seen import merged, sketch
+    from hydractl.data.hashes import merged, sketch
     from hydractl.selection.artifact import selection_json
     from hydractl.selection.members import with_selection
     from hydractl.surgery.provenance import samples_behind

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.data.seen import merged
+from hydractl.data.hashes import merged
 from hydractl.errors import ArtifactError
 
 if TYPE_CHECKING:

@@ -10,15 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hydractl.data import seen
-from hydractl.data.hashes import Hashes
-from hydractl.data.joined import join
-from hydractl.data.like import DataLike, DataSetsLike
-from hydractl.data.open import notes_of, open_samples, open_stream
-from hydractl.data.reading import Reading
-from hydractl.data.samples import Samples
+from hydractl.data.hashes import Hashes, sketch
+from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
+from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Reading
+from hydractl.data.samples import Samples, join
 from hydractl.data.spec import parse_data_sets
-from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.training.pairs import PairStream, open_pairs, stream_pairs
 from hydractl.training.request import Sources
@@ -27,7 +23,6 @@ REMEMBERED = 20_000  # samples whose hashes a file holds, at most
 SPLIT_SEED = 0  # not the run's, so that members of one ensemble are validated on the same samples
 
 
-DEFAULT = Reading()
 Kind = Literal["image", "text", "pair"]
 Match = Literal["name", "index"]
 Streamed = SampleStream | PairStream
@@ -58,7 +53,7 @@ class TrainingData:
         return self.train.length if isinstance(self.train, Streamed) else len(self.train)
 
 
-def open_training_data(kind: Kind, data: DataLike, sources: Sources, reading: Reading = DEFAULT) -> TrainingData:
+def open_training_data(kind: Kind, data: DataLike, sources: Sources, reading: Reading = EVERYTHING) -> TrainingData:
     """Opens the training data a user names, and validation data: a source of its own, or samples held out of training.
 
     Args:
@@ -95,7 +90,7 @@ def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Sam
     if kind == "pair":
         raise OptionError("`outlier_data`: a contrastive loss has no classes to be unsure of")
     # The columns that the user names are those of the training data.
-    return join([open_samples(one, kind, limit=limit) for one in parse_data_sets(outliers, "outliers")])
+    return join([open_samples(one, kind, Reading(limit=limit)) for one in parse_data_sets(outliers, "outliers")])
 
 
 def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Samples:
@@ -111,14 +106,14 @@ def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Sa
 
 def _open(data: DataLike, kind: Kind, reading: Reading) -> Samples:
     if kind == "pair":
-        return open_pairs(data, reading.columns, reading.limit)
-    return open_samples(data, kind, columns=reading.columns, limit=reading.limit)
+        return open_pairs(data, reading)
+    return open_samples(data, kind, reading)
 
 
 def _open_stream(data: DataLike, kind: Kind, reading: Reading) -> Samples | Streamed:
     if kind == "pair":
-        return stream_pairs(data, reading.columns, reading.limit)
-    return open_stream(data, kind, columns=reading.columns, limit=reading.limit)
+        return stream_pairs(data, reading)
+    return open_stream(data, kind, reading)
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
@@ -142,7 +137,7 @@ def remembered(data: Samples | Streamed) -> dict[str, Any]:
     """
     if isinstance(data, Streamed):
         return {"stream": data.name, "samples": data.length}
-    return {**seen.sketch(_drawn(data).content_hashes()), "samples": len(data), "complete": len(data) <= REMEMBERED}
+    return {**sketch(_drawn(data).content_hashes()), "samples": len(data), "complete": len(data) <= REMEMBERED}
 
 
 def _drawn(data: Samples) -> Samples:
@@ -156,7 +151,7 @@ def digest(data: Samples | Streamed) -> str:
     """Returns a fingerprint of a training set: size, samples in order, labels. For a stream: its source."""
     if isinstance(data, Streamed):
         source = data.images if isinstance(data, PairStream) else data
-        return f"stream of {source.asked} {source.length} {source.chosen_columns}"
+        return f"stream of {source.request} {source.length} {source.chosen_columns}"
     said = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
     labels = b"" if data.labels is None else data.labels.astype("<i8").tobytes()
     return hashlib.sha256(said.encode() + labels).hexdigest()

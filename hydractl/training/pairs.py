@@ -10,12 +10,10 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from hydractl.data.columns import Columns
-from hydractl.data.like import DataLike, Indexed, Modality
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import SampleStream, open_samples, open_stream
+from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
 from hydractl.data.spec import DataSpec, DataValues, parse_data
-from hydractl.data.streams import SampleStream
 
 Pair = tuple[Image.Image, Any]
 
@@ -36,7 +34,7 @@ class Pairs(Sequence[Pair]):
         return self.images[index], self.texts[index]
 
 
-def open_pairs(data: DataLike, columns: Columns | None = None, limit: int | None = None) -> Samples:
+def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
     """Opens the image-text pairs of a data set.
 
     Args:
@@ -46,7 +44,7 @@ def open_pairs(data: DataLike, columns: Columns | None = None, limit: int | None
     Raises:
         DataError: a column of images or of texts is missing, or empty somewhere.
     """
-    images, texts = (open_samples(one, of, columns=columns, limit=limit) for one, of in _halves(data))
+    images, texts = (open_samples(one, of, reading) for one, of in _halves(data))
     # Both halves decide whether two pairs are the same.
     hashes = images.content_hashes() ^ texts.content_hashes() if len(images) else np.array([], dtype=np.uint64)
     return replace(_joined(images, texts), hashes=hashes)
@@ -96,7 +94,7 @@ class PairStream:
             yield _joined(images, texts)
 
 
-def stream_pairs(data: DataLike, columns: Columns | None = None, limit: int | None = None) -> PairStream | Samples:
+def stream_pairs(data: DataLike, reading: Reading = EVERYTHING) -> PairStream | Samples:
     """Opens the image-text pairs of a data set as a stream, which reads a source twice: for its images and its texts.
 
     Pairs at hand are no stream, as for `open_stream`.
@@ -104,10 +102,10 @@ def stream_pairs(data: DataLike, columns: Columns | None = None, limit: int | No
     Raises:
         DataError: a column of images or of texts is missing.
     """
-    images, texts = (open_stream(one, of, columns=columns, limit=limit) for one, of in _halves(data))
+    images, texts = (open_stream(one, of, reading) for one, of in _halves(data))
     if isinstance(images, SampleStream) and isinstance(texts, SampleStream):
         return PairStream(images, texts)
-    return open_pairs(data, columns, limit)
+    return open_pairs(data, reading)
 
 
 def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
-from hydractl.data.like import DataLike, DataSetsLike
+from hydractl.data.reading import DataLike, DataSetsLike
 from hydractl.options import Option
 
 if TYPE_CHECKING:

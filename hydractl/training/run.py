@@ -13,8 +13,8 @@ import numpy as np
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.folders import make_folder
 from hydractl.data.labels import match_labels
+from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.members import fold, split_members

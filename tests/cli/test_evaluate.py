@@ -15,8 +15,8 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
 
 from hydractl.checkpoint.contents import identity
+from hydractl.data.hashes import sketch
 from hydractl.data.open import open_samples
-from hydractl.data.seen import sketch
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, Command, save_images, save_vit
 

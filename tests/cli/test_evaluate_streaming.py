@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hydractl.data.hashes import sketch
 from hydractl.data.open import open_samples
-from hydractl.data.seen import sketch
 from tests.cli.conftest import LABELS, Command
 
 

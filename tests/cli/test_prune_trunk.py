@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hydractl.checkpoint.heads import Head
-from hydractl.data.seen import sketch
+from hydractl.data.hashes import sketch
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 from tests.cli.test_prune import circuit, kept

@@ -9,6 +9,7 @@ import torch
 from hydractl.data.batches import Batch, make_batches
 from hydractl.data.open import open_samples
 from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from tests.data.conftest import image_folder, picture
@@ -128,7 +129,7 @@ def test_real_images_equal_transformers(data_folder: Path) -> None:
     preprocessor = preprocessor_from_folder(checkpoint, image_spec())
     theirs = AutoImageProcessor.from_pretrained(checkpoint)
     for source in ("cifar10:validation", "ood_textures", "ood_mnist"):
-        samples = open_samples(str(data_folder / source), "image", limit=64)
+        samples = open_samples(str(data_folder / source), "image", reading=Reading(limit=64))
         batch = next(iter(make_batches(samples, preprocessor, 64)))
         reference = theirs([image.convert("RGB") for image in samples.inputs], return_tensors="pt")
         assert torch.equal(batch.inputs["pixel_values"], reference["pixel_values"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.data.open import open_samples, open_stream
+from hydractl.data.reading import Reading
 from hydractl.data.spec import parse_data_spec
 from hydractl.errors import DataError
 
@@ -26,7 +27,7 @@ def test_the_classes_of_a_file_count_in_its_order() -> None:
     found = open_samples("all.jsonl?only=some.txt", "text")
     assert (list(found.inputs), found.label_names) == (["t0", "t2", "t5"], ("dog", "snow owl"))
     assert found.labels.tolist() == [1, 0, 0]
-    assert list(open_samples("all.jsonl?only=some.txt&label=label", "text", limit=1).inputs) == ["t0"]
+    assert list(open_samples("all.jsonl?only=some.txt&label=label", "text", reading=Reading(limit=1)).inputs) == ["t0"]
     parts = [open_samples(f"all.jsonl%{part}/2?only=some.txt", "text") for part in (1, 2)]
     assert sorted(text for part in parts for text in part.inputs) == ["t0", "t2", "t5"]
 

@@ -7,9 +7,8 @@ import pytest
 from datasets import ClassLabel, Image, Value
 
 from hydractl.data.columns import ChosenColumns, Columns, choose_columns
-from hydractl.data.like import Modality
-from hydractl.data.open import open_samples, open_stream
-from hydractl.data.streams import SampleStream
+from hydractl.data.open import SampleStream, open_samples, open_stream
+from hydractl.data.reading import Modality, Reading
 from hydractl.errors import DataError
 
 TEXT, NUMBER, NAMED = Value("string"), Value("int64"), ClassLabel(names=["a", "b"])
@@ -80,7 +79,7 @@ def test_columns_inside_others(tmp_path: Path, named: str, expected: list[object
     assert isinstance(stream, SampleStream)
     assert [text for block in stream.blocks(2) for text in block.inputs] == expected
     # What a set names itself comes before what was named for all.
-    assert list(open_samples(source, "text", columns=Columns(text="title")).inputs) == expected
+    assert list(open_samples(source, "text", Reading(text_column="title")).inputs) == expected
     with pytest.raises(DataError, match="has no column 'translation.fr'"):
         open_samples(f"{tmp_path}/rows.parquet?text=translation.fr", "text")
 

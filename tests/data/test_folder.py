@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.data.image_folder import files_below
+from hydractl.data.files import files_below
 from hydractl.data.open import open_samples
 from hydractl.errors import DataError
 

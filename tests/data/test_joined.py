@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hydractl.data.joined import Chained, join
+from hydractl.data.samples import Chained, join
 from tests.training.conftest import image_samples, text_samples
 
 

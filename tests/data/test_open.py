@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hydractl.data.columns import Columns
 from hydractl.data.hashes import image_hash, text_hash
 from hydractl.data.open import open_samples
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture
@@ -39,20 +39,22 @@ def test_texts_with_labels(tmp_path: Path) -> None:
 
 def test_pairs_of_texts(tmp_path: Path) -> None:
     datasets.Dataset.from_list([{"b": "x", "a": "y"}, {"b": "z", "a": "w"}]).to_parquet(tmp_path / "a.parquet")
-    assert opened(tmp_path / "a.parquet", columns=Columns(text="a,b")).inputs == [("y", "x"), ("w", "z")]
+    assert opened(tmp_path / "a.parquet", reading=Reading(text_column="a,b")).inputs == [("y", "x"), ("w", "z")]
 
 
 def test_a_column_of_numbers_is_no_text(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="column label holds int64, not text"):
-        opened(texts(tmp_path / "a.csv", "a,1"), columns=Columns(text="label"))
+        opened(texts(tmp_path / "a.csv", "a,1"), reading=Reading(text_column="label"))
 
 
 def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:
     rows = texts(tmp_path / "a.csv", "a,0", "b,0", "c,0", "d,1", "e,1", "f,1")
-    assert opened(rows, limit=3).inputs == ["a", "c", "e"]
-    assert opened(rows, limit=2).notes == ()
-    assert opened(rows, limit=1).notes == (f"{tmp_path / 'a.csv'}: the 1 samples taken hold 1 of 2 classes",)
-    assert opened(tmp_path / "a.csv", limit=9).notes == ()
+    assert opened(rows, reading=Reading(limit=3)).inputs == ["a", "c", "e"]
+    assert opened(rows, reading=Reading(limit=2)).notes == ()
+    assert opened(rows, reading=Reading(limit=1)).notes == (
+        f"{tmp_path / 'a.csv'}: the 1 samples taken hold 1 of 2 classes",
+    )
+    assert opened(tmp_path / "a.csv", reading=Reading(limit=9)).notes == ()
 
 
 def declared(labels: list[int], classes: int) -> datasets.Dataset:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hydractl.data.open import open_samples, open_stream
-from hydractl.data.parts import Part, split_off_part
-from hydractl.data.spec import parse_data_spec
+from hydractl.data.reading import Reading
+from hydractl.data.spec import Part, parse_data_spec
 from hydractl.errors import DataError
 
 
@@ -60,7 +60,7 @@ def test_a_part_stands_before_columns_or_behind_them(table: Path) -> None:
 
 def test_a_limit_is_of_the_part(table: Path) -> None:
     part = texts(f"{table}%1/2")
-    few = texts(f"{table}%1/2", limit=10)
+    few = texts(f"{table}%1/2", reading=Reading(limit=10))
     assert len(few) == 10
     assert set(few) < set(part)
 
@@ -82,7 +82,7 @@ def test_a_file_of_that_name_wins(table: Path) -> None:
 @pytest.mark.parametrize("text", ["x%0/4", "x%5/4", "x%3-2/4", "x%1/1001"])
 def test_parts_that_there_are_not(text: str) -> None:
     with pytest.raises(DataError, match="no such part"):
-        split_off_part(text)
+        parse_data_spec(text)
 
 
 def test_a_part_that_is_empty_and_one_of_a_stream(table: Path, tmp_path: Path) -> None:

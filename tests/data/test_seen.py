@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hydractl.data.seen import EXACT, merged, remembered, sketch
+from hydractl.data.hashes import EXACT, merged, remembered, sketch
 from hydractl.errors import ArtifactError
 
 HASHES = np.random.default_rng(0).integers(0, 2**64, size=3 * EXACT, dtype=np.uint64)

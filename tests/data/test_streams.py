@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from hydractl.data.batches import make_batches
-from hydractl.data.columns import Columns
+from hydractl.data.batches import StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import SampleStream, open_samples, open_stream
 from hydractl.data.preprocessing import preprocessor_from_folder
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream, StreamedBatches
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture
 from tests.data.test_tables import Hub
@@ -119,12 +118,12 @@ def test_slices_and_sums_of_splits(tmp_path: Path) -> None:
 
 
 def test_a_limit_takes_the_first_and_says_so(tmp_path: Path) -> None:
-    stream = streamed(written(tmp_path, "a.csv"), limit=4)
+    stream = streamed(written(tmp_path, "a.csv"), reading=Reading(limit=4))
     assert words(stream) == TEXTS[:4]
     assert stream.notes == (
         f"{tmp_path / 'a.csv'}: takes the first 4 samples: of data sorted by class that is no fair sample",
     )
-    assert streamed(written(tmp_path, "saved"), limit=4).length == 4
+    assert streamed(written(tmp_path, "saved"), reading=Reading(limit=4)).length == 4
 
 
 def test_shuffled_follows_from_seed_and_epoch(tmp_path: Path) -> None:
@@ -188,7 +187,7 @@ def test_no_samples_no_column_and_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no samples"):
         words(streamed(f"{written(tmp_path, 'a.parquet')}:[7:]"))
     with pytest.raises(DataError, match="has no column 'review'"):
-        streamed(written(tmp_path, "a.csv"), columns=Columns(text="review"))
+        streamed(written(tmp_path, "a.csv"), reading=Reading(text_column="review"))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -205,7 +204,7 @@ def test_batches_of_images_are_those_of_the_whole(workers: int, tmp_path: Path) 
 
 
 def test_batches_of_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydractl.data.streams.TEXT_BATCHES", 2)
+    monkeypatch.setattr("hydractl.data.batches.TEXT_BATCHES", 2)
     preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path / "bert"), text_spec())
     batches = StreamedBatches(streamed(written(tmp_path, "a.csv")), preprocessor, 2)
     made = list(batches)

@@ -13,12 +13,11 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, IterableDataset
 
-from hydractl.data.columns import Columns
 from hydractl.data.hashes import image_hash
 from hydractl.data.labels import match_labels
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import SampleStream, open_samples, open_stream
+from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, noise, picture
 
@@ -106,11 +105,13 @@ def test_an_array_of_images_is_a_list_of_them() -> None:
 
 def test_a_limit_is_spread_evenly_and_notes_a_lack_of_classes() -> None:
     rows = [(letter, at // 3) for at, letter in enumerate("abcdef")]
-    assert open_samples(rows, "text", limit=3).inputs == ["a", "c", "e"]
-    assert open_samples(rows, "text", limit=2).notes == ()
-    assert open_samples(rows, "text", limit=1).notes == ("data: the 1 samples taken hold 1 of 2 classes",)
+    assert open_samples(rows, "text", reading=Reading(limit=3)).inputs == ["a", "c", "e"]
+    assert open_samples(rows, "text", reading=Reading(limit=2)).notes == ()
+    assert open_samples(rows, "text", reading=Reading(limit=1)).notes == (
+        "data: the 1 samples taken hold 1 of 2 classes",
+    )
     lazy = Torch(rows)
-    assert open_samples(lazy, "text", limit=2).inputs == ["a", "d"]
+    assert open_samples(lazy, "text", reading=Reading(limit=2)).inputs == ["a", "d"]
     assert lazy.read == 1 + 2 * 2  # the first to know its form, then inputs and labels
 
 
@@ -187,18 +188,18 @@ def test_numbers_beyond_the_class_names_are_refused() -> None:
 
 def test_columns_of_a_dataset() -> None:
     table = datasets.Dataset.from_dict({"a": ["x", "y"], "b": ["z", "w"], "l": [1, 0]})
-    samples = open_samples(table, "text", columns=Columns(text="b", label="l"))
+    samples = open_samples(table, "text", Reading(text_column="b", label_column="l"))
     assert (samples.inputs, samples.labels.tolist()) == (["z", "w"], [1, 0])
 
 
 def test_a_dataset_can_be_streamed_and_what_is_at_hand_needs_none() -> None:
     table = datasets.Dataset.from_dict({"text": list("abcdef"), "label": [0] * 6})
     for data, length in ((table, 4), (table.to_iterable_dataset(), None)):
-        stream = open_stream(data, "text", limit=4)
+        stream = open_stream(data, "text", reading=Reading(limit=4))
         assert isinstance(stream, SampleStream)
         assert [block.inputs for block in stream.blocks(3)] == [["a", "b", "c"], ["d"]]
         assert (stream.length, stream.name) == (length, "data")
         assert "takes the first 4 samples" in stream.notes[0]
-    samples = open_stream({"mine": list("abcd")}, "text", limit=2)
+    samples = open_stream({"mine": list("abcd")}, "text", reading=Reading(limit=2))
     assert isinstance(samples, Samples)
     assert samples.inputs == ["a", "c"]

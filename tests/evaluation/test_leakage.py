@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
-from hydractl.data.seen import sketch
 from hydractl.errors import ArtifactError, DataError
 from hydractl.evaluation.leakage import find_leaks, refuse_leaks
 from hydractl.evaluation.sets import EvaluationData, SetKey

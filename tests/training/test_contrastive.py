@@ -18,6 +18,7 @@ from accelerate import Accelerator
 from transformers import CLIPModel
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
@@ -130,6 +131,6 @@ def test_pairs_as_values(pair_folder: Path) -> None:
         pairs = open_pairs(data)
         assert np.array_equal(pairs.content_hashes(), from_folder.content_hashes())
         assert pairs.inputs[3][1] == from_folder.inputs[3][1]
-    assert len(stream_pairs(values, limit=4)) == 4
+    assert len(stream_pairs(values, Reading(limit=4))) == 4
     blocks = stream_pairs(datasets.Dataset.from_dict(rows)).blocks(4)
     assert [text for block in blocks for _, text in block.inputs] == rows["caption"]

@@ -15,9 +15,9 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.open import SampleStream
 from hydractl.data.preprocessing import preprocessor_from_json
 from hydractl.data.samples import Samples
-from hydractl.data.streams import SampleStream
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
