@@ -1,4 +1,4 @@
-"""Which columns of a table hold the images, the texts and the labels."""
+"""Finds the columns of a table that hold the images, the texts and the labels."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TEXT_PAIRS = (
 class Columns:
     """The columns a user named; those left out are detected.
 
-    `text` may name two columns with a comma between, for pairs of texts. With `strict` a named column that
-    the table lacks is an error; without, detection takes over (an option said once for data sets that differ).
+    `text` may name two columns with a comma between, for pairs of texts. With `strict` a named column that the table
+    lacks is an error; without, detection takes over (one option serves data sets that differ).
     """
 
     image: str | None = None
@@ -52,14 +52,14 @@ class ChosenColumns:
 
 
 def nested_columns(features: datasets.Features, columns: Columns) -> dict[str, Any]:
-    """The types of those named columns that lie inside another, as `translation.en` does."""
+    """Returns the types of those named columns that lie inside another, as `translation.en` does."""
     named = (columns.image, *(columns.text or "").split(","), columns.label)
     inside = (name for name in named if name and "." in name and name not in features)
     return {name: found for name in inside if (found := _type_at(features, name.split("."))) is not None}
 
 
 def value_at(row: Any, name: str) -> Any:
-    """What a row holds in a column that lies inside another; None where the other holds nothing."""
+    """Returns the value of a row in a column that lies inside another; None where the other holds nothing."""
     for part in name.split("."):
         row = None if row is None else row[part]
     return row
@@ -75,7 +75,7 @@ def _type_at(feature: Any, path: Sequence[str]) -> Any:
 
 
 def choose_columns(table: datasets.Dataset, modality: Modality, columns: Columns, where: str) -> ChosenColumns:
-    """The columns named, or the only ones that fit; a missing label is left to whoever needs labels.
+    """Returns the columns named, or the only ones that fit; a missing label is left to whoever needs labels.
 
     Raises:
         DataError: a named column is not there, or no input column, or several, fit; lists the columns.
@@ -96,12 +96,12 @@ def choose_columns(table: datasets.Dataset, modality: Modality, columns: Columns
 
 
 def describe(features: datasets.Features) -> str:
-    """Names and types of columns, for one line of an error."""
+    """Returns names and types of columns, for one line of an error."""
     return ", ".join(f"{name} ({type_name(feature)})" for name, feature in features.items()) or "no columns at all"
 
 
 def type_name(feature: Any) -> str:
-    """What a column holds, as messages call it."""
+    """Returns the type of a column, as messages call it."""
     return str(feature.dtype) if isinstance(feature, datasets.Value) else type(feature).__name__
 
 
@@ -139,7 +139,7 @@ def _label(features: datasets.Features, columns: Columns, where: str) -> tuple[s
 
 
 def _preferred(found: list[str], names: tuple[str, ...]) -> list[str]:
-    """The first of `names` that was found, alone; nothing where none was."""
+    """Returns the first of `names` that was found, alone, or an empty list."""
     return next(([column] for name in names for column in found if column.lower() == name), [])
 
 
@@ -157,7 +157,7 @@ def _holds_encoded_image(feature: Any) -> bool:
 
 
 def is_text(feature: Any) -> bool:
-    """Whether a column of this type holds strings."""
+    """Returns whether a column of this type holds strings."""
     return isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
 
 

@@ -1,4 +1,4 @@
-"""What each kind of corruption does to pixels: noise, blur, weather, and what is done to an image after it was taken.
+"""Makes pixels worse: noise, blur, weather, and damage to an image after it was taken.
 
 Each function takes an image, the strength of its kind and a source of random draws; `hydractl.data.corruptions` has
 the strengths. A result may lie beyond 0 and 1.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -57,7 +57,7 @@ def _decoded(file: Path | BytesIO) -> Image.Image:
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
-    """The image as 8-bit grey (1 channel) or RGB (3), transparency laid over white as transformers does.
+    """Returns the image as 8-bit grey (1 channel) or RGB (3), transparency laid over white as transformers does.
 
     Raises:
         DataError: pixels without an agreed range (floating point, or wider than 16 bits).
@@ -71,7 +71,7 @@ def with_channels(image: Image.Image, channels: int) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """16-bit grey keeps its upper byte; Pillow's own conversion clips at 255, so such images turn white."""
+    """Keeps the upper byte of 16-bit grey; Pillow's own conversion clips at 255, so such images turn white."""
     if image.mode != "F" and not image.mode.startswith("I"):
         return image
     pixels = np.asarray(image)
@@ -82,23 +82,19 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True)
 class Undecoded(Sequence[Image.Image]):
-    """Images that are decoded each time they are asked for, so that no more are in memory than are looked at."""
+    """Images that are decoded each time they are read, so that no more are in memory than are in use."""
 
     decoders: Sequence[Callable[[], Image.Image]]
 
     def __len__(self) -> int:
         return len(self.decoders)
 
-    @overload
-    def __getitem__(self, index: int) -> Image.Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> Undecoded: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | Undecoded:
+    def __getitem__(self, index: Any) -> Any:
         return Undecoded(self.decoders[index]) if isinstance(index, slice) else self.decoders[index]()
 
 
 class EncodedImages(Sequence[Image.Image]):
-    """The images of a table's column, decoded when asked for; a slice reads its rows at once, and decodes none."""
+    """The images of a table's column, decoded when read; a slice reads its rows at once, and decodes none."""
 
     def __init__(
         self, table: datasets.Dataset, column: str, name: str, first: int = 0, folders: Sequence[Path] | None = None
@@ -119,18 +115,14 @@ class EncodedImages(Sequence[Image.Image]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Image.Image: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Image.Image]: ...
-    def __getitem__(self, index: int | slice) -> Image.Image | Sequence[Image.Image]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, int):
             position = range(len(self))[index]
             return self[position : position + 1][0]
         return Undecoded(self.decoders(index))
 
     def file(self, index: int) -> str | None:
-        """The file an image lies in, as seen from here; None where the table holds the image itself."""
+        """Returns the file of an image, as seen from here; None where the table holds the image itself."""
         from pyarrow.compute import struct_field
 
         row = self._rows[index : index + 1][self._column]

@@ -188,7 +188,7 @@ class SampleStream:
 
     @property
     def modality(self) -> Modality:
-        """What the samples are."""
+        """Images or texts."""
         return self.request.modality
 
     @property

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
-from hydractl.checkpoint.tensors import read_json
 from hydractl.data.images import with_channels
 from hydractl.data.processors import failing_as, open_image_processor, open_tokenizer
 from hydractl.errors import DataError
@@ -41,9 +39,7 @@ class ImagePreprocessor:
     channels: int
 
     def __call__(self, images: Iterable[Image.Image]) -> dict[str, Tensor]:
-        """`pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB images.
-
-        A few photographs at a time: decoded, a batch of them takes gigabytes.
+        """Returns `pixel_values` `[B,channels,height,width]` float32, as the processor makes them of grey or RGB.
 
         Raises:
             DataError: the images come out in different sizes, or one cannot be read.
@@ -55,6 +51,7 @@ class ImagePreprocessor:
         return {"pixel_values": parts[0] if len(parts) == 1 else torch.cat(parts)}
 
     def _groups(self, images: Iterable[Image.Image]) -> Iterator[list[Image.Image]]:
+        """Yields a few photographs at a time: decoded, a batch of them takes gigabytes."""
         group: list[Image.Image] = []
         pixels = 0
         for image in images:
@@ -89,12 +86,11 @@ class TextPreprocessor:
     max_length: int | None
 
     def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
-        """The tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
-        encoded = self._encode(texts, padding="longest", return_tensors="pt")
-        return {name: encoded[name] for name in encoded}
+        """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
+        return dict(self._encode(texts, padding="longest", return_tensors="pt"))
 
     def lengths(self, texts: Sequence[Text]) -> tuple[NDArray[np.int64], int]:
-        """Tokens of each text as the model sees it, `[N]`, and how many texts are truncated."""
+        """Returns the tokens of each text as the model sees it, `[N]`, and how many texts are truncated."""
         lengths: list[int] = []
         truncated = 0
         for start in range(0, len(texts), CHUNK):
@@ -126,13 +122,13 @@ def _unreadable(texts: Sequence[Text], reason: str) -> DataError:
 
 @dataclass(frozen=True)
 class Preprocessor:
-    """What turns raw samples into a model's inputs: images, texts (a zero-shot model has both)."""
+    """Turns raw samples into a model's inputs: images, texts (a zero-shot model has both)."""
 
     image: ImagePreprocessor | None
     text: TextPreprocessor | None
 
     def __call__(self, samples: Iterable[Any]) -> dict[str, Tensor]:
-        """The tensors a forward pass takes, for B images, texts or pairs of texts; each is asked for once, in order.
+        """Returns the tensors a forward pass takes, for B images, texts or pairs of texts; reads each once, in order.
 
         Raises:
             DataError: samples of a kind the model does not take, or one that cannot be read.
@@ -145,14 +141,8 @@ class Preprocessor:
             return self.text(list(self._only(str | tuple, chain([first], coming))))
         raise self._unfit(first)
 
-    def _only(self, kind: type | UnionType, samples: Iterable[Any]) -> Iterator[Any]:
-        for sample in samples:
-            if not isinstance(sample, kind):
-                raise self._unfit(sample)
-            yield sample
-
     def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
-        """Tokens of each text or pair of texts as the model sees it, `[N]`.
+        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`.
 
         Raises:
             DataError: samples of another kind, or a model that takes no texts.
@@ -161,20 +151,21 @@ class Preprocessor:
             raise self._unfit(next(iter(texts), None))
         return self.text.lengths(list(self._only(str | tuple, texts)))[0]
 
+    def _only(self, kind: type | UnionType, samples: Iterable[Any]) -> Iterator[Any]:
+        for sample in samples:
+            if not isinstance(sample, kind):
+                raise self._unfit(sample)
+            yield sample
+
     def _unfit(self, sample: object) -> DataError:
         found = "nothing" if sample is None else type(sample).__name__
         return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
 
-def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:
-    """The preprocessing of a checkpoint folder; see `preprocessor_from_json`."""
-    return preprocessor_from_json(read_preprocessing(folder), spec, str(folder), read_json(folder / "config.json"))
-
-
 def preprocessor_from_json(
     files: Mapping[str, Any], spec: ModelSpec, where: str, config: Mapping[str, Any] | None = None
 ) -> Preprocessor:
-    """The preprocessing a checkpoint carries; no code of the checkpoint's is run.
+    """Returns the preprocessing a checkpoint carries; no code of the checkpoint's is run.
 
     Args:
         files: file name to content, as `read_preprocessing` returns it.

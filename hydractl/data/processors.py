@@ -1,7 +1,7 @@
 """Image processors and tokenizers of `transformers`, opened from files that a checkpoint brings.
 
 The libraries raise whatever they like on a damaged file, some of it only when they are first used, and make images of
-any size. So sizes are looked at before, each is tried once as soon as it is open, and what goes wrong is one error.
+any size. So sizes are checked before, each is tried once as soon as it is open, and a failure is one error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STDERR = Lock()  # it is put aside by one thread at a time
 
 
 def _by_name(value: Any) -> Any:
-    """A size as an object, also where it is one number or a list of them."""
+    """Returns a size as an object, also where it is one number or a list of them."""
     listed = value if isinstance(value, list) else [value]
     return value if isinstance(value, dict) else {str(place): number for place, number in enumerate(listed)}
 
@@ -46,10 +46,11 @@ Sides = Annotated[dict[str, Side | None], BeforeValidator(_by_name)]
 Pixels = Annotated[int, Field(ge=1, le=LARGEST**2)]
 Number = Annotated[float, Field(ge=-1e6, le=1e6)]
 Numbers = Annotated[tuple[Number, ...], BeforeValidator(_several), Field(max_length=1024)]
+Word = Annotated[str, Field(max_length=100)]
 
 
 class _Timm(Schema):
-    """What of timm's settings decides how an image is prepared."""
+    """The settings of timm that decide how an image is prepared."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -61,12 +62,12 @@ class _Timm(Schema):
     std: Numbers | None = None
     # An image is made larger by as much before it is cropped.
     crop_pct: Annotated[float, Field(ge=0.1, le=10)] | None = None
-    crop_mode: Annotated[str, Field(max_length=100)] | None = None
-    interpolation: Annotated[str, Field(max_length=100)] | None = None
+    crop_mode: Word | None = None
+    interpolation: Word | None = None
 
 
 class _Settings(Schema):
-    """What of an image processor's settings decides how an image is prepared."""
+    """The settings of an image processor that decide how an image is prepared."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -85,7 +86,7 @@ class _Settings(Schema):
     rescale_factor: Number | None = None
     image_mean: Numbers | None = None
     image_std: Numbers | None = None
-    image_processor_type: Annotated[str, Field(max_length=100)] | None = None
+    image_processor_type: Word | None = None
     pretrained_cfg: _Timm | None = None
 
 
@@ -96,10 +97,10 @@ class _Image(_Settings):
 
 
 def open_image_processor(folder: Path, files: Mapping[str, Any], embeddings: ImageEmbeddings, where: str) -> Any:
-    """An image processor that makes of an image numbers for as many channels as the model has.
+    """Opens an image processor that makes numbers for as many channels as the model has.
 
     Args:
-        folder: that the files lie in.
+        folder: where the files lie.
         files: their contents.
         where: the checkpoint, for messages.
 
@@ -124,30 +125,25 @@ def open_image_processor(folder: Path, files: Mapping[str, Any], embeddings: Ima
             processor = TimmWrapperImageProcessor(timm_settings)
         else:
             processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        mean = getattr(processor, "image_mean", None)
-        values = len(mean) if isinstance(mean, list | tuple) else 1
-        if values not in (1, embeddings.channels):
-            raise ValueError(f"it normalises {values} channels, the model has {embeddings.channels}")
-        grey = with_channels(Image.new("RGB", (16, 16), (128, 128, 128)), embeddings.channels)
-        pixels = processor(images=[grey], return_tensors="pt")["pixel_values"]
-        if pixels.ndim != 4 or pixels.shape[1] != embeddings.channels:
-            raise ValueError(f"an image becomes {list(pixels.shape)}, the model takes {embeddings.channels} channels")
-        if not pixels.isfinite().all():
-            raise ValueError("it makes numbers that are not finite")
+        _try_image(processor, embeddings.channels)
     return processor
 
 
+def _try_image(processor: Any, channels: int) -> None:
+    mean = getattr(processor, "image_mean", None)
+    values = len(mean) if isinstance(mean, list | tuple) else 1
+    if values not in (1, channels):
+        raise ValueError(f"it normalises {values} channels, the model has {channels}")
+    grey = with_channels(Image.new("RGB", (16, 16), (128, 128, 128)), channels)
+    pixels = processor(images=[grey], return_tensors="pt")["pixel_values"]
+    if pixels.ndim != 4 or pixels.shape[1] != channels:
+        raise ValueError(f"an image becomes {list(pixels.shape)}, the model takes {channels} channels")
+    if not pixels.isfinite().all():
+        raise ValueError("it makes numbers that are not finite")
+
+
 def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str) -> Any:
-    """A tokenizer whose tokens the model has embeddings for.
-
-    Args:
-        folder: that the files lie in.
-        files: their contents.
-        where: the checkpoint, for messages.
-
-    Raises:
-        CheckpointError: there is none, it is damaged, or it is of another model.
-    """
+    """Opens a tokenizer whose tokens the model has embeddings for; see `open_image_processor`."""
     from transformers import AutoTokenizer
 
     if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
@@ -157,21 +153,25 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
         )
     with _refusing(where, [name for name in TEXT_FILES if name in files], folder):
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-        if not tokenizer.is_fast or tokenizer.pad_token is None:
-            lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"
-            raise ValueError(f"the tokenizer has no {lack}")
-        tokens, most = len(tokenizer), embeddings.vocabulary
-        if tokens > most:
-            raise ValueError(f"the tokenizer has {tokens} tokens, the model embeds {most}")
-        # The numbers of tokens need not follow one another.
-        if (last := max(tokenizer.get_vocab().values(), default=0)) >= most:
-            raise ValueError(f"the tokenizer has a token of number {last}, the model embeds {most}")
-        longest, added = tokenizer.model_max_length, max(map(tokenizer.num_special_tokens_to_add, (False, True)))
-        if isinstance(longest, bool) or min(longest, embeddings.max_tokens) <= added:
-            limit = f"model_max_length is {longest}" if longest <= added else f"the model has {embeddings.max_tokens}"
-            raise ValueError(f"{limit}, should be more than the {added} tokens round a text")
-        tokenizer(["a text"], padding="longest", return_tensors="pt")
+        _try_tokenizer(tokenizer, embeddings)
     return tokenizer
+
+
+def _try_tokenizer(tokenizer: Any, embeddings: TextEmbeddings) -> None:
+    if not tokenizer.is_fast or tokenizer.pad_token is None:
+        lack = "padding token" if tokenizer.is_fast else "tokenizer.json and none can be made"
+        raise ValueError(f"the tokenizer has no {lack}")
+    tokens, most = len(tokenizer), embeddings.vocabulary
+    if tokens > most:
+        raise ValueError(f"the tokenizer has {tokens} tokens, the model embeds {most}")
+    # The numbers of tokens need not follow one another.
+    if (last := max(tokenizer.get_vocab().values(), default=0)) >= most:
+        raise ValueError(f"the tokenizer has a token of number {last}, the model embeds {most}")
+    longest, added = tokenizer.model_max_length, max(map(tokenizer.num_special_tokens_to_add, (False, True)))
+    if isinstance(longest, bool) or min(longest, embeddings.max_tokens) <= added:
+        limit = f"model_max_length is {longest}" if longest <= added else f"the model has {embeddings.max_tokens}"
+        raise ValueError(f"{limit}, should be more than the {added} tokens round a text")
+    tokenizer(["a text"], padding="longest", return_tensors="pt")
 
 
 @contextmanager
@@ -190,7 +190,7 @@ def _refusing(where: str, names: list[str], folder: Path) -> Iterator[None]:
 def failing_as(refusal: Callable[[str], HydractlError]) -> Iterator[None]:
     """Turns whatever a library raises while the block runs into an error of ours, made of the reason.
 
-    What is written in Rust panics outside of Exception.
+    A library in Rust panics outside of Exception.
     """
     try:
         yield

@@ -46,11 +46,11 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that prints and writes."""
+        """Says that this process is the one that prints and writes."""
         return self.rank == 0
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum over ranks, on each of them; exact where all ranks but one hold zeros."""
+        """Returns the sum over ranks, on each of them; exact where all ranks but one hold zeros."""
         if self.size == 1:
             return tensor
         from accelerate.utils import reduce
@@ -59,7 +59,7 @@ class Ranks:
         return summed.to(tensor.device)
 
     def in_turn(self, parts: Iterator[Tensor], total: Tensor, count: int) -> Tensor:
-        """The sum of `count` parts in their order, whichever rank has them, so that it rounds as on one rank.
+        """Returns the sum of `count` parts in their order, whichever rank has them, so that it rounds as on one rank.
 
         Args:
             parts: this rank's, number `rank`, `rank + size`, ...
@@ -77,7 +77,7 @@ class Ranks:
         return self.from_rank(total, (count - 1) % self.size)
 
     def from_rank(self, tensor: Tensor, rank: int) -> Tensor:
-        """What `rank` holds, on every rank."""
+        """Returns the tensor of `rank` on every rank."""
         if self.size == 1:
             return tensor
         from accelerate.utils import broadcast
@@ -86,7 +86,7 @@ class Ranks:
         return held.to(tensor.device)
 
     def ask(self, what: object, own: Any = None) -> list[Any]:
-        """What every rank answers, in order of rank; for the leading rank, while the others `hear` and `reply`.
+        """Returns the answer of every rank, in order; for the leading rank, while the others `hear` and `reply`.
 
         Args:
             what: they hear.
@@ -110,7 +110,7 @@ class Ranks:
         return answers
 
     def hear(self) -> Any:
-        """What the leading rank asks; this process ends, silently, where that one has failed and said why."""
+        """Returns what the leading rank asks; this process ends silently where that one has failed and said why."""
         from accelerate.utils import broadcast_object_list
 
         try:
@@ -133,7 +133,7 @@ class Ranks:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """While the leading rank asks: where it fails the others are told, after whatever it does on its way out."""
+        """Tells the other ranks where the leading one fails while it asks, after whatever it does on its way out."""
         try:
             yield
         except BaseException:
@@ -143,7 +143,7 @@ class Ranks:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """While other ranks answer: what fails there is raised by the leading rank when it asks next."""
+        """Has the leading rank raise, when it asks next, what fails here while other ranks answer."""
         try:
             yield
         except HydractlError as error:
@@ -154,7 +154,7 @@ class Ranks:
 
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
-    """The ranks torchrun started, gloo between CPUs and nccl between GPUs; one rank without torchrun."""
+    """Joins the ranks that torchrun started, gloo between CPUs and nccl between GPUs; one rank without torchrun."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or not dist.is_torchelastic_launched():
         yield Ranks()
@@ -183,7 +183,7 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """The device of this process: under torchrun each has a GPU of its own."""
+    """Returns the device of this process: under torchrun each has a GPU of its own."""
     named: int | None = device.index
     if device.type != "cuda" or named is not None or "LOCAL_RANK" not in os.environ:
         return device
@@ -192,7 +192,7 @@ def local_device(device: torch.device) -> torch.device:
 
 @contextmanager
 def batch_workers(device: torch.device, ahead: int | None = None) -> Iterator[InParallel]:
-    """A map that runs whole batches side by side, on a CPU one to a core, and gives results in order.
+    """Yields a map that runs whole batches side by side, on a CPU one to a core, and gives results in order.
 
     A matrix product shared by several threads may round otherwise than by one; a batch on one thread is the same
     number whatever the machine has, and threads that need not wait for each other are faster.

@@ -1,4 +1,4 @@
-"""What data a user gives, as types, and how they are read: options that every command with data shares.
+"""The types of data that a user gives, and the options by which commands read them.
 
 This file loads no library, so that any signature may name its types.
 """
@@ -25,10 +25,10 @@ class Indexed(Protocol):
     """Samples by their place: a list, a `datasets.Dataset`, a torch `Dataset` that has a length."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Returns the number of samples."""
 
     def __getitem__(self, index: Any, /) -> Any:
-        """The one at a place."""
+        """Returns the sample at a place."""
 
 
 #: One data set; `hydractl.data.open` says how each kind is read.

@@ -26,7 +26,7 @@ IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 
 @dataclass(frozen=True)
 class Request:
-    """Which samples of which data to read, as what, and whether bad ones are left out."""
+    """A request to read samples of a modality from some data; `skip_bad` leaves bad ones out."""
 
     data: DataSpec | DataValues
     modality: Modality

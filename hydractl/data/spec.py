@@ -1,4 +1,4 @@
-"""What a user gives for a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`, or values of Python.
+"""Names a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`, or values of Python.
 
 A `str` or a `Path` always is a source, and so is each one in a list of nothing else. Texts that are data themselves
 have a name: `{"reviews": ["good", "bad"]}`.

@@ -8,12 +8,18 @@ import torch
 
 from hydractl.data.batches import Batch, make_batches
 from hydractl.data.open import open_samples
-from hydractl.data.preprocessing import Preprocessor, preprocessor_from_folder
+from hydractl.data.preprocessing import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from tests.data.conftest import image_folder, picture
-from tests.data.tokenizers_and_processors import bert_tokenizer, image_spec, text_spec, vit_files
+from tests.data.tokenizers_and_processors import (
+    bert_tokenizer,
+    image_spec,
+    preprocessor_from_folder,
+    text_spec,
+    vit_files,
+)
 
 TEXTS = ["good", "a very good film", "bad film", "very " * 30, "film"]
 

@@ -16,7 +16,6 @@ from hydractl.data.preprocessing import (
     ImagePreprocessor,
     Preprocessor,
     TextPreprocessor,
-    preprocessor_from_folder,
     preprocessor_from_json,
 )
 from hydractl.errors import CheckpointError, DataError
@@ -26,6 +25,7 @@ from tests.data.tokenizers_and_processors import (
     bert_words,
     clip_files,
     image_spec,
+    preprocessor_from_folder,
     text_spec,
     vit_files,
     zero_shot_spec,

@@ -15,13 +15,18 @@ import torch
 from hydractl.data.batches import StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream, open_samples, open_stream
-from hydractl.data.preprocessing import preprocessor_from_folder
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture
 from tests.data.test_tables import Hub
-from tests.data.tokenizers_and_processors import bert_tokenizer, image_spec, text_spec, vit_files
+from tests.data.tokenizers_and_processors import (
+    bert_tokenizer,
+    image_spec,
+    preprocessor_from_folder,
+    text_spec,
+    vit_files,
+)
 
 TEXTS = ["good", "a very good film", "NA", "very " * 30, "film", "not bad", "so so"]
 LABELS = ["yes", "yes", "no", "no", "no", "yes", "no"]

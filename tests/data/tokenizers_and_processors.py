@@ -8,7 +8,10 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
+from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Task, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.tensors import read_json
+from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "very", "##ly", "##est", ",", "."]
 SIZES = {"layers": 1, "heads": 1, "head_width": 8, "width": 8, "mlp_width": 8, "activation": "gelu", "norm_eps": 1e-6}
@@ -74,3 +77,8 @@ def vit_files(folder: Path, **changes: object) -> Path:
     ViTImageProcessor(**{**settings, **changes}).save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "vit"}')
     return folder
+
+
+def preprocessor_from_folder(folder: Path, spec: ModelSpec) -> Preprocessor:
+    """Returns the preprocessing of a checkpoint folder."""
+    return preprocessor_from_json(read_preprocessing(folder), spec, str(folder), read_json(folder / "config.json"))
