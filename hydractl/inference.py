@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batches import Batch
-from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
+from hydractl.data.batching import Batch
+from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.build import from_checkpoint, to_checkpoint

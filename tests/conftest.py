@@ -61,7 +61,7 @@ def family_reference(request: pytest.FixtureRequest) -> Reference:
 def beside_ranks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Starts workers as where ranks talk to each other, which is from a process without threads."""
     talking = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: request.param)
-    monkeypatch.setattr("hydractl.data.batches.dist", talking)
+    monkeypatch.setattr("hydractl.data.batching.dist", talking)
     return bool(request.param)
 
 

@@ -79,7 +79,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     """What reads a number out of a text, each with the text around it."""
     from hydractl.circuit.restriction import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
-    from hydractl.data.spec import parse_data_spec
+    from hydractl.data.sources import parse_data_spec
     from hydractl.evaluation.dropout import parse_dropout
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts

@@ -29,7 +29,7 @@ from torch import Tensor
 
 import hydractl
 from hydractl.data.open import open_samples
-from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.preprocess import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost

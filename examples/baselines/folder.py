@@ -17,7 +17,7 @@ from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.data.spec import parse_data
+from hydractl.data.sources import parse_data
 from hydractl.evaluation.cost import Cost
 
 Answers = Callable[[Samples], Mapping[str, Tensor]]

@@ -23,10 +23,10 @@ import hydractl
 from hydractl.checkpoint.slots import linear_weights
 from hydractl.circuit.data import ScoringData
 from hydractl.circuit.saliency import saliencies
-from hydractl.data.batches import make_batches
+from hydractl.data.batching import make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import open_samples
-from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.preprocess import Preprocessor
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples

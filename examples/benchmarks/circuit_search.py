@@ -31,7 +31,7 @@ from hydractl.circuit.replay import Replay
 from hydractl.circuit.replay_cost import base_cost, candidate_cost, tokens_of, tower_cost
 from hydractl.circuit.screen import rough_network
 from hydractl.circuit.search import extract_circuits
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.model.fast import products

@@ -16,9 +16,9 @@ from functools import partial
 
 import torch
 
-from hydractl.data.batches import make_batches
+from hydractl.data.batching import make_batches
 from hydractl.data.open import open_samples
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.data.reading import Reading
 from hydractl.evaluation.networks import Networks

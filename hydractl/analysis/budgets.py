@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from hydractl.checkpoint.heads import Head
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
 from hydractl.metrics.table import PredictionTable, concatenate, in_order, tabulate

@@ -21,7 +21,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.data import ScoringData, SearchData
 from hydractl.circuit.objective import Measure, Objective, mean_over_tasks, measure
 from hydractl.circuit.replay import Group, Replay
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
 from hydractl.metrics.probabilities import label_log_probabilities, member_probabilities

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks
 
 

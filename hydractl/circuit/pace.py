@@ -12,7 +12,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ablation import parts
 from hydractl.circuit.data import ScoringData, SearchData
 from hydractl.circuit.replay import Replay
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.model.hydra import Hydra
 

@@ -18,7 +18,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.slots import linear_weights
 from hydractl.circuit.data import ScoringData
 from hydractl.circuit.observe import kept_counts, pooled
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
 from hydractl.model.hydra import Hydra

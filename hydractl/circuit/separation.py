@@ -16,7 +16,7 @@ from torch import Tensor
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.data import ScoringData
 from hydractl.circuit.observe import kept_counts, pooled
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.model.encoder import Tower
 from hydractl.model.hydra import Hydra

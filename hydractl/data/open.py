@@ -6,7 +6,7 @@
     open_samples([(image, "cat"), (other, "dog")], "image")       # or of inputs alone
     open_samples({"reviews": ["good", "bad"]}, "text")            # texts by a name: a bare `str` is a source
 
-`hydractl.data.spec.parse_data_sets` divides several data sets in one value, as OOD data often are.
+`hydractl.data.sources.parse_data_sets` divides several data sets in one value, as OOD data often are.
 
 A stream reads a source as it comes: `blocks` yields one `Samples` after the other, each of which works wherever samples
 do (`match_labels`, `content_hashes`, `make_batches`), and one of them at a time is in memory. `through` names what
@@ -31,12 +31,12 @@ from typing import Any
 import datasets
 import numpy as np
 
-from hydractl.data.columns import ChosenColumns, Columns, choose_columns, nested_columns, value_at
 from hydractl.data.labels import only_classes
 from hydractl.data.reading import EVERYTHING, DataLike, Modality, Reading
 from hydractl.data.rows import Request, read_samples, read_table, read_values
 from hydractl.data.samples import Samples, few_for_chance, spread
-from hydractl.data.spec import DataSpec, DataValues, parse_data
+from hydractl.data.sources import DataSpec, DataValues, parse_data
+from hydractl.data.table_columns import ChosenColumns, Columns, choose_columns, nested_columns, value_at
 from hydractl.data.tables import one_line_errors, open_rows, open_table
 from hydractl.errors import DataError
 

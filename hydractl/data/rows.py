@@ -11,13 +11,13 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from hydractl.data.columns import ChosenColumns, Columns, choose_columns, is_text, nested_columns, type_name
 from hydractl.data.hashes import hash_inputs
 from hydractl.data.images import EncodedImages
 from hydractl.data.labels import MISSING, label_words, read_labels
 from hydractl.data.reading import Indexed, Modality, Text
 from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
-from hydractl.data.spec import DataSpec, DataValues
+from hydractl.data.sources import DataSpec, DataValues
+from hydractl.data.table_columns import ChosenColumns, Columns, choose_columns, is_text, nested_columns, type_name
 from hydractl.data.tables import folders_of
 from hydractl.errors import DataError
 

@@ -18,7 +18,7 @@ from hydractl.data.reading import Modality
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:
-    from hydractl.data.columns import ChosenColumns
+    from hydractl.data.table_columns import ChosenColumns
 
 Labels = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data.files import FILE_FORMATS, image_files, image_splits, read_image_folder, split_of_word
-from hydractl.data.spec import DataSpec, DataValues
+from hydractl.data.sources import DataSpec, DataValues
 from hydractl.errors import DataError
 from hydractl.text import one_line, shortened
 

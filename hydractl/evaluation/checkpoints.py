@@ -17,7 +17,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.manifest import fingerprint
 from hydractl.checkpoint.writer import tensor_bytes
 from hydractl.data.labels import set_classes
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
 from hydractl.evaluation.dropout import Dropout, with_dropout

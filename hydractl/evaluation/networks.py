@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hydractl.data.batches import Batch, StreamedBatches, make_batches
+from hydractl.data.batching import Batch, StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream
-from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.preprocess import Preprocessor
 from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError

@@ -11,7 +11,7 @@ from hydractl.data.corruptions import corrupted
 from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
 from hydractl.data.reading import Indexed, Modality, Reading
 from hydractl.data.samples import Samples
-from hydractl.data.spec import DataSpec, DataValues, parse_data, parse_data_sets
+from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
 from hydractl.errors import OptionError
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Sets

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks
 from hydractl.errors import DataError, NotFiniteError
 from hydractl.selection.greedy import Answers

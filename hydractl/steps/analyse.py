@@ -332,7 +332,7 @@ class AnalyseHeads:
         from hydractl.analysis.heads import separated
         from hydractl.circuit.separation import separations
         from hydractl.data.ranks import Ranks
-        from hydractl.data.spec import parse_data
+        from hydractl.data.sources import parse_data
 
         self.picture.check()
         parse_data(self.ood_data, "OOD data")  # refuses several sets, which have no one centroid

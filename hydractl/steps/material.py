@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.data import ScoringData
-    from hydractl.data.batches import Batch, CachedBatches
+    from hydractl.data.batching import Batch, CachedBatches
     from hydractl.data.ranks import Ranks
     from hydractl.data.reading import Modality
     from hydractl.data.samples import Samples
@@ -65,7 +65,7 @@ class Material:
             advance: told of the samples of each batch that is taken.
         """
         from hydractl.circuit.data import ScoringData, prompt_batches
-        from hydractl.data.batches import JoinedBatches, ToldBatches
+        from hydractl.data.batching import JoinedBatches, ToldBatches
 
         sizes = tuple(map(len, self.ood.values()))
         inside: Sequence[Batch] = self.batches(self.id, batch_size, share)
@@ -88,8 +88,8 @@ class Material:
 
     def batches(self, samples: Samples, batch_size: int, share: int = 1) -> CachedBatches:
         """The samples as the network's inputs, the same batches on every rank."""
-        from hydractl.data.batches import CACHED_BYTES, CachedBatches, make_batches
-        from hydractl.data.preprocessing import preprocessor_from_json
+        from hydractl.data.batching import CACHED_BYTES, CachedBatches, make_batches
+        from hydractl.data.preprocess import preprocessor_from_json
 
         files, spec, name = self.checkpoint.preprocessing, self.checkpoint.spec, self.checkpoint.name
         preprocessor = preprocessor_from_json(files, spec, name, self.checkpoint.config)
@@ -213,7 +213,7 @@ def _material(
 def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Reading) -> dict[str, Samples]:
     """The OOD sets by name."""
     from hydractl.data.open import open_samples
-    from hydractl.data.spec import parse_data_sets
+    from hydractl.data.sources import parse_data_sets
 
     found: dict[str, Samples] = {}
     for asked in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):

@@ -150,7 +150,7 @@ class ScoreHeads:
 
     def _material(self, checkpoint: Checkpoint, watch: Watcher) -> Material | None:
         """Returns the network and its samples; None for a method without data."""
-        from hydractl.data.spec import parse_data
+        from hydractl.data.sources import parse_data
 
         inside, outside = (getattr(self.method, name, None) for name in ("id_data", "ood_data"))
         if inside is None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
 from hydractl.data.images import with_channels
-from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
+from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.training.pairs import Pair
 from hydractl.training.recipe import Recipe
 

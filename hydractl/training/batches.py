@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batches import Batch, Batches, made_by_workers, make_batches
-from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches
+from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import build_augmentation, training_preprocessor

@@ -14,7 +14,7 @@ from hydractl.data.hashes import Hashes, sketch
 from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
 from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Reading
 from hydractl.data.samples import Samples, join
-from hydractl.data.spec import parse_data_sets
+from hydractl.data.sources import parse_data_sets
 from hydractl.errors import DataError, OptionError
 from hydractl.training.pairs import PairStream, open_pairs, stream_pairs
 from hydractl.training.request import Sources

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batches import Batches
+from hydractl.data.batching import Batches
 from hydractl.errors import NotFiniteError, TrainingError
 from hydractl.families.load import write_checkpoint
 from hydractl.model.hydra import Hydra

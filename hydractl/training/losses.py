@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.errors import OptionError
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra

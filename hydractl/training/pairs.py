@@ -13,7 +13,7 @@ from PIL import Image
 from hydractl.data.open import SampleStream, open_samples, open_stream
 from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
-from hydractl.data.spec import DataSpec, DataValues, parse_data
+from hydractl.data.sources import DataSpec, DataValues, parse_data
 
 Pair = tuple[Image.Image, Any]
 

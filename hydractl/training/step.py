@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from hydractl.checkpoint.slots import Slot
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
 from hydractl.training.losses import Teachers, batch_loss, bound_scale, contrastive_backward

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 
-from hydractl.data.batches import Batches
+from hydractl.data.batching import Batches
 from hydractl.errors import DataError
 from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics

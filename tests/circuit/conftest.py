@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hydractl.circuit.data import ScoringData
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
 from hydractl.model.build import from_checkpoint
 from hydractl.model.hydra import Hydra

@@ -17,7 +17,7 @@ from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
 from hydractl.circuit.objective import Measure
 from hydractl.circuit.ranking import Ranking, Search, Step
 from hydractl.circuit.replay_cost import base_cost, candidate_costs, tokens_of
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.model.hydra import Hydra
 from tests.circuit.conftest import build_case
 

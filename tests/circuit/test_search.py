@@ -12,7 +12,7 @@ from hydractl.circuit.objective import OBJECTIVES
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import extract_circuits
-from hydractl.data.batches import JoinedBatches
+from hydractl.data.batching import JoinedBatches
 from tests.circuit.conftest import OOD, Case, batches, samples
 from tests.circuit.naive import algorithm_1
 

@@ -9,7 +9,7 @@ import pytest
 
 from hydractl.data.open import open_samples, open_stream
 from hydractl.data.reading import Reading
-from hydractl.data.spec import parse_data_spec
+from hydractl.data.sources import parse_data_spec
 from hydractl.errors import DataError
 
 LABELS = ["Snow_Owl", "cat", "dog", "cat", "hen", "dog"]

@@ -11,7 +11,7 @@ import pytest
 
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import CheckpointError
 from tests.damage import refuse_all, refused
 from tests.data.conftest import picture

@@ -13,7 +13,7 @@ from PIL import Image
 
 from hydractl.data.hashes import image_hash
 from hydractl.data.open import open_samples
-from hydractl.data.spec import DataSpec
+from hydractl.data.sources import DataSpec
 from hydractl.data.tables import HUB, open_table
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, picture

@@ -9,7 +9,7 @@ import pytest
 
 from hydractl.data.open import open_samples, open_stream
 from hydractl.data.reading import Reading
-from hydractl.data.spec import Part, parse_data_spec
+from hydractl.data.sources import Part, parse_data_spec
 from hydractl.errors import DataError
 
 

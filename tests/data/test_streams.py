@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from hydractl.data.batches import StreamedBatches, make_batches
+from hydractl.data.batching import StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream, open_samples, open_stream
 from hydractl.data.reading import Reading
@@ -209,7 +209,7 @@ def test_batches_of_images_are_those_of_the_whole(workers: int, tmp_path: Path) 
 
 
 def test_batches_of_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydractl.data.batches.TEXT_BATCHES", 2)
+    monkeypatch.setattr("hydractl.data.batching.TEXT_BATCHES", 2)
     preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path / "bert"), text_spec())
     batches = StreamedBatches(streamed(written(tmp_path, "a.csv")), preprocessor, 2)
     made = list(batches)

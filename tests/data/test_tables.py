@@ -11,7 +11,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from hydractl.data.spec import parse_data_spec
+from hydractl.data.sources import parse_data_spec
 from hydractl.data.tables import open_table
 from hydractl.errors import DataError
 from tests.data.conftest import image_folder, image_table, picture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 
-from hydractl.data.batches import made_by_workers
+from hydractl.data.batching import made_by_workers
 
 
 class Parents(Dataset[int]):
@@ -45,7 +45,7 @@ def test_workers_beside_ranks_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
 STARTED_BEFORE = """
 from multiprocessing import forkserver
 from types import SimpleNamespace
-from hydractl.data import batches as workers
+from hydractl.data import batching as workers
 from tests.data.test_workers import Deaf
 
 workers.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
@@ -74,7 +74,7 @@ class Own(Parents):
 KILLED = """
 import os, signal
 from types import SimpleNamespace
-from hydractl.data import batches as workers
+from hydractl.data import batching as workers
 from tests.data.test_workers import Own
 
 workers.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)

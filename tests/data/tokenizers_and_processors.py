@@ -11,7 +11,7 @@ from transformers import CLIPImageProcessor, ViTImageProcessor
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Task, TextEmbeddings, TowerSpec
 from hydractl.checkpoint.tensors import read_json
-from hydractl.data.preprocessing import Preprocessor, preprocessor_from_json
+from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "very", "##ly", "##est", ",", "."]
 SIZES = {"layers": 1, "heads": 1, "head_width": 8, "width": 8, "mlp_width": 8, "activation": "gelu", "norm_eps": 1e-6}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.evaluation.dropout import Dropout, SeededDropout, with_dropout
 from hydractl.inference import load, member_logits
 from tests.cli.conftest import save_bert, save_vit

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from transformers import CLIPTokenizer
 
 from hydractl.checkpoint.contents import identity
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.families.open_clip import preprocessing

@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 
 import hydractl
-from hydractl.data.spec import parse_data, parse_data_sets
+from hydractl.data.sources import parse_data, parse_data_sets
 from hydractl.errors import OptionError
 from hydractl.evaluation.suites import SUITES, Suite, Task, find_suite
 from hydractl.options import declared

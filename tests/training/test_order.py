@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.training.augment import build_augmentation, training_preprocessor
 from hydractl.training.batches import Preparation, ShuffledSamples, length_grouping
 from hydractl.training.order import Division, Grouping, epoch_order, sample_at

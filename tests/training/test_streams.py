@@ -13,9 +13,9 @@ import torch
 from accelerate import Accelerator
 
 from hydractl.checkpoint.contents import Checkpoint, identity
-from hydractl.data.batches import Batch
+from hydractl.data.batching import Batch
 from hydractl.data.open import open_samples
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import build_augmentation
 from hydractl.training.batches import Preparation, ShuffledStream

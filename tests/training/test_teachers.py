@@ -15,7 +15,7 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.preprocessing import preprocessor_from_json
+from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint

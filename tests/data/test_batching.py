@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from hydractl.data.batches import Batch, make_batches
+from hydractl.data.batching import Batch, make_batches
 from hydractl.data.open import open_samples
-from hydractl.data.preprocessing import Preprocessor
+from hydractl.data.preprocess import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError

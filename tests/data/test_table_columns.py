@@ -6,9 +6,9 @@ import datasets
 import pytest
 from datasets import ClassLabel, Image, Value
 
-from hydractl.data.columns import ChosenColumns, Columns, choose_columns
 from hydractl.data.open import SampleStream, open_samples, open_stream
 from hydractl.data.reading import Modality, Reading
+from hydractl.data.table_columns import ChosenColumns, Columns, choose_columns
 from hydractl.errors import DataError
 
 TEXT, NUMBER, NAMED = Value("string"), Value("int64"), ClassLabel(names=["a", "b"])

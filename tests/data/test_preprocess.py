@@ -12,7 +12,7 @@ from transformers import AutoImageProcessor, AutoTokenizer
 
 from hydractl.checkpoint.preprocessing import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.data.preprocessing import (
+from hydractl.data.preprocess import (
     ImagePreprocessor,
     Preprocessor,
     TextPreprocessor,
@@ -191,7 +191,7 @@ def test_large_images_are_prepared_few_at_a_time_to_the_same_pixels(
     sizes = []
     prepare = ImagePreprocessor._pixels
     monkeypatch.setattr(ImagePreprocessor, "_pixels", lambda own, some: sizes.append(len(some)) or prepare(own, some))
-    monkeypatch.setattr("hydractl.data.preprocessing.GROUP", 100)
+    monkeypatch.setattr("hydractl.data.preprocess.GROUP", 100)
     assert torch.equal(preprocessor(iter(IMAGES))["pixel_values"], whole)
     assert len(sizes) > 1
     assert sum(sizes) == len(IMAGES)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.data.spec import DataSpec, DataValues, parse_data, parse_data_sets, parse_data_spec
+from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, parse_data_spec
 from hydractl.errors import DataError
 
 
