@@ -205,9 +205,10 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Pla
     files = {form: Path(values[form]) for form in FORMS if form not in of_step and values.get(form) is not None}
     for file in files.values():
         import_module("hydractl.checkpoint.atomic").refuse_existing(file, values["force"])
-    if (printed or streamed) and console.is_closed(sys.stdout):
-        raise OptionError(f"`{printed[0] if printed else 'output'}` -: standard output is closed: name a file")
-    return _Places(command, streamed, printed[0] if printed else None, files, bool(values["force"]))
+    form = printed[0] if printed else None
+    if (form or streamed) and console.is_closed(sys.stdout):
+        raise OptionError(f"`{form or 'output'}` -: standard output is closed: name a file")
+    return _Places(command, streamed=streamed, printed=form, files=files, force=bool(values["force"]))
 
 
 def _default(command: Command, option: Declared) -> Any:

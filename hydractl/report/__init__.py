@@ -1,1 +1,1 @@
-"""What people read: tables of results, descriptions of models."""
+"""Tables, figures and pages for people: results of evaluations, models and artifacts."""

@@ -99,19 +99,23 @@ def _line_keys(names: Sequence[str]) -> list[Key]:
 def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
     """Yields a line for clean data, one for each kind and severity, and their mean."""
 
-    def row(name: str, loss: str, gap: float, slope: float, *others: str) -> list[str]:
-        return [name, loss, f"{gap:+.4f}", f"{slope:+.3g}", *others, *[""] * (2 - len(others))]
-
+    clean = analysis.clean
     rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
-    rows.append(row("clean", f"{analysis.clean.dense:.4f}", analysis.clean.gap, analysis.slope))
+    rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{analysis.slope:+.3g}", "", ""])
     for effect in analysis.effects:
-        curvature, positive = effect.curvature, effect.positive
-        curved = f"{curvature.value:+.2g} ± {curvature.error:<6.1g}"
-        share = f"{positive.value:.1%} ± {positive.error:.1%}"
-        name, losses = f"{effect.kind} {effect.severity}", effect.losses
-        rows.append(row(name, f"{losses.dense:.4f}", losses.gap, effect.slope, curved, share))
+        losses, curvature, positive = effect.losses, effect.curvature, effect.positive
+        rows.append(
+            [
+                f"{effect.kind} {effect.severity}",
+                f"{losses.dense:.4f}",
+                f"{losses.gap:+.4f}",
+                f"{effect.slope:+.3g}",
+                f"{curvature.value:+.2g} ± {curvature.error:<6.1g}",
+                f"{positive.value:.1%} ± {positive.error:.1%}",
+            ]
+        )
     gap, slope, mean = _noisy_means(analysis)
-    rows.append(row("mean", "", gap, slope, f"{mean:+.2g}   {'':6}"))
+    rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{mean:+.2g}   {'':6}", ""])
     yield from aligned(rows)
     yield "in nats; gap: pruned network's loss minus the model's; slope: <grad L, dtheta>;"
     yield "curvature: mean of diag(H_n - H_t); positive: share of weights above 0;"

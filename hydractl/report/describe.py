@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import ArtifactFile, ModelReference, open_artifact
-from hydractl.checkpoint.heads import in_candidate_order
+from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.circuit import artifact as circuits
 from hydractl.circuit import scores
 from hydractl.errors import ArtifactError
@@ -26,20 +27,14 @@ from hydractl.training.recipe import Recipe, read_recipe, to_json, to_toml
 
 BUILD, BUILD_VERSION = "hydractl-build", 1
 RECIPE = ".toml"
-#: What a folder of ours is inspected by.
+#: The files that describe a folder of ours.
 NAMES = ("build.json", "report.json")
-WIDTH = 80  # of the tables in it, which any terminal has
+WIDTH = 80  # of tables: any terminal has it
 
 
 @dataclass(frozen=True)
 class Described:
-    """An artifact as people read it.
-
-    Attributes:
-        kind: what it is, in words.
-        facts: what there is to know at a glance, by name.
-        body: further lines.
-    """
+    """An artifact as people read it: its kind in words, facts by name, and further lines."""
 
     name: str
     kind: str
@@ -56,7 +51,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of JSON artifact that can be described: what its `format` says, what it is, and who describes it."""
+    """A kind of JSON artifact: its `format`, its description in words, and the function that describes a file."""
 
     format: str
     help: str
@@ -64,7 +59,7 @@ class Kind:
 
 
 def file_to_describe(reference: str) -> Path | None:
-    """The artifact that a path leads to, itself or in its folder; None where a model may lie there."""
+    """Returns the artifact at a path or in its folder; None if a model may lie there."""
     path = Path(reference)
     if path.is_dir():
         return next((path / name for name in NAMES if (path / name).is_file()), None)
@@ -79,11 +74,11 @@ def file_to_describe(reference: str) -> Path | None:
 
 
 def describe(path: Path) -> Described:
-    """The artifact in a file.
+    """Returns the description of an artifact.
 
     Raises:
-        ArtifactError: none of ours, or a damaged one.
-        OptionError: a recipe that is none.
+        ArtifactError: the file is none of ours, or damaged.
+        OptionError: the file is no valid recipe.
     """
     name = str(path)
     if path.suffix == RECIPE:
@@ -93,8 +88,8 @@ def describe(path: Path) -> Described:
     found = read_json(path, origin).fields.get("format")
     kind = next((kind for kind in KINDS if kind.format == found), None)
     if kind is None:
-        said = "missing" if found is None else shown(found)
-        raise origin.refusal(f"format is {said}, known are {', '.join(kind.format for kind in KINDS)}")
+        what = "missing" if found is None else shown(found)
+        raise origin.refusal(f"format is {what}, known are {', '.join(kind.format for kind in KINDS)}")
     facts, body = kind.describe(name)
     return Described(name, kind.help, facts, body)
 
@@ -111,26 +106,26 @@ class _Baseline(ArtifactFile):
     baseline: _Numbers | None = None
 
 
-class _Part(_Numbers):
+class _Member(_Numbers):
     nll: float
     multiply_adds: Annotated[float, Field(gt=0)]
 
 
-class _Step(_Part):
+class _Step(_Member):
     candidate: str
 
 
-class _Told(ArtifactFile):
-    """What a selection tells besides its members, unless somebody wrote it by hand."""
+class _Curve(ArtifactFile):
+    """The curve of a selection, which one written by hand may lack."""
 
     objective: str
     members: Items[Any]
     candidates: Items[str]
-    baseline: _Part
+    baseline: _Member
     curve: Annotated[Items[_Step], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _is_whole(self) -> _Told:
+    def _is_whole(self) -> _Curve:
         if len(self.curve) < len(self.members):
             raise ValueError(f"curve has {len(self.curve)} steps, should have {len(self.members)}, one for each member")
         if self.baseline.auroc is None and any(step.auroc is not None for step in self.curve):
@@ -150,21 +145,19 @@ class _BuildFile(Schema):
 def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     found = circuits.read_circuit(source)
     baseline = open_artifact(source, circuits.FORMAT, circuits.VERSION).read(_Baseline).baseline
-    order = [f"{head.tower} {head.layer}.{head.head}" for head in found.ranking]
+    order = list(map(_head, found.ranking))
     towers = found.model.towers if found.model else {}
     facts = {
         "objective": found.objective or "none: written by hand",
-        "heads": f"{len(order)} ranked{f' of {_count(towers)}' if towers else ''}",
+        "heads": f"{len(order)} ranked" + (f" of {sum(map(prod, towers.values()))}" if towers else ""),
         **_made_of(found.model),
         **({} if baseline is None else {"network": _numbers(baseline)}),
         "dropped first": ", ".join(order[:8]) + (" ..." if len(order) > 8 else ""),
     }
-    places = {(head.tower, head.layer, head.head): place for place, head in enumerate(found.ranking)}
+    places: dict[Head, float] = {head: place for place, head in enumerate(found.ranking)}
     body: list[str] = []
     for tower, (layers, heads) in towers.items():
-        rows = [
-            [float(places.get((tower, layer, head), len(order))) for head in range(heads)] for layer in range(layers)
-        ]
+        rows = [[places.get(Head(tower, layer, head), len(order)) for head in range(heads)] for layer in range(layers)]
         body += ["", f"the order in which heads go, {len(order)} for those that stay", *heat_map(tower, rows)]
     return facts, body
 
@@ -179,19 +172,16 @@ def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     found = selections.read_selection(source)
     document = open_artifact(source, selections.FORMAT, selections.VERSION)
-    members = {
-        f"member {number}": f"{one.candidate or 'a member'}, "
-        + (
-            f"the file {one.file.reference}"
-            if one.file
-            else f"without {', '.join(f'{h.tower} {h.layer}.{h.head}' for h in in_candidate_order(one.dropped or ()))}"
-        )
-        for number, one in enumerate(found.members)
-    }
+    facts: dict[str, object] = {}
+    for number, one in enumerate(found.members):
+        dropped = ", ".join(map(_head, in_candidate_order(one.dropped or ())))
+        made = f"the file {one.file.reference}" if one.file else f"without {dropped}"
+        facts[f"member {number}"] = f"{one.candidate or 'a member'}, {made}"
+    facts |= _made_of(found.model)
     if "curve" not in document.fields:
-        return {**members, **_made_of(found.model)}, ()
-    told = document.read(_Told).model_dump() | {"members": [{"candidate": one.candidate} for one in found.members]}
-    return {**selection_facts(told), **members, **_made_of(found.model)}, ["", *curve_lines(told)]
+        return facts, ()
+    curve = document.read(_Curve).model_dump() | {"members": [{"candidate": one.candidate} for one in found.members]}
+    return selection_facts(curve) | facts, ["", *curve_lines(curve)]
 
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
@@ -231,8 +221,8 @@ def _made_of(model: ModelReference | None) -> Mapping[str, object]:
     return {} if model is None else {"model": f"{model.reference} ({model.sha256[:12]}...)"}
 
 
-def _count(towers: Mapping[str, tuple[int, int]]) -> int:
-    return sum(layers * heads for layers, heads in towers.values())
+def _head(head: Head) -> str:
+    return f"{head.tower} {head.layer}.{head.head}"
 
 
 def _numbers(found: _Numbers) -> str:

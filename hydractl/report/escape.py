@@ -1,7 +1,7 @@
-"""Names from outside as text of another format: one function per format, called by whoever writes it.
+"""Text from outside, escaped for another format: one function per format, called by its writer.
 
-Names of systems, data and labels, fields of a manifest and values of options may hold what means something to the
-format they are written in. Each function returns what shows the name there, and nothing else.
+Names of systems, data and labels, fields of a manifest and values of options may hold markup of the format that they
+are written in. Each function returns text that shows the name there and does nothing else.
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def spreadsheet(text: str) -> str:
-    """Text for a cell of CSV: a formula, which may start programs, has an apostrophe before it, as OWASP advises."""
+    """Returns text for a cell of CSV; a formula, which may start programs, gets an apostrophe, as OWASP advises."""
     # Some take a sign of any width for the sign.
     return f"'{printable(text)}" if normalize("NFKC", text[:1]).startswith(_FORMULA) else printable(text)
 
 
 def terminal(text: str, style: str = "") -> Text:
-    """Text for a table on a terminal: rich takes no square brackets in it for markup."""
+    """Returns text for a table on a terminal, whose square brackets rich does not take for markup."""
     from rich.text import Text
 
     return Text(printable(text), style)
 
 
 def html(text: str) -> str:
-    """Text for HTML, between tags and in quoted attributes."""
+    """Returns text for HTML, between tags and in quoted attributes."""
     return _html.escape(printable(text))
 
 
 def markdown(text: str) -> str:
-    """Text for a line or a cell of a table in Markdown."""
+    """Returns text for a line or a cell of a table in Markdown."""
     return _LIST.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\g<0>", printable(text).strip()))
 
 
 def markdown_code(text: str) -> str:
-    """Text as code within a line of Markdown."""
+    """Returns text as code within a line of Markdown."""
     text = printable(text)
     # Nothing can be escaped in code: it ends at as many backticks as it began with, more than the text has in a row.
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
@@ -84,21 +84,21 @@ def markdown_code(text: str) -> str:
 
 
 def front_matter(fields: Mapping[str, Any]) -> str:
-    """Metadata in front of a model card, as the hub reads it: YAML between two lines of dashes."""
+    """Returns the metadata of a model card as the hub reads it: YAML between two lines of dashes."""
     from huggingface_hub import ModelCardData
 
     return f"---\n{ModelCardData(**fields).to_yaml()}\n---"
 
 
 def latex(text: str) -> str:
-    """Text for LaTeX, in a cell of a table."""
+    """Returns text for LaTeX, in a cell of a table."""
     return "".join(_LATEX.get(character, character) for character in printable(text))
 
 
 def drawn(name: str) -> str:
-    """A name for a picture of matplotlib, shortened in its middle.
+    """Returns a name for a picture of matplotlib, shortened in its middle.
 
-    It takes what stands between dollars for mathematics, and leaves names that begin with an underscore out of legends.
+    matplotlib reads text between dollars as mathematics, and leaves names that begin with an underscore out of legends.
     """
     text = abridged(printable(name), LONGEST_DRAWN).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

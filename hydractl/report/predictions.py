@@ -1,9 +1,9 @@
-"""Predictions as people read them: a table on a terminal, and CSV for whatever reads tables."""
+"""Predictions as a table on a terminal, and as CSV."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from hydractl.text import abridged
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from hydractl.checkpoint.contents import Acceptance
 
@@ -24,14 +23,15 @@ PARTS = " ▏▎▍▌▋▊▉"  # a cell in eighths
 
 
 def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance | None, console: Console) -> None:
-    """Prints a table with a line per input, and below it what the flag means.
+    """Prints a table with a line per input, and the meaning of the flag below it.
 
     Args:
-        rows: as `Predictions.rows` has them.
-        acceptance: how sure the model is of ID samples; None where it was not calibrated.
+        rows: as in `Predictions.rows`.
+        acceptance: the threshold of the flag; None if the model is not calibrated.
     """
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("input", overflow="fold")
@@ -44,23 +44,17 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance 
         table.add_column("", no_wrap=True)
     longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
     for row in listed:
-        flag = escape.terminal(FLAG, "bold yellow") if row["ood"] else ""
         name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
-        confidence = _confidence(row["msp"], bool(row["ood"]), console.options.ascii_only)
-        numbers = [f"{row['mutual_information']:.4f}"]
-        table.add_row(name, escape.terminal(row["label"]), confidence, *numbers, *([flag] if flagged else []))
+        shown = bar(row["msp"], console.options.ascii_only)
+        confidence = Text.assemble((shown, "yellow" if row["ood"] else "green"), f" {row['msp']:.4f}")
+        flag = [escape.terminal(FLAG if row["ood"] else "", "bold yellow")] if flagged else []
+        table.add_row(name, escape.terminal(row["label"]), confidence, f"{row['mutual_information']:.4f}", *flag)
     console.print(table)
     console.print(escape.terminal(_legend(acceptance), "dim"))
 
 
-def _confidence(msp: float, flagged: bool, ascii_only: bool) -> Text:
-    from rich.text import Text
-
-    return Text.assemble((bar(msp, ascii_only), "yellow" if flagged else "green"), f" {msp:.4f}")
-
-
 def bar(share: float, ascii_only: bool = False) -> str:
-    """A share of 0 to 1 as a bar of ten cells.
+    """Returns a share from 0 to 1 as a bar of ten cells.
 
     >>> bar(0.5, ascii_only=True)
     '#####.....'
@@ -79,23 +73,20 @@ def _legend(acceptance: Acceptance | None) -> str:
 
 
 def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows as CSV with a header, the probability of each class in a column of its own."""
+    """Returns the rows as CSV with a header and a column for the probability of each class."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for place, row in enumerate(rows):
         if place == 0:
-            writer.writerow([*(name for name in row if name != "probabilities"), *_headers(row)])
+            classes = (escape.spreadsheet(f"p({name})") for name in row["probabilities"])
+            writer.writerow([*(name for name in row if name != "probabilities"), *classes])
         cells = [value for name, value in row.items() if name != "probabilities"]
         writer.writerow([*map(_cell, cells), *row["probabilities"].values()])
     return out.getvalue()
 
 
-def _headers(row: Mapping[str, Any]) -> Iterator[str]:
-    yield from (escape.spreadsheet(f"p({name})") for name in row["probabilities"])
-
-
 def _cell(value: Any) -> Any:
-    """Text that no spreadsheet computes; true, false or nothing of what may be unknown; numbers as they are."""
+    """Returns text that no spreadsheet runs, true or false in lower case, and numbers as they are."""
     if isinstance(value, str):
         return escape.spreadsheet(value)
     return str(value).lower() if isinstance(value, bool) else value

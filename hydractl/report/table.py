@@ -106,11 +106,13 @@ def result_table(report: Mapping[str, Any], full: bool = False, brief: bool = Fa
     entries = list(models.values())
     groups = main_groups(entries) if brief and not full else column_groups(entries, full)
     return Table(
-        tuple(marked(name, entry) for name, entry in models.items()),
-        tuple(TableGroup(one.title, tuple(_column(column, entries) for column in one.columns)) for one in groups),
-        tuple(verdict.sentence() for verdict in verdicts(models).values()),
-        lambda marks: legend(models, marks),
-        tuple(caption(report, full)),
+        systems=tuple(marked(name, entry) for name, entry in models.items()),
+        groups=tuple(
+            TableGroup(one.title, tuple(_column(column, entries) for column in one.columns)) for one in groups
+        ),
+        verdicts=tuple(verdict.sentence() for verdict in verdicts(models).values()),
+        legend=lambda marks: legend(models, marks),
+        caption=tuple(caption(report, full)),
     )
 
 
