@@ -17,7 +17,7 @@ from hydractl.data.batching import Batch
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.build import from_checkpoint, to_checkpoint
+from hydractl.model.assembly import from_checkpoint, to_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.model.prediction import finite_on_cpu
 

@@ -21,7 +21,7 @@ from hydractl.circuit.artifact import read_circuit
 from hydractl.evaluation.synthetic import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.model.build import to_checkpoint
+from hydractl.model.assembly import to_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.process import prepare
 from hydractl.selection.forward import Candidates

@@ -33,7 +33,7 @@ from hydractl.circuit.screen import rough_network
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.model.fast import products
 from hydractl.model.hydra import Hydra
 from hydractl.process import prepare

@@ -29,8 +29,8 @@ from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
 from hydractl.circuit.data import ScoringData
 from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
+from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from hydractl.model.without import without_heads
 from hydractl.surgery.members import drop_heads
 
 #: Groups of draws whose sums are kept: leaving out one at a time tells the error of what is no mean of draws.

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Tower
+from hydractl.model.encoder import Layer, Tower
 from hydractl.model.hydra import Hydra
-from hydractl.model.layer import Layer
 
 #: Told of a layer's number and of what its heads see, `[1,B,T,H*K]`; returns what goes on in its place.
 View = Callable[[int, Tensor], Tensor]

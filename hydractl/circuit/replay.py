@@ -14,10 +14,10 @@ from torch import Tensor
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.observe import Hidden, embed
 from hydractl.circuit.replay_cost import tokens_of
-from hydractl.model.fast.attention import AdaptedAttention, PackedAttention, PooledAttention
+from hydractl.model.assembly import copied
 from hydractl.model.fast.optimize import FastTower
+from hydractl.model.fast.packing import AdaptedAttention, PackedAttention, PooledAttention
 from hydractl.model.hydra import Hydra
-from hydractl.model.without import copied
 
 #: How many numbers the activations `[G,B,T,D]` of candidates replayed together may have. On a CPU that is the least
 #: that keeps its cores busy, so that the activations of a layer stay in the cache; on a GPU it is enough to fill it.

@@ -13,8 +13,8 @@ from hydractl.circuit.data import SearchData
 from hydractl.circuit.objective import Measures, Objective
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.errors import DataError, OptionError
+from hydractl.model.assembly import copied
 from hydractl.model.hydra import Hydra
-from hydractl.model.without import copied
 
 HALF = (torch.bfloat16, torch.float16)
 

@@ -13,8 +13,8 @@ from hydractl.circuit.ablation import Progress
 from hydractl.circuit.data import SearchData
 from hydractl.circuit.objective import Measures
 from hydractl.circuit.ranking import Ranking, Search, Step
+from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from hydractl.model.without import without_heads
 
 
 def extract_circuits(

@@ -25,7 +25,7 @@ from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import to_checkpoint
+from hydractl.model.assembly import to_checkpoint
 from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.members import pick_members

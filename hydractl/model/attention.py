@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.spec import Adapter, TowerSpec
-from hydractl.model.adapters import build_linear
-from hydractl.model.linear import Linear
-
-Heads = tuple[tuple[int, ...], ...]
+from hydractl.checkpoint.spec import TowerSpec
+from hydractl.model.linear import Heads, Linear, Stored, build_linear
 
 PRODUCTS_UP_TO = 512  # tokens: so far a processor trains faster in half precision by plain products
 
@@ -24,24 +19,15 @@ class FusedAttention(nn.Module):
     layer that all members share holds the rows of one.
     """
 
-    def __init__(
-        self,
-        tower: TowerSpec,
-        prefix: str,
-        heads: Heads,
-        shapes: Mapping[str, tuple[int, ...]],
-        adapter: Adapter | None = None,
-    ):
+    def __init__(self, tower: TowerSpec, prefix: str, heads: Heads, stored: Stored) -> None:
         """
         Args:
-            heads: kept heads of each member, or of one where members share the layer.
-            shapes: stored shape of every tensor name.
-            adapter: what members change of a layer that they share.
+            heads: kept heads of each member, or of one if members share the layer.
         """
         super().__init__()
         self.head_width, self.causal, self.heads = tower.head_width, tower.causal, heads
         self.rows = tuple(len(kept) * tower.head_width for kept in heads)
-        self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", shapes, adapter) for part in "qkvo")
+        self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
         self.dropout = nn.Dropout(tower.attention_dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:

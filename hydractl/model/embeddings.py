@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings, TowerSpec
 from hydractl.errors import DataError
-from hydractl.model.linear import LayerNorm, Linear, empty
+from hydractl.model.linear import LayerNorm, Linear, Stored, empty
 
-Shapes = Mapping[str, tuple[int, ...]]
 PREFIX = ("class_token", "distillation_token", "registers")  # before the patches, in this order
 
 
-def _norm(tower: TowerSpec, shapes: Shapes) -> nn.Module:
-    prefix = f"{tower.name}.embeddings.norm"
-    if not tower.embeddings.norm:
-        return nn.Identity()
-    return LayerNorm(shapes[f"{prefix}.weight"], shapes[f"{prefix}.bias"], tower.norm_eps)
+def _norm(tower: TowerSpec, stored: Stored) -> nn.Module:
+    return (
+        LayerNorm(f"{tower.name}.embeddings.norm", stored, tower.norm_eps) if tower.embeddings.norm else nn.Identity()
+    )
 
 
 class PatchEmbeddings(nn.Module):
     """Patches through one linear map, class token and the like in front, positions added."""
 
-    def __init__(self, tower: TowerSpec, shapes: Shapes) -> None:
+    def __init__(self, tower: TowerSpec, stored: Stored) -> None:
         super().__init__()
         assert isinstance(tower.embeddings, ImageEmbeddings)
         prefix = f"{tower.name}.embeddings"
         self.spec = tower.embeddings
-        self.patch = Linear(shapes[f"{prefix}.patch.weight"], shapes.get(f"{prefix}.patch.bias"))
+        self.patch = Linear(f"{prefix}.patch", stored)
         for name in PREFIX:
-            if f"{prefix}.{name}" in shapes:
-                self.register_parameter(name, empty(shapes[f"{prefix}.{name}"]))
-        self.position = empty(shapes[f"{prefix}.position"])
-        self.norm = _norm(tower, shapes)
+            if f"{prefix}.{name}" in stored.shapes:
+                self.register_parameter(name, empty(stored.shapes[f"{prefix}.{name}"]))
+        self.position = empty(stored.shapes[f"{prefix}.position"])
+        self.norm = _norm(tower, stored)
         self.dropout = nn.Dropout(tower.dropout)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
@@ -83,15 +79,15 @@ def _present(bias: Tensor | None) -> Tensor:
 class TokenEmbeddings(nn.Module):
     """Word pieces, positions and sentence types added up."""
 
-    def __init__(self, tower: TowerSpec, shapes: Shapes) -> None:
+    def __init__(self, tower: TowerSpec, stored: Stored) -> None:
         super().__init__()
         assert isinstance(tower.embeddings, TextEmbeddings)
         prefix = f"{tower.name}.embeddings"
         self.spec = tower.embeddings
-        self.word = empty(shapes[f"{prefix}.word"])
-        self.position = empty(shapes[f"{prefix}.position"])
-        self.token_type = empty(shapes[f"{prefix}.token_type"]) if self.spec.token_types else None
-        self.norm = _norm(tower, shapes)
+        self.word = empty(stored.shapes[f"{prefix}.word"])
+        self.position = empty(stored.shapes[f"{prefix}.position"])
+        self.token_type = empty(stored.shapes[f"{prefix}.token_type"]) if self.spec.token_types else None
+        self.norm = _norm(tower, stored)
         self.dropout = nn.Dropout(tower.dropout)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:

@@ -2,19 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, TowerSpec
-from hydractl.model.adapters import Shapes, build_linear
-from hydractl.model.attention import Heads
+from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
+from hydractl.model.attention import FusedAttention
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.layer import ACTIVATIONS, Layer, build_layer, norm
-from hydractl.model.linear import Linear
+from hydractl.model.linear import KeptFeatures, LayerNorm, Linear, Stored, build_linear, empty
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_python": F.gelu,
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_fast": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
+    "relu": F.relu,
+    "silu": F.silu,
+    "swish": F.silu,
+    "tanh": lambda x: x.tanh(),
+}
+
+
+class Mlp(nn.Module):
+    """Two linear maps with an activation between."""
+
+    def __init__(self, tower: TowerSpec, prefix: str, stored: Stored) -> None:
+        super().__init__()
+        self.fc1: Linear = build_linear(f"{prefix}.fc1", stored)
+        self.fc2: Linear = build_linear(f"{prefix}.fc2", stored)
+        self.activation = tower.activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[G,...,D]` to `[G,...,D]`."""
+        made = self.fc2.features(self.fc1, x) if isinstance(self.fc2, KeptFeatures) else self.fc1(x)
+        return self.fc2(ACTIVATIONS[self.activation](made))
+
+
+class Layer(nn.Module):
+    """One encoder layer, pre-norm (ViT, CLIP) or post-norm (BERT)."""
+
+    attention_scale: nn.Parameter | None
+    mlp_scale: nn.Parameter | None
+
+    def __init__(self, tower: TowerSpec, index: int, stored: Stored) -> None:
+        super().__init__()
+        prefix = f"{tower.name}.layers.{index}"
+        self.pre_norm, self.dropout = tower.pre_norm, nn.Dropout(tower.dropout)
+        heads = stored.heads_of(tower.name, index)
+        self.attention: nn.Module = FusedAttention(tower, f"{prefix}.attention", heads, stored)
+        self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)
+        self.mlp = Mlp(tower, f"{prefix}.mlp", stored)
+        self.mlp_norm = LayerNorm(f"{prefix}.mlp_norm", stored, tower.norm_eps)
+        for scale in ("attention_scale", "mlp_scale"):
+            self.register_parameter(scale, empty(stored.shapes[f"{prefix}.{scale}"]) if tower.layer_scale else None)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """`[G,B,T,D]` to `[G,B,T,D]`."""
+        return self.complete(x, self.attention(self.attention_input(x), mask))
+
+    def attention_input(self, x: Tensor) -> Tensor:
+        """What this layer's attention reads of the hidden state."""
+        return self.attention_norm(x) if self.pre_norm else x
+
+    def complete(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The layer's result, given the hidden state it started from and its attention output."""
+        x = x + _scaled(self.dropout(attended), self.attention_scale)
+        if self.pre_norm:
+            x = x + _scaled(self.dropout(self.mlp(self.mlp_norm(x))), self.mlp_scale)
+        else:
+            x = self.attention_norm(x)
+            x = self.mlp_norm(x + self.dropout(self.mlp(x)))
+        return x
+
+
+def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
+    return x if scale is None else x * scale.view(-1, 1, 1, scale.shape[-1])  # [G,1,1,D]
 
 
 class Place(NamedTuple):
@@ -33,19 +100,18 @@ class Place(NamedTuple):
 class Tower(nn.Module):
     """An encoder and its pooled token."""
 
-    def __init__(
-        self,
-        spec: TowerSpec,
-        embeddings: PatchEmbeddings | TokenEmbeddings,
-        layers: Iterable[Layer],
-        norm: nn.Module,
-        pooler: Linear | None,
-        projection: Linear | None,
-    ) -> None:
+    def __init__(self, spec: TowerSpec, stored: Stored) -> None:
         super().__init__()
-        self.spec, self.embeddings = spec, embeddings
-        self.layers = cast("Sequence[Layer]", nn.ModuleList(layers))  # whose type does not say what it holds
-        self.norm, self.pooler, self.projection = norm, pooler, projection
+        name, embeddings = (
+            spec.name,
+            PatchEmbeddings if isinstance(spec.embeddings, ImageEmbeddings) else TokenEmbeddings,
+        )
+        self.spec, self.embeddings = spec, embeddings(spec, stored)
+        layers = nn.ModuleList(Layer(spec, index, stored) for index in range(spec.layers))
+        self.layers = cast("Sequence[Layer]", layers)  # whose type does not say what it holds
+        self.norm = LayerNorm(f"{name}.norm", stored, spec.norm_eps) if spec.final_norm else nn.Identity()
+        self.pooler = build_linear(f"{name}.pooler", stored) if spec.pooler is not None else None
+        self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
         """Pooled tokens `[G,B,D]` of images `[B,channels,height,width]`."""
@@ -98,32 +164,3 @@ class Tower(nn.Module):
         assert input_ids is not None
         eos = embeddings.eos
         return Place(1, input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1))
-
-
-def build_tower(
-    tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], shapes: Shapes, adapter: Adapter | None = None
-) -> Tower:
-    """A tower, its parameters without numbers yet.
-
-    Args:
-        kept: the heads that each member keeps.
-        shared: the tensors that members share.
-        shapes: stored shape of every tensor name.
-        adapter: what members change of maps that they share.
-    """
-    name = tower.name
-    embeddings = PatchEmbeddings if isinstance(tower.embeddings, ImageEmbeddings) else TokenEmbeddings
-    projection = shapes.get(f"{name}.projection.weight")
-    return Tower(
-        tower,
-        embeddings(tower, shapes),
-        [build_layer(tower, i, _stored_heads(tower, kept, shared, i), shapes, adapter) for i in range(tower.layers)],
-        norm(tower, f"{name}.norm", shapes) if tower.final_norm else nn.Identity(),
-        build_linear(f"{name}.pooler", shapes, adapter) if tower.pooler is not None else None,
-        Linear(projection, None) if projection is not None else None,
-    )
-
-
-def _stored_heads(tower: TowerSpec, kept: KeptHeads, shared: frozenset[str], layer: int) -> Heads:
-    members = kept[tower.name][layer]
-    return members[:1] if f"{tower.name}.layers.{layer}.attention.q.weight" in shared else members

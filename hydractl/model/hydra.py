@@ -15,9 +15,8 @@ from hydractl.checkpoint.contents import Acceptance, Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
-from hydractl.model.adapters import build_linear
-from hydractl.model.encoder import Tower, build_tower
-from hydractl.model.linear import Linear, empty
+from hydractl.model.encoder import Tower
+from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 
 TEMPLATE = "A photo of a {label}."
@@ -51,7 +50,7 @@ class HydraOutput(NamedTuple):
 class Hydra(nn.Module):
     """A classifier of M members that share what they can ([HE] 4.2).
 
-    Its parameters carry the names and shapes of the file. Built by `build.from_checkpoint`; `hydractl.load` adds the
+    Its parameters carry the names and shapes of the file. Built by `from_checkpoint`; `hydractl.load` adds the
     preprocessing that `predict` needs.
     """
 
@@ -66,14 +65,15 @@ class Hydra(nn.Module):
         super().__init__()
         self.spec, self.heads, self.shared = spec, heads, shared
         self.members = len(next(iter(heads.values()))[0])
+        stored = Stored(shapes, heads, shared, spec.adapter)
         for tower in spec.towers:
-            self.add_module(tower.name, build_tower(tower, heads, shared, shapes, spec.adapter))
+            self.add_module(tower.name, Tower(tower, stored))
         if spec.task == "zero-shot":
             self.logit_scale = empty(shapes["logit_scale"])
         else:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
-                self.add_module(name, build_linear(name, shapes, spec.adapter))
+                self.add_module(name, build_linear(name, stored))
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.acceptance: Acceptance | None = None

@@ -1,4 +1,4 @@
-"""Affine maps and norms whose weights are either one for all members or one for each.
+"""Affine maps and norms whose weights are one for all members, one for each, or shared with small changes.
 
 Activations are `[G,B,T,D]` throughout the model: G is 1 as long as all members have seen the same numbers, and M
 from the first weight on in which they differ. Weights with a leading `[M,...]` make that step.
@@ -6,13 +6,43 @@ from the first weight on in which they differ. Weights with a leading `[M,...]` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.spec import Adapter
+
+Heads = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Says how a checkpoint stores the network whose modules are built.
+
+    Attributes:
+        shapes: the shape of every tensor, by name.
+        heads: the heads that each member keeps.
+        shared: the tensors that members share.
+        adapter: what members change of maps that they share.
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    heads: KeptHeads = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
+    adapter: Adapter | None = None
+
+    def heads_of(self, tower: str, layer: int) -> Heads:
+        """Returns the kept heads of each member, or of one if members share the layer."""
+        members = self.heads[tower][layer]
+        return members[:1] if f"{tower}.layers.{layer}.attention.q.weight" in self.shared else members
+
 
 def empty(shape: tuple[int, ...]) -> nn.Parameter:
-    """A parameter without numbers yet: a checkpoint's tensors are assigned to it."""
+    """Returns a parameter without numbers, to which a checkpoint's tensor is assigned later."""
     return nn.Parameter(torch.empty(shape, device="meta"))
 
 
@@ -21,19 +51,20 @@ class Linear(nn.Module):
 
     bias: Tensor | None
 
-    def __init__(self, weight: tuple[int, ...], bias: tuple[int, ...] | None) -> None:
+    def __init__(self, name: str, stored: Stored) -> None:
         super().__init__()
-        self.weight = empty(weight)
+        self.weight = empty(stored.shapes[f"{name}.weight"])
+        bias = stored.shapes.get(f"{name}.bias")
         self.register_parameter("bias", empty(bias) if bias is not None else None)
 
     @property
     def serves_all(self) -> bool:
-        """Whether all members share both weight and bias."""
+        """True if all members share both weight and bias."""
         return self.weight.ndim == 2 and (self.bias is None or self.bias.numel() == len(self.weight))
 
     @property
     def effective(self) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias, each shared or with a leading `[M,...]`, whatever they are made of."""
+        """The weight and the bias that are applied, each shared or with a leading `[M,...]`."""
         return self.weight, self.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,12 +77,95 @@ class Linear(nn.Module):
         return y.unflatten(1, x.shape[1:-1])
 
 
+class LowRank(Linear):
+    """`x W^T + b + (x A^T) B^T * scale`, with A `[M,r,in]` and B `[M,out,r]` of the members.
+
+    Source: Hu et al. 2022; of an ensemble Muehlematter et al. 2024.
+    """
+
+    serves_all = False
+
+    def __init__(self, name: str, stored: Stored) -> None:
+        super().__init__(name, stored)
+        assert stored.adapter is not None
+        self.lora_a, self.lora_b = (empty(stored.shapes[f"{name}.lora_{part}"]) for part in "ab")
+        self.scale = stored.adapter.scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[G,...,in]` to `[M,...,out]`; members whose inputs agree, G being 1, have the product with W in common."""
+        bias = self.bias.flatten() if self.bias is not None else None
+        change = x.flatten(1, -2) @ self.lora_a.mT @ (self.lora_b.mT * self.scale)  # [M,N,out]
+        return F.linear(x, self.weight, bias) + change.unflatten(1, x.shape[1:-1])
+
+    @property
+    def effective(self) -> tuple[Tensor, Tensor | None]:
+        """The members' own maps, as if they were stored: `[M,out,in]`, and the bias as it is."""
+        return self.weight + self.lora_b @ self.lora_a * self.scale, self.bias
+
+
+class RankOne(Linear):
+    """`((x * r) W^T) * s + b`, with r `[M,in]`, s `[M,out]` and b `[M,out]` of the members.
+
+    Source: Wen et al. 2020, eq. 5.
+    """
+
+    serves_all = False
+
+    def __init__(self, name: str, stored: Stored) -> None:
+        super().__init__(name, stored)
+        self.r, self.s = (empty(stored.shapes[f"{name}.{part}"]) for part in "rs")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[G,...,in]` to `[M,...,out]`."""
+        y = F.linear(x * per_member(self.r, x), self.weight) * per_member(self.s, x)
+        return y if self.bias is None else y + per_member(self.bias, x)
+
+    @property
+    def effective(self) -> tuple[Tensor, Tensor | None]:
+        """The members' own maps, as if they were stored: `[M,out,in]` and `[M,out]`."""
+        return self.weight * self.s[:, :, None] * self.r[:, None], self.bias
+
+
+class KeptFeatures(Linear):
+    """A map from features of which each member keeps some, `kept` `[M,k]`: it takes those and no others.
+
+    Source: Durasov et al. 2021.
+    """
+
+    kept: Tensor
+    serves_all = False
+
+    def __init__(self, name: str, stored: Stored) -> None:
+        super().__init__(name, stored)
+        self.register_buffer("kept", torch.empty(stored.shapes[f"{name}.kept"], dtype=torch.int32, device="meta"))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[M,...,k]` to `[M,...,out]`."""
+        assert self.bias is not None
+        y = x.flatten(1, -2) @ self.weight.T[self.kept]  # [M,N,out]
+        return y.unflatten(1, x.shape[1:-1]) + self.bias
+
+    def features(self, making: Linear, x: Tensor) -> Tensor:
+        """Returns the kept features `[M,...,k]` of `[G,...,in]`, given the map that makes all features."""
+        assert making.bias is not None
+        y = x.flatten(1, -2) @ making.weight[self.kept].mT + making.bias[self.kept][:, None]
+        return y.unflatten(1, x.shape[1:-1])
+
+
+def build_linear(name: str, stored: Stored) -> Linear:
+    """Returns the map stored under a name, adapted if its members have something of their own there."""
+    kinds = {"lora_a": LowRank, "r": RankOne, "kept": KeptFeatures}
+    kind = next((kind for part, kind in kinds.items() if f"{name}.{part}" in stored.shapes), Linear)
+    return kind(name, stored)
+
+
 class LayerNorm(nn.Module):
     """Layer norm over the last axis, with scale and shift `[D]` shared or `[M,D]` per member."""
 
-    def __init__(self, weight: tuple[int, ...], bias: tuple[int, ...], eps: float) -> None:
+    def __init__(self, name: str, stored: Stored, eps: float) -> None:
         super().__init__()
-        self.weight, self.bias, self.eps = empty(weight), empty(bias), eps
+        self.weight, self.bias = empty(stored.shapes[f"{name}.weight"]), empty(stored.shapes[f"{name}.bias"])
+        self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         """`[G,...,D]` to the same shape; G becomes M where scale or shift are per member."""
@@ -62,7 +176,7 @@ class LayerNorm(nn.Module):
 
 
 def per_member(parameter: Tensor, x: Tensor) -> Tensor:
-    """A parameter `[D]`, or `[M,D]` of each member, as it meets `[G,...,D]`."""
+    """Returns a parameter `[D]`, or `[M,D]` per member, in the shape that meets `[G,...,D]`."""
     if parameter.ndim == 1:
         return parameter
     return parameter.view(len(parameter), *(1,) * (x.ndim - 2), parameter.shape[-1])  # [M,1,...,D]

@@ -19,7 +19,7 @@ from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Place, Tower
 from hydractl.model.fast.optimize import FastLayer, FastTower
 from hydractl.model.hydra import Hydra
-from hydractl.model.layer import Layer
+from hydractl.model.linear import Stored
 
 Kept = tuple[int, ...]
 
@@ -102,18 +102,8 @@ class _Tower:
             return self.fast.layers[number]
         dense = self.tower.layers[number]
         attention = cast(FusedAttention, dense.attention)
-        pruned = Layer(
-            dense.pre_norm,
-            self._attention(attention, number, heads),
-            dense.attention_norm,
-            dense.mlp,
-            dense.mlp_norm,
-            dense.dropout,
-            dense.attention_scale,
-            dense.mlp_scale,
-        )
         pooled = number == len(self.before) - 1 and "mean" not in self.tower.spec.pool
-        return FastLayer(pruned, pooled=pooled, common=False).eval()
+        return FastLayer(dense, pooled=pooled, attention=self._attention(attention, number, heads)).eval()
 
     def _attention(self, dense: FusedAttention, number: int, heads: Kept) -> FusedAttention:
         width, before = dense.head_width, self.before[number]
@@ -123,7 +113,7 @@ class _Tower:
             axis = {"o.weight": 1, "o.bias": None}.get(name, 0)
             state[name] = tensor if axis is None else tensor.index_select(axis, rows.to(tensor.device))
         shapes = {f"own.{name}": tuple(tensor.shape) for name, tensor in state.items()}
-        pruned = FusedAttention(self.tower.spec, "own", (heads,), shapes)
+        pruned = FusedAttention(self.tower.spec, "own", (heads,), Stored(shapes))
         pruned.load_state_dict(state, assign=True)
         return pruned.eval().requires_grad_(False)
 

@@ -170,7 +170,7 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
     """
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.load import read_checkpoint
-    from hydractl.model.build import to_checkpoint
+    from hydractl.model.assembly import to_checkpoint
     from hydractl.model.hydra import Hydra
 
     if isinstance(model, str | Path):

@@ -18,7 +18,7 @@ from hydractl.checkpoint.manifest import KEY, from_metadata, to_metadata
 from hydractl.checkpoint.tensors import open_weights
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.members import drop_heads
 from tests.conftest import build_reference

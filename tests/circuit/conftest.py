@@ -13,7 +13,7 @@ from torch import Tensor
 from hydractl.circuit.data import ScoringData
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from tests.circuit.naive import Naive
 from tests.conftest import build_reference

@@ -19,8 +19,8 @@ from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import extract_circuits
 from hydractl.circuit.state import Journal
 from hydractl.errors import OptionError
+from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from hydractl.model.without import without_heads
 from tests.circuit.conftest import Case, build_case
 from tests.circuit.naive import Naive, score
 

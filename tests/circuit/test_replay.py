@@ -15,10 +15,9 @@ from hydractl.circuit import replay as replay_module
 from hydractl.circuit.replay import Replay
 from hydractl.circuit.replay_cost import base_cost, candidate_cost
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint, without_heads
 from hydractl.model.fast import products
 from hydractl.model.hydra import Hydra
-from hydractl.model.without import without_heads
 from tests.circuit.conftest import build_case
 from tests.conftest import build_reference
 from tests.references import Reference

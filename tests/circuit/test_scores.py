@@ -17,7 +17,7 @@ from hydractl.circuit.data import ScoringData
 from hydractl.circuit.saliency import gate_scores, oba_scores, taylor_scores
 from hydractl.circuit.separation import outputs_of, separations
 from hydractl.errors import OptionError
-from hydractl.model.without import without_heads
+from hydractl.model.assembly import without_heads
 from hydractl.surgery.choose import by_taylor
 from tests.circuit.conftest import ID, Case, batches, build_case
 

@@ -33,7 +33,7 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.training.network import with_new_classifier
 from tests.conftest import build_reference
 from tests.families.bert import masked_words

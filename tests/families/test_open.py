@@ -18,7 +18,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ClassNames, Fields
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from tests.conftest import build_reference
 from tests.families.vit import encoder
 from tests.references import SIZES, Reference, architectures

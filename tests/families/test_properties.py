@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.families.load import read_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.members import drop_heads

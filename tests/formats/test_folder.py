@@ -28,7 +28,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.families.load import read_checkpoint
 from hydractl.formats.code import MODELING, file_name, flat_modules
 from hydractl.formats.folder import CLASSES, write_hydra
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.members import drop_heads

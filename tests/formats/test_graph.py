@@ -23,7 +23,7 @@ from hydractl.formats.graph import (
     write_onnx,
     write_torch_export,
 )
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.members import drop_heads

@@ -9,7 +9,7 @@ import transformers
 from torch.testing import assert_close
 
 from hydractl.formats.folder import write_hydra
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from tests.checkpoint import test_hub
 from tests.conftest import build_reference
 from tests.formats.test_folder import hydra_of

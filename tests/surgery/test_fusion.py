@@ -15,7 +15,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.model.build import from_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.members import drop_heads

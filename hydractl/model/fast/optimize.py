@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Place, Tower
-from hydractl.model.fast.attention import AdaptedAttention, PackedAttention, PooledAttention, is_adapted
-from hydractl.model.fast.linear import fast_linear, fast_mlp
+from hydractl.model.encoder import Layer, Place, Tower
+from hydractl.model.fast.packing import AdaptedAttention, PackedAttention, PooledAttention, is_adapted
+from hydractl.model.fast.products import fast_linear, fast_mlp
 from hydractl.model.hydra import Hydra
-from hydractl.model.layer import Layer
 from hydractl.model.linear import Linear
 
 
@@ -71,14 +70,13 @@ class FastTower(Tower):
         """
         # A mean over tokens needs all of them, of the last layer too.
         last = None if "mean" in tower.spec.pool else len(tower.layers) - 1
-        super().__init__(
-            tower.spec,
-            tower.embeddings,
-            [FastLayer(layer, pooled=i == last, common=i == common) for i, layer in enumerate(tower.layers)],
-            tower.norm,
-            fast_linear(tower.pooler) if tower.pooler is not None else None,
-            fast_linear(tower.projection) if tower.projection is not None else None,
-        )
+        nn.Module.__init__(self)
+        self.spec, self.embeddings = tower.spec, tower.embeddings
+        layers = [FastLayer(layer, pooled=i == last, common=i == common) for i, layer in enumerate(tower.layers)]
+        self.layers = cast("Sequence[FastLayer]", nn.ModuleList(layers))
+        self.norm = tower.norm
+        self.pooler = fast_linear(tower.pooler) if tower.pooler is not None else None
+        self.projection = fast_linear(tower.projection) if tower.projection is not None else None
         self.eval()
 
     @torch.no_grad()
@@ -118,25 +116,22 @@ class FastLayer(Layer):
 
     attention: PackedAttention | PooledAttention | AdaptedAttention
 
-    def __init__(self, layer: Layer, pooled: bool, common: bool) -> None:
+    def __init__(
+        self, layer: Layer, pooled: bool, common: bool = False, attention: FusedAttention | None = None
+    ) -> None:
         """
         Args:
             layer: stays as it is.
-            pooled: whether only pooled tokens are asked for.
+            pooled: whether only pooled tokens are computed.
             common: as in `PackedAttention`.
+            attention: replaces the layer's own.
         """
-        attention = cast("FusedAttention", layer.attention)
-        super().__init__(
-            layer.pre_norm,
-            _fast_attention(attention, pooled, common),
-            layer.attention_norm,
-            fast_mlp(layer.mlp),
-            layer.mlp_norm,
-            layer.dropout,
-            layer.attention_scale,
-            layer.mlp_scale,
-        )
-        self.pooled = pooled
+        nn.Module.__init__(self)
+        self.pre_norm, self.dropout, self.pooled = layer.pre_norm, layer.dropout, pooled
+        self.attention = _fast_attention(attention or cast("FusedAttention", layer.attention), pooled, common)
+        self.attention_norm, self.mlp, self.mlp_norm = layer.attention_norm, fast_mlp(layer.mlp), layer.mlp_norm
+        self.register_parameter("attention_scale", layer.attention_scale)
+        self.register_parameter("mlp_scale", layer.mlp_scale)
 
     def mix_at(self, place: Place | None, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """What the heads see, `[S,B,T,R]`, and the hidden state `[G,B,T,D]` of the same tokens.

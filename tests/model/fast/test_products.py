@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
+from hydractl.model.encoder import ACTIVATIONS
 from hydractl.model.fast import products
 from hydractl.model.fast.products import (
     DTYPES,
@@ -18,7 +19,6 @@ from hydractl.model.fast.products import (
     grouped,
     product,
 )
-from hydractl.model.layer import ACTIVATIONS
 
 
 @pytest.mark.usefixtures("library")

@@ -1,13 +1,16 @@
-"""A checkpoint as the model that it holds, and back."""
+"""Builds models: from a checkpoint and back, without some heads, or a second time."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, KeptHeads, without
+from hydractl.checkpoint.slots import kept_entries, slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
@@ -49,6 +52,35 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
         raise OptionError("this model was not built from a checkpoint: there is nothing to save it as")
     tensors = {name: _held(tensor) for name, tensor in model.state_dict().items()}
     return replace(model.origin, tensors=tensors)
+
+
+def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:
+    """The single-member model less the heads that are gone; every tensor they have no part in is the model's own."""
+    if not gone:
+        return model
+    heads, table = without(model.heads, gone), slots(model.spec)
+
+    def sliced(name: str, tensor: Tensor) -> Tensor:
+        entries = kept_entries(table[name], model.spec, model.heads, heads)
+        if entries is None:
+            return tensor
+        places = torch.tensor(entries, dtype=torch.long, device=tensor.device)
+        return tensor.index_select(table[name].head_axis or 0, places)
+
+    return _rebuilt(model, heads, {name: sliced(name, tensor) for name, tensor in model.state_dict().items()})
+
+
+def copied(model: Hydra) -> Hydra:
+    """The model a second time, its tensors being the first one's until a parameter is given others."""
+    return _rebuilt(model, model.heads, model.state_dict())
+
+
+def _rebuilt(model: Hydra, heads: KeptHeads, state: Mapping[str, Tensor]) -> Hydra:
+    rebuilt = Hydra(model.spec, heads, model.shared, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    rebuilt.load_state_dict(state, assign=True)
+    rebuilt.labels, rebuilt.temperature, rebuilt.preprocessor = model.labels, model.temperature, model.preprocessor
+    rebuilt.class_prompts = model.class_prompts
+    return rebuilt.eval().requires_grad_(False)
 
 
 def _held(tensor: Tensor) -> LazyTensor:

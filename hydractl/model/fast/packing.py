@@ -10,12 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.adapters import LowRank, RankOne
 from hydractl.model.attention import FusedAttention, attend, by_head
 from hydractl.model.encoder import Place
-from hydractl.model.fast.linear import fast_linear
-from hydractl.model.fast.products import grouped, one_above_another, product, side_by_side
-from hydractl.model.linear import Linear
+from hydractl.model.fast.products import fast_linear, grouped, one_above_another, product, side_by_side
+from hydractl.model.linear import Linear, LowRank, RankOne
 
 OutputWeights = Sequence[Tensor] | Tensor
 
