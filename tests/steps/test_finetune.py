@@ -64,7 +64,7 @@ def test_nothing_is_written_unless_asked_and_data_may_be_values(vit: Path, image
     assert identity(alone.checkpoint) != identity(both.checkpoints[0]) != identity(both.checkpoints[1])
     assert hydractl.load(hydractl.fuse(both.checkpoints)).members == 2
     assert list(alone.lines()) == [f"vit: {alone.networks[0]}"]
-    with pytest.raises(OptionError, match="2 networks were trained: name one of the result's `checkpoints`"):
+    with pytest.raises(OptionError, match="2 networks .*`checkpoints`"):
         _ = both.checkpoint
 
 
@@ -93,7 +93,7 @@ def test_a_finished_run_is_not_done_again(vit: Path, images: Path, here: Path) -
     hydractl.fuse([vit, vit], output=Path("fused"))
     with pytest.raises(CheckpointError, match="fused: was not made by fine-tuning, so there is nothing to resume"):
         hydractl.finetune(vit, resume=True, **{**options, "output": "fused"})
-    with pytest.raises(OptionError, match="name the `output`"):
+    with pytest.raises(OptionError, match="`output`"):
         hydractl.finetune(vit, resume=True, **{**options, "output": None})
 
 
