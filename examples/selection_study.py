@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.output import write_bytes
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
 from hydractl.metrics.temperature import fit_temperature

@@ -1,17 +1,19 @@
-"""JSON artifacts: what scores, circuits and reports have in common, and where they say that their model lies."""
+"""JSON artifacts: what scores, circuits, reports and states of searches have in common, and references to models."""
 
 from __future__ import annotations
 
+import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.output import difference, goes_on, write_bytes
 from hydractl.errors import ArtifactError
 from hydractl.schema import STDIN, Document, Origin, Schema, read_json, shown
 from hydractl.text import printable_json
@@ -44,7 +46,15 @@ class ArtifactFile(Schema):
     model: ModelReference | None = None
 
 
+class State(ArtifactFile):
+    """The form of a state file; what was found stands in fields of its own."""
+
+    conditions: dict[str, Any]
+
+
 A = TypeVar("A", bound=ArtifactFile)
+S = TypeVar("S", bound=State)
+T = TypeVar("T")
 
 
 def read_artifact(source: str, kind: type[A], format_name: str, version: int) -> A:
@@ -179,3 +189,56 @@ def _found(source: str, reference: str) -> str:
         return reference
     plain = os.path.normpath(beside)  # leads elsewhere where a folder that `..` leaves is a link
     return plain if os.path.exists(plain) and os.path.samefile(plain, beside) else str(beside)
+
+
+@dataclass(frozen=True)
+class StateFile(ABC, Generic[S, T]):
+    """A file that holds what a search has found so far, written after every step, so that a killed one goes on.
+
+    Attributes:
+        conditions: all that determines the result, as plain JSON.
+    """
+
+    path: Path
+    conditions: Mapping[str, Any]
+
+    FORMAT: ClassVar[str]
+    VERSION: ClassVar[int]
+    FILE: ClassVar[type[State]]
+
+    @abstractmethod
+    def fields(self, found: T) -> Mapping[str, Any]:
+        """Returns what was found as fields of the file."""
+
+    @abstractmethod
+    def found(self, state: S) -> T:
+        """Returns what the fields of a file say."""
+
+    def save(self, found: T) -> None:
+        """Writes down what was found, atomically."""
+        state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions, **self.fields(found)}
+        write_bytes(self.path, json.dumps(state).encode(), force=True)
+
+    def read(self) -> T:
+        """Reads what to go on from.
+
+        Raises:
+            ArtifactError: it is missing, damaged, or of a search under other conditions; names the first difference.
+        """
+        state: Any = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
+        if other := difference(state.conditions, self.conditions):
+            origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
+            raise origin.refusal(f"is of a search with {other}")
+        return self.found(state)
+
+    def begin(self, nothing: T, resume: bool, force: bool) -> T:
+        """Returns what an interrupted search has found, or `nothing`.
+
+        Raises:
+            ArtifactError: see `read`.
+            OutputError: see `goes_on`.
+        """
+        return self.read() if goes_on(self.path, resume, force) else nothing
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)

@@ -10,22 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.atomic import PART, literal, part_of, write_bytes, writing
-from hydractl.checkpoint.locks import claim
+from hydractl.checkpoint.output import PART, claim, literal, part_of, write_bytes
 from hydractl.errors import OutputError
 
-#: Lies in every folder we make: says which kind it is, and names the files that we put there.
+#: A file in every folder we make: its kind, and the names of the files that we put there.
 MARK = ".hydractl.json"
 FORMAT = "hydractl-folder"
 
 
 def refuse_folder(path: Path, kind: str, force: bool) -> None:
-    """Nothing, if `path` can become a folder of ours: called before long work starts.
+    """Checks that `path` can become a folder of ours, before long work starts.
 
-    An empty folder may be filled. With `force` a folder of the same kind is replaced, but only if all in it is ours.
+    An empty folder may be filled. With `force` a folder of the same kind is replaced if everything in it is ours.
 
     Raises:
-        OutputError: something else lies there, or `force` is not set.
+        OutputError: something else is there, or `force` is not set.
     """
     if os.path.lexists(path) and not path.is_dir():
         raise OutputError(f"{path}: is a file, the output is a folder: name another output")
@@ -43,22 +42,9 @@ def refuse_folder(path: Path, kind: str, force: bool) -> None:
         raise OutputError(f"{path}: exists already: remove it, name another folder or pass `force`")
 
 
-def make_folder(path: Path, parents: bool = False) -> None:
-    """Makes a folder unless it is there.
-
-    Args:
-        parents: make those it lies in too.
-
-    Raises:
-        OutputError: the disk refuses it.
-    """
-    with writing(path):
-        path.mkdir(parents=parents, exist_ok=True)
-
-
 @contextmanager
 def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
-    """A folder to write into that becomes `path` when the block ends well, and vanishes when it does not.
+    """Yields a folder that becomes `path` when the block ends well, and vanishes when it does not.
 
     Raises:
         OutputError: see `refuse_folder`; or the disk refuses it.
@@ -66,7 +52,7 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
     refuse_folder(path, kind, force)
     temporary = part_of(path)
     with claim(path):
-        # Nobody else is at it, so that what lies there half-written is of runs that were killed.
+        # Nobody else writes it, so an unfinished folder there is of a run that was killed.
         for part in path.parent.glob(f".{literal(path.name[:200])}.*{PART}"):
             if is_ours(part, kind):
                 _remove(part)
@@ -82,7 +68,7 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
                 f"{path}: cannot write: {error.strerror}: free some space or name another folder"
             ) from error
         except OutputError as error:
-            # Of a file in it: the user knows the folder by the name that it was to get.
+            # The user knows the folder by its final name.
             error.args = (str(error).replace(str(temporary), str(path)),)
             raise
         finally:
@@ -90,18 +76,18 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
 
 
 def mark(folder: Path, kind: str, files: list[str]) -> None:
-    """Says in a folder what it is and which files in it are ours."""
+    """Writes into a folder what it is and which of its files are ours."""
     content = {"format": FORMAT, "version": 1, "kind": kind, "files": sorted(files)}
     write_bytes(folder / MARK, f"{json.dumps(content, indent=2)}\n".encode(), force=True)
 
 
 def is_ours(folder: Path, kind: str) -> bool:
-    """Whether we made the folder, as one of this kind."""
+    """Returns whether we made the folder, as one of this kind."""
     return _read(folder).get("kind") == kind
 
 
 def foreign_file(folder: Path, kind: str) -> str | None:
-    """A file in a folder that we did not put there, or None where all of it is ours."""
+    """Returns a file in a folder that we did not put there; None if all of it is ours."""
     if not is_ours(folder, kind):
         return next((str(child.name) for child in sorted(folder.iterdir())), None) if folder.is_dir() else None
     known = {*_read(folder).get("files", []), MARK}
@@ -123,7 +109,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _exchange(new: Path, path: Path) -> None:
-    """Puts a folder in the place of another, which is ours or empty, or of nothing."""
+    """Renames a folder to `path`; replaces a folder there, which is ours or empty."""
     if not path.is_dir():
         os.rename(new, path)
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.atomic import write_atomically
+from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.tensors import DTYPES, TensorMap
 
 LINE = 64  # bytes

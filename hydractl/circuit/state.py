@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from hydractl import journal
-from hydractl.artifacts import Index, TowerName
+from hydractl.artifacts import Index, State, StateFile, TowerName
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
 from hydractl.circuit.ranking import Ranking, Shortcut, Step
@@ -45,7 +44,7 @@ class _Ranking(Schema):
         return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
 
 
-class _State(journal.StateFile):
+class _State(State):
     rankings: Items[_Ranking]
 
 
@@ -66,7 +65,7 @@ def state_file(output: Path, objectives: Sequence[Objective]) -> Path:
     return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
 
 
-class Journal(journal.Journal[_State, Sequence[Ranking]]):
+class Journal(StateFile[_State, Sequence[Ranking]]):
     """A search's rankings so far."""
 
     FORMAT, VERSION, FILE = FORMAT, VERSION, _State

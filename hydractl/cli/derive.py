@@ -177,7 +177,7 @@ class _Places:
 
     def _write(self, form: str, result: Result, file: Path) -> None:
         from hydractl.artifacts import write_json
-        from hydractl.checkpoint.atomic import write_bytes
+        from hydractl.checkpoint.output import write_bytes
 
         if form == "csv" and self.command.csv is not None:
             write_bytes(file, self.command.csv(result).encode(), self.force)
@@ -204,7 +204,7 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Pla
     values.update(dict.fromkeys(printed))
     files = {form: Path(values[form]) for form in FORMS if form not in of_step and values.get(form) is not None}
     for file in files.values():
-        import_module("hydractl.checkpoint.atomic").refuse_existing(file, values["force"])
+        import_module("hydractl.checkpoint.output").refuse_existing(file, values["force"])
     form = printed[0] if printed else None
     if (form or streamed) and console.is_closed(sys.stdout):
         raise OptionError(f"`{form or 'output'}` -: standard output is closed: name a file")

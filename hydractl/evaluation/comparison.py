@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.folders import make_folder
-from hydractl.checkpoint.locks import claim
+from hydractl.checkpoint.output import claim, make_folder
 from hydractl.data.open import SampleStream
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples

@@ -14,10 +14,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hydractl.artifacts import json_text
-from hydractl.checkpoint.atomic import write_atomically, write_bytes
-from hydractl.checkpoint.folders import make_folder
+from hydractl.checkpoint.output import difference, make_folder, write_atomically, write_bytes
 from hydractl.checkpoint.writer import layout, tensor_bytes
-from hydractl.conditions import difference
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.about import FORMAT, VERSION
 from hydractl.evaluation.cost import Cost

@@ -10,7 +10,7 @@ import importlib.util
 import re
 from pathlib import Path
 
-from hydractl.checkpoint.atomic import write_bytes
+from hydractl.checkpoint.output import write_bytes
 
 MODELING = "hydractl.formats.modeling"
 ENTRIES = {"hydractl.formats.configuration": "configuration_hydra", MODELING: "modeling_hydra"}

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.tensors import WEIGHTS_NAME
 from hydractl.checkpoint.writer import write_safetensors
 from hydractl.formats.code import write_code

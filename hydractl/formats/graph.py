@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from hydractl.checkpoint.atomic import write_atomically
 from hydractl.checkpoint.manifest import to_metadata
+from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
 from hydractl.evaluation.synthetic import synthetic_inputs

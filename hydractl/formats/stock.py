@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from hydractl.checkpoint.atomic import write_bytes
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.checkpoint.writer import write_safetensors

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hydractl.checkpoint.atomic import refuse_existing, write_bytes
+from hydractl.checkpoint.output import refuse_existing, write_bytes
 from hydractl.errors import OptionError
 from hydractl.optional import require
 from hydractl.report.escape import drawn, html

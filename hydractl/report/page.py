@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.artifacts import seen_from
-from hydractl.checkpoint.atomic import write_bytes
-from hydractl.checkpoint.folders import make_folder, refuse_folder, write_folder
+from hydractl.checkpoint.folders import refuse_folder, write_folder
+from hydractl.checkpoint.output import make_folder, write_bytes
 from hydractl.report.columns import Entry
 from hydractl.report.definitions import DEFINITIONS
 from hydractl.report.drawing import inline, png, svg, whole

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.checkpoint.atomic import part_of, write_bytes, writing
 from hydractl.checkpoint.folders import is_ours, write_folder
-from hydractl.conditions import difference
+from hydractl.checkpoint.output import difference, goes_on, part_of, write_bytes, writing
 from hydractl.errors import ArtifactError, OutputError
 from hydractl.schema import Origin, read_json
 
@@ -41,13 +40,9 @@ class Store:
         wanted = json.loads(json.dumps(conditions))
         if folder.exists():
             self._require_ours()
-            if resume:
+            if goes_on(folder, resume, force):
                 self._compare(wanted)
                 return
-            if not force:
-                raise OutputError(
-                    f"{folder}: an interrupted selection lies there: go on with `resume`, or start over with `force`"
-                )
             self.remove()
         # Whole or not at all: whoever is killed here has left nothing that stands in the way of the next.
         with write_folder(folder, KIND) as new:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hydractl import journal
-from hydractl.artifacts import Index, TowerName
+from hydractl.artifacts import Index, State, StateFile, TowerName
 from hydractl.checkpoint.heads import Head
 from hydractl.schema import Items
 
@@ -14,11 +13,11 @@ from hydractl.schema import Items
 Turns = Sequence[Sequence[Head]]
 
 
-class _State(journal.StateFile):
+class _State(State):
     turns: Items[Items[tuple[TowerName, Index, Index]]]
 
 
-class Journal(journal.Journal[_State, Turns]):
+class Journal(StateFile[_State, Turns]):
     """The turns of a joint search so far."""
 
     FORMAT, VERSION, FILE = "hydractl-joint-search-state", 1, _State

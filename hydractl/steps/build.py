@@ -247,8 +247,7 @@ class Build:
         """Runs the commands and reads their results."""
         import json
 
-        from hydractl.checkpoint.atomic import write_bytes
-        from hydractl.checkpoint.locks import claim
+        from hydractl.checkpoint.output import claim, write_bytes
         from hydractl.report.artifact import read_report
         from hydractl.report.verdict import verdicts
         from hydractl.steps.pipeline import makefile, run_tasks
@@ -286,8 +285,8 @@ def begin(tasks: Sequence[Task], folder: Path, latency: LatencyLimit | None) -> 
     """
     import json
 
-    from hydractl.checkpoint.atomic import write_bytes
     from hydractl.checkpoint.folders import is_ours, write_folder
+    from hydractl.checkpoint.output import write_bytes
     from hydractl.schema import Origin, read_json
     from hydractl.steps.pipeline import require_same
 

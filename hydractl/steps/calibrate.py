@@ -172,7 +172,7 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.evaluation.calibrate import calibrated
         from hydractl.families.load import write_checkpoint
         from hydractl.steps.inputs import as_checkpoint

@@ -182,7 +182,7 @@ class Evaluate:
             OptionError: data beside a suite, or an output of a single evaluation.
         """
         from hydractl.artifacts import write_json
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.evaluation.suites import find_suite
 
         for name in ("id_data", "ood_data", "shift_data", "calib_data"):

@@ -112,7 +112,7 @@ class Onnx:
     graph: Graph = Graph()
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.formats.graph import check_onnx, require_checkable, trace, write_onnx
 
         require("onnx", "onnxscript", *(["onnxruntime"] if self.graph.check else []))
@@ -135,7 +135,7 @@ class TorchExport:
     graph: Graph = Graph()
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.formats.graph import check_torch_export, trace, write_torch_export
 
         refuse_existing(output, force)

@@ -189,7 +189,7 @@ class ExtractCircuit:
 
     def _outputs(self, objectives: Sequence[Objective]) -> dict[Objective, Path]:
         """Returns the file of each objective's circuit; none without an output."""
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.circuit.state import circuit_files
 
         if self.output is None:
@@ -219,7 +219,7 @@ extract_circuit = function(ExtractCircuit)
 
 def _claimed(journal: Journal | None) -> AbstractContextManager[None]:
     """Locks the search's state, and with it the outputs."""
-    from hydractl.checkpoint.locks import claim
+    from hydractl.checkpoint.output import claim
 
     return nullcontext() if journal is None else claim(journal.path)
 

@@ -82,7 +82,7 @@ class Finetune:
     execution: Execution = Execution()
 
     def run(self, watch: Watcher) -> Finetuned:
-        from hydractl.checkpoint.locks import claim
+        from hydractl.checkpoint.output import claim
         from hydractl.steps.compute import choose_device
         from hydractl.steps.inputs import as_checkpoint, as_several
         from hydractl.training.conditions import Training
@@ -123,8 +123,7 @@ class Finetune:
 
     def _jobs(self, checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None) -> list[_Job]:
         """Returns the networks to train on their own, with their files."""
-        from hydractl.checkpoint.folders import make_folder
-        from hydractl.checkpoint.outputs import output_paths
+        from hydractl.checkpoint.output import make_folder, output_paths
         from hydractl.training.folders import is_done
         from hydractl.training.run import choose_networks
 

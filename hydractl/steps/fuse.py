@@ -101,7 +101,7 @@ class Fuse:
     force: Force = False
 
     def run(self, watch: Watcher) -> Fused:
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.families.load import write_checkpoint
         from hydractl.surgery.provenance import alike, headless, with_provenance
 

@@ -35,7 +35,7 @@ class LatencyLimit(Schema):
 
     def write(self, folder: Path) -> None:
         """Writes it to the folder of a build, so that an interrupted build continues with the same commands."""
-        from hydractl.checkpoint.atomic import write_bytes
+        from hydractl.checkpoint.output import write_bytes
 
         write_bytes(folder / FILE, f"{self.model_dump_json(indent=2)}\n".encode())
 

@@ -205,7 +205,7 @@ class Prune:
 
     def _file(self, checkpoint: Checkpoint, options: Mapping[str, Any]) -> Path | None:
         """Returns the file to write, whose name in a folder says how it was made."""
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.surgery.provenance import telling_name
 
         if self.output is None:
@@ -280,9 +280,7 @@ class Prune:
 
     def _files(self, followed: Followed) -> Sequence[Path | None]:
         """Returns the file of each member of a selection."""
-        from hydractl.checkpoint.atomic import refuse_existing
-        from hydractl.checkpoint.folders import make_folder
-        from hydractl.checkpoint.outputs import output_paths
+        from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
 
         count = len(followed.members)
         if self.output is None:

@@ -92,7 +92,7 @@ class Outputs:
             OutputError: an output exists and `force` is not set.
             OptionError: matplotlib, which draws the pictures of a page, is not installed.
         """
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
         from hydractl.report.page import refuse_existing_report
 
         if self.json is not None:

@@ -140,7 +140,7 @@ class ScoreHeads:
 
     def _output(self) -> Path | None:
         """Returns the file to write, if any, before long work starts."""
-        from hydractl.checkpoint.atomic import refuse_existing
+        from hydractl.checkpoint.output import refuse_existing
 
         self.picture.check()
         if self.output is None:

@@ -224,13 +224,13 @@ def select(
 
 def _claimed(selection: Path | None) -> AbstractContextManager[None]:
     """The selection's file, and with it its state, as this process's alone."""
-    from hydractl.checkpoint.locks import claim
+    from hydractl.checkpoint.output import claim
 
     return nullcontext() if selection is None else claim(selection)
 
 
 def _check_outputs(selection: Path | None, output: Path | None, force: bool) -> None:
-    from hydractl.checkpoint.atomic import refuse_existing
+    from hydractl.checkpoint.output import refuse_existing
 
     for path in (selection, output):
         if path is not None:

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import fingerprint
-from hydractl.conditions import difference
+from hydractl.checkpoint.output import difference
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.schema import Origin, Schema, document
 from hydractl.training.data import Match, TrainingData, digest

@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-from hydractl.checkpoint.atomic import refuse_existing, remove_abandoned_parts, writing
 from hydractl.checkpoint.folders import MARK, is_ours, mark
+from hydractl.checkpoint.output import PART, goes_on, refuse_existing, remove_abandoned, writing
 from hydractl.errors import OutputError
 from hydractl.training.conditions import Conditions
 from hydractl.training.state import load_state, saved_states
@@ -34,12 +34,12 @@ def is_done(output: Path, resume: bool, force: bool) -> bool:
     """
     folder = run_folder(output)
     _refuse_foreign(folder)
-    unfinished = _states(folder)
+    states = _states(folder)
     if resume:
-        return output.is_file() and not unfinished
+        return output.is_file() and not states
     refuse_existing(output, force)
-    if unfinished and not force:
-        raise OutputError(f"{folder}: an unfinished run lies there: go on with `resume`, or pass `force`")
+    if states:
+        goes_on(folder, resume, force)
     return False
 
 
@@ -54,7 +54,7 @@ def prepare_folder(folder: Path, resume: bool) -> None:
             shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
     for place in _places(folder):
-        remove_abandoned_parts(place)
+        remove_abandoned(place.glob(f".*{PART}"))
     mark(folder, KIND, [])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydractl.checkpoint.atomic import append_bytes, write_atomically, write_bytes
+from hydractl.checkpoint.output import append_bytes, write_atomically, write_bytes
 from hydractl.style import COLORS, SMALL, styled, whole_numbers
 
 if TYPE_CHECKING:

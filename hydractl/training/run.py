@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.folders import make_folder
+from hydractl.checkpoint.output import make_folder
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples

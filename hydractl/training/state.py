@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hydractl.checkpoint.atomic import write_atomically, writing
+from hydractl.checkpoint.output import write_atomically, writing
 from hydractl.errors import CheckpointError
 from hydractl.training.conditions import refuse_other
 

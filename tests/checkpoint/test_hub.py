@@ -240,10 +240,10 @@ def test_no_connection_is_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
         read_checkpoint("owner/name")
 
 
-@pytest.mark.parametrize("reference", ["/nowhere/at/all", "no such name", "a/b/c", "m1"])
-def test_names_that_are_no_repository_are_not_asked_for(hub: Hub, reference: str) -> None:
-    with pytest.raises(CheckpointError, match=f"{reference}: no such file or folder$"):
-        read_checkpoint(reference)
+@pytest.mark.parametrize("name", ["/nowhere/at/all", "no such name", "a/b/c", "m1"])
+def test_names_that_are_no_repository_are_not_asked_for(hub: Hub, name: str) -> None:
+    with pytest.raises(CheckpointError, match=f"{name}: no such file or folder$"):
+        read_checkpoint(name)
     assert hub.tokens == set()
 
 

@@ -236,7 +236,7 @@ def test_an_interrupted_search_resumes_to_the_same_bytes(
     assert "acc.json" not in contents(here)
     again = subprocess.run([*HYDRACTL, *slow_search], cwd=here, capture_output=True, text=True)
     assert (again.returncode, again.stderr.count("\n")) == (1, 1)
-    assert "an interrupted search: go on with --resume" in again.stderr
+    assert "--resume" in again.stderr
     other = subprocess.run([*HYDRACTL, *slow_search, "--resume", "--limit=9"], cwd=here, capture_output=True, text=True)
     assert other.returncode == 1 and "is of a search with another ID data" in other.stderr
     resumed = subprocess.run([*HYDRACTL, *slow_search, "--resume"], cwd=here, capture_output=True, text=True)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import hydractl
-from hydractl.checkpoint import atomic
+from hydractl.checkpoint import output
 from hydractl.checkpoint.folders import mark
-from hydractl.checkpoint.locks import claim
+from hydractl.checkpoint.output import claim
 from hydractl.errors import OutputError
 from tests.steps.test_resume import RECIPE
 
@@ -42,7 +42,7 @@ def refusing(number: int, code: int, folder: Path) -> Iterator[list[int]]:
 
     for name in PRIMITIVES:
         patch.setattr(os, name, counted(getattr(os, name), name not in ("write", "fsync")))
-    patch.setattr(atomic._File, "write", _remembering(counted(atomic.FileIO.write, False)))
+    patch.setattr(output._File, "write", _remembering(counted(output.FileIO.write, False)))
     try:
         yield calls
     finally:
@@ -122,11 +122,11 @@ def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action]
 
 
 def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"out: cannot write: File too large"), refusing(1, errno.EFBIG, tmp_path):
-        atomic.write_bytes(tmp_path / "out", b"x")
+    with pytest.raises(OutputError, match=r"out: cannot write: File too large"), refusing(2, errno.EFBIG, tmp_path):
+        output.write_bytes(tmp_path / "out", b"x")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutputError, match=r"log: cannot write: No space"), refusing(1, errno.ENOSPC, tmp_path):
-        atomic.append_bytes(tmp_path / "log", b"x")
+        output.append_bytes(tmp_path / "log", b"x")
     assert (tmp_path / "log").read_bytes() == b""
 
 

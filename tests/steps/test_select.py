@@ -172,7 +172,7 @@ def test_an_interrupted_joint_search_goes_on_to_the_same(
     assert "s.search.state: holds what was found; --resume goes on from it" in stopped.err
     refused = hydractl(*arguments)
     assert refused.code == 1
-    assert "an interrupted search: go on with --resume" in refused.err
+    assert "--resume" in refused.err
     assert "another" in hydractl(*arguments, "--resume", "--objective=acc").err
     assert hydractl(*arguments, "--resume").code == 130  # in the second trunk's search
     assert hydractl(*arguments, "--resume", "--quiet").code == 0

@@ -1,15 +1,18 @@
-"""A reader sees the old file or the whole new one."""
+"""A reader sees the old file or the whole new one, and an output belongs to one run as long as that lives."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from hydractl.checkpoint.atomic import write_atomically
-from hydractl.errors import OutputError
+from hydractl.checkpoint.output import claim, output_paths, write_atomically
+from hydractl.errors import OptionError, OutputError
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -88,3 +91,39 @@ def test_a_new_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o640
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from hydractl.checkpoint.output import claim
+with claim(Path(sys.argv[1])):
+    print("holding", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_run_is_told_who_holds_the_output_until_that_one_is_killed(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, output], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "holding\n"
+    with pytest.raises(OutputError, match=f"process {holder.pid} is writing it"), claim(output):
+        pass
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with claim(output):
+        assert [path.name for path in tmp_path.iterdir()] == [".out.lock"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_which_files(tmp_path: Path) -> None:
+    names = ["a", "b"]
+    assert output_paths("m", names[:1]) == [Path("m")]
+    assert output_paths(tmp_path, names) == [tmp_path / "a.safetensors", tmp_path / "b.safetensors"]
+    assert output_paths("new/", names) == [Path("new/a.safetensors"), Path("new/b.safetensors")]
+    assert output_paths("m{member}", names) == [Path("m0"), Path("m1")]
+    with pytest.raises(OptionError, match="`output` m: 2 members need a folder"):
+        output_paths("m", names)
+    with pytest.raises(OptionError, match="`output` new/: two models have the same name"):
+        output_paths("new/", ["a", "a"])

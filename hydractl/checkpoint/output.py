@@ -1,0 +1,310 @@
+"""The one way to write, to lock, and to go on.
+
+A reader sees the old file or the whole new one, never a part. An output belongs to one process as long as that lives. A
+run goes on from what an interrupted one left only under the same conditions.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import BufferedWriter, FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeGuard, cast
+
+from hydractl.errors import OptionError, OutputError
+from hydractl.text import shortened
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+PART = ".part"  # how names of unfinished files end
+MEMBER = "{member}"
+
+
+def output_paths(output: str | Path, names: Sequence[str]) -> list[Path]:
+    """Returns a file for each network: `output` itself, by name in that folder, or numbered in the place of {member}.
+
+    Args:
+        output: a path; one that ends with a slash is a folder, whether it exists or not.
+        names: of the networks, without suffix.
+
+    Raises:
+        OptionError: several networks and one file to write, or two of one name.
+    """
+    path = Path(output)
+    if MEMBER in path.name:
+        return [path.with_name(path.name.replace(MEMBER, str(number))) for number in range(len(names))]
+    if path.is_dir() or str(output).endswith("/"):
+        paths = [path / f"{name}.safetensors" for name in names]
+        if len(set(paths)) < len(paths):
+            raise OptionError(f"`output` {output}: two models have the same name: use a name with {MEMBER}")
+        return paths
+    if len(names) > 1:
+        raise OptionError(f"`output` {output}: {len(names)} members need a folder (NAME/) or a name with {MEMBER}")
+    return [path]
+
+
+def refuse_existing(path: Path, force: bool) -> None:
+    """Checks that `path` can become an output, before long work starts.
+
+    Raises:
+        OutputError: it exists and `force` is not set, is no regular file, or its folder is missing.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path}: is a folder, the output is a file: name another output")
+    if os.path.lexists(path):
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{path}: is no regular file: name another output")
+        if not force:
+            raise OutputError(f"{path}: exists already: remove it, name another output or pass `force`")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: folder {path.parent} does not exist: create it first")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns an error of the disk while the block runs into OutputError."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"{path}: cannot write: {reason}: free some space or name another output") from error
+
+
+class _File(FileIO):
+    """A file that remembers the disk's error: some libraries replace it with an error of their own."""
+
+    refusal: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.refusal = error
+            raise
+
+
+@contextmanager
+def write_atomically(path: Path, force: bool = False) -> Iterator[BinaryIO]:
+    """Yields a binary file that becomes `path` when the block ends well, and vanishes when it does not.
+
+    Without `force` it never replaces a file, not even one that another run has written in the meantime. Removes what
+    killed runs have left of the same output.
+
+    Raises:
+        OutputError: `path` exists and `force` is not set, its folder is missing, or the disk refuses the bytes.
+    """
+    refuse_existing(path, force)
+    remove_abandoned(path.parent.glob(f".{literal(path.name[:200])}.*{PART}"))
+    with writing(path):
+        raw, temporary, held = _part(path)
+        try:
+            with BufferedWriter(raw) as file:
+                yield cast("BinaryIO", file)
+                file.flush()
+                os.fsync(file.fileno())
+                _put(temporary, path, force)
+            _sync_folder(path.parent)
+        except Exception:
+            if raw.refusal is not None:
+                # Not `from error`, which may be the same error, or its effect: causes would form a circle.
+                raise raw.refusal from None
+            raise
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+            held.release()
+
+
+def write_bytes(path: Path, data: bytes, force: bool = False) -> None:
+    """Writes a small file whole.
+
+    Raises:
+        OutputError: see `write_atomically`.
+    """
+    with write_atomically(path, force) as file:
+        file.write(data)
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Adds all of the data to the end of a file, or nothing.
+
+    Raises:
+        OutputError: the disk refuses the data.
+    """
+    with writing(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        end = os.fstat(descriptor).st_size
+        try:
+            if os.write(descriptor, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
+        finally:
+            os.close(descriptor)
+
+
+def make_folder(path: Path, parents: bool = False) -> None:
+    """Makes a folder unless it exists.
+
+    Args:
+        parents: make its parents too.
+
+    Raises:
+        OutputError: the disk refuses it.
+    """
+    with writing(path):
+        path.mkdir(parents=parents, exist_ok=True)
+
+
+def part_of(path: Path) -> Path:
+    """Returns a new name beside `path`, for what is to become it."""
+    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{PART}")
+
+
+def remove_abandoned(parts: Iterable[Path]) -> None:
+    """Removes those of some unfinished files whose lock no process holds."""
+    for part in parts:
+        if part.is_file() and not part.is_symlink() and (held := _locked(part)) is not None:
+            with suppress(OSError):
+                part.unlink()  # locked until it is gone, so that its maker sees that it was removed
+            held.release()
+
+
+def _locked(path: Path) -> BaseFileLock | None:
+    """Returns the lock of a file, held; None if another process or another part of this one holds it."""
+    from filelock import FileLock, Timeout
+
+    held = FileLock(path)
+    try:
+        held.acquire(blocking=False)
+    except Timeout:
+        return None
+    return held
+
+
+def _part(path: Path) -> tuple[_File, Path, BaseFileLock]:
+    """Returns a new file beside `path` and its lock; makes another if a run that cleans up was faster."""
+    while True:
+        temporary = part_of(path)
+        raw = _File(temporary, "xb")
+        held = _locked(temporary)
+        with suppress(FileNotFoundError):
+            if held is not None and os.path.samestat(os.fstat(raw.fileno()), os.stat(temporary)):
+                return raw, temporary, held
+        raw.close()
+
+
+def _put(temporary: Path, path: Path, force: bool) -> None:
+    """Gives a file its name; replaces another file only with `force`."""
+    if force:
+        os.replace(temporary, path)
+        return
+    try:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError:
+            # A file system without hard links: the name is taken first, so that two runs never both think it theirs.
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            os.replace(temporary, path)
+    except FileExistsError:
+        raise OutputError(
+            f"{path}: another run has written it in the meantime: name another output or pass `force`"
+        ) from None
+
+
+def literal(name: str) -> str:
+    """Returns a name as a pattern that matches it alone."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _sync_folder(folder: Path) -> None:
+    # A rename is only safe from power loss once the folder itself is on disk; not every file system offers it.
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def claim(path: Path) -> Iterator[None]:
+    """Keeps an output to this process while the block runs; a lock file lies beside it as long.
+
+    Raises:
+        OutputError: another process has claimed it, which the message names, or the folder cannot be written to.
+    """
+    place = path.with_name(f".{path.name[:200]}.lock")
+    try:
+        if not path.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        while (held := _locked(place)) is None:
+            # A lock file that has gone since belonged to a run that has just ended.
+            with suppress(FileNotFoundError):
+                holder = place.read_text(errors="replace")[:20]
+                raise OutputError(f"{path}: process {holder} is writing it: wait for it, or name another output")
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot write beside it: {error.strerror}: free some space or name another output"
+        ) from error
+    try:
+        with suppress(OSError):  # on a full disk the message of another process lacks the number
+            place.write_text(str(os.getpid()))
+        yield
+    finally:
+        with suppress(OSError):
+            place.unlink()
+        held.release()
+
+
+def goes_on(path: Path, resume: bool, force: bool) -> bool:
+    """Returns whether a run goes on from what lies at a path; without `resume` and with `force` it starts over.
+
+    Raises:
+        OutputError: an interrupted run is neither continued nor given up.
+    """
+    if not os.path.lexists(path):
+        return False
+    if not resume and not force:
+        raise OutputError(f"{path}: an unfinished run: go on with `resume`, or start over with `force`")
+    return resume
+
+
+def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """Returns the first difference between two runs, as `another seed (0, now 1)`; None if there is none.
+
+    Args:
+        found: the conditions of the earlier run as its file holds them, plain JSON from outside.
+        wanted: those of this run; what either lacks counts as null.
+    """
+    return _difference(found, json.loads(json.dumps(wanted)), "")
+
+
+def _difference(found: Mapping[Any, Any], wanted: Mapping[Any, Any], within: str) -> str | None:
+    for name in {**wanted, **found}:
+        old, new = found.get(name), wanted.get(name)
+        if old == new:
+            continue
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            return _difference(old, new, f"{within}{name} ")
+        if _are_objects(old) and _are_objects(new) and len(old) == len(new):
+            return _difference(dict(enumerate(old)), dict(enumerate(new)), f"{within}{name} ")
+        return f"another {within}{shortened(str(name), 40)} ({_short(old)}, now {_short(new)})"
+    return None
+
+
+def _are_objects(value: object) -> TypeGuard[list[Mapping[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
+
+
+def _short(value: object) -> str:
+    return shortened(value if isinstance(value, str) else json.dumps(value), 24)
