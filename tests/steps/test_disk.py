@@ -31,7 +31,9 @@ def refusing(number: int, code: int, folder: Path) -> Iterator[list[int]]:
 
     def counted(function: Action, of_paths: bool) -> Action:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if of_paths and not str(args[0]).startswith(str(folder)):
+            # filelock makes a folder that is there already.
+            there = function.__name__ == "mkdir" and Path(args[0]).is_dir()
+            if of_paths and (there or not str(args[0]).startswith(str(folder))):
                 return function(*args, **kwargs)
             calls.append(len(calls))
             if len(calls) == number:
@@ -122,7 +124,7 @@ def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action]
 
 
 def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"out: cannot write: File too large"), refusing(2, errno.EFBIG, tmp_path):
+    with pytest.raises(OutputError, match=r"out: cannot write: File too large"), refusing(1, errno.EFBIG, tmp_path):
         output.write_bytes(tmp_path / "out", b"x")
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutputError, match=r"log: cannot write: No space"), refusing(1, errno.ENOSPC, tmp_path):
