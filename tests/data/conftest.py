@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from inspect import signature
 from pathlib import Path
 
@@ -47,3 +49,36 @@ def image_table(count: int = 4) -> datasets.Dataset:
     features = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(names=["cat", "dog"])})
     rows = {"image": [picture(seed) for seed in range(count)], "label": [seed % 2 for seed in range(count)]}
     return datasets.Dataset.from_dict(rows, features=features)
+
+
+def archive(path: Path, count: int) -> None:
+    """Writes a webdataset of images and classes 0 and 1 in turn."""
+    with tarfile.open(path, "w") as out:
+        for at in range(count):
+            pixels = io.BytesIO()
+            picture(at).save(pixels, "PNG")
+            for ending, content in (("png", pixels.getvalue()), ("cls", b"%d" % (at % 2))):
+                entry = tarfile.TarInfo(f"{at}.{ending}")
+                entry.size = len(content)
+                out.addfile(entry, io.BytesIO(content))
+
+
+class Hub:
+    """Stands in for the two questions to the hub: the files are local, the way through is the real one."""
+
+    name = "parquet"
+    info = datasets.DatasetInfo()
+
+    def __init__(self, files: dict[str, list[str]]) -> None:
+        self.config = type("Config", (), {"data_files": files})
+        self.requests: list[tuple[str, str | None]] = []
+
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch, folder: Path, configs: tuple[str, ...] = ("default",)) -> None:
+        def builder(source: str, name: str | None) -> Hub:
+            self.requests.append((source, name))
+            return self
+
+        monkeypatch.setattr("hydractl.data.tables._check_reachable", lambda source: None)
+        monkeypatch.setattr("hydractl.data.tables.HUB", str(folder))
+        monkeypatch.setattr(datasets, "load_dataset_builder", builder)
+        monkeypatch.setattr(datasets, "get_dataset_config_names", lambda source: list(configs))

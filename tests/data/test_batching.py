@@ -1,13 +1,22 @@
+"""Batches of a fixed order, by ranks, by workers and from streams."""
+
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset
 
-from hydractl.data.batching import Batch, make_batches
-from hydractl.data.open import open_samples
+from hydractl.data.batching import Batch, StreamedBatches, made_by_workers, make_batches
+from hydractl.data.open import open_samples, open_stream
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
@@ -55,11 +64,6 @@ def test_images_in_their_order(images: Samples, preprocessor: Preprocessor) -> N
     assert torch.equal(pixels, preprocessor([picture(at) for at in range(7)])["pixel_values"])
 
 
-def test_can_be_gone_through_again(images: Samples, preprocessor: Preprocessor) -> None:
-    batches = make_batches(images, preprocessor, 4)
-    assert all(same(*pair) for pair in zip(batches, batches, strict=True))
-
-
 def test_samples_without_labels() -> None:
     samples = Samples("x", "image", [picture(0)])
     batch = next(iter(make_batches(samples, lambda images: {"n": torch.tensor(len(images))}, 9)))
@@ -75,6 +79,7 @@ def test_ranks_share_out_the_same_batches(world_size: int, images: Samples, prep
     for at, batch in enumerate(single):
         assert same(batch, ranks[at % world_size][at // world_size])
     assert sum(map(len, ranks)) == len(single)
+    assert list(make_batches(images, preprocessor, 100, rank=1, world_size=2, workers=2)) == []
 
 
 @pytest.mark.usefixtures("beside_ranks")
@@ -113,16 +118,121 @@ def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> N
     assert [batch.positions.tolist() for batch in as_they_come] == [[0, 1], [2, 3], [4]]
 
 
-@pytest.mark.usefixtures("beside_ranks")
-def test_more_ranks_than_batches(images: Samples, preprocessor: Preprocessor) -> None:
-    batches = make_batches(images, preprocessor, 100, rank=1, world_size=2, workers=2)
-    assert len(batches) == 0
-    assert list(batches) == []
+@pytest.mark.parametrize("workers", [0, 2])
+def test_streamed_images_make_the_batches_of_the_whole(
+    workers: int, images: Samples, preprocessor: Preprocessor, tmp_path: Path
+) -> None:
+    streamed = StreamedBatches(open_stream(str(tmp_path / "images"), "image"), preprocessor, 2, workers)
+    for _ in range(2):  # each loop starts anew
+        assert all(same(*pair) for pair in zip(streamed, make_batches(images, preprocessor, 2), strict=True))
+
+
+def test_streamed_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydractl.data.batching.TEXT_BATCHES", 2)
+    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path / "bert"), text_spec())
+    rows = datasets.Dataset.from_dict({"text": TEXTS})
+    batches = StreamedBatches(open_stream(rows, "text"), preprocessor, 2)
+    made = list(batches)
+    assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
+    for batch in made:
+        alone = preprocessor([TEXTS[int(position)] for position in batch.positions])
+        assert torch.equal(batch.inputs["input_ids"], alone["input_ids"])
+    assert batches.truncated == 1
 
 
 def test_a_batch_size_below_one() -> None:
     with pytest.raises(OptionError, match="`batch_size` 0"):
         make_batches(Samples("x", "image", [picture(0)]), lambda images: {}, 0)
+
+
+class Parents(Dataset[int]):
+    """Which process started the one that asks."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        return os.getppid()
+
+
+def test_no_worker_is_a_fork_of_a_process_with_threads_of_ranks(beside_ranks: bool) -> None:
+    [first, second] = made_by_workers(Parents(), 1)
+    assert first == second
+    assert (first != os.getpid()) == beside_ranks
+
+
+class Deaf(Parents):
+    """Whether the one that asks heeds no Ctrl-C."""
+
+    def __getitem__(self, index: int) -> int:
+        return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_workers_beside_ranks_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
+    assert list(made_by_workers(Deaf(), 1)) == [beside_ranks] * 2
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+STARTED_BEFORE = """
+from multiprocessing import forkserver
+from types import SimpleNamespace
+from hydractl.data import batching
+from tests.data.test_batching import Deaf
+
+batching.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
+if __name__ == "__main__":
+    forkserver.ensure_running()
+    print(list(batching.made_by_workers(Deaf(), 1)))
+"""
+
+
+def test_workers_leave_it_where_another_started_their_server(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(STARTED_BEFORE)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, tmp_path / "rank.py"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
+    )
+    assert done.stdout == "[True, True]\n", done.stderr
+
+
+class Own(Parents):
+    """Which process asks."""
+
+    def __getitem__(self, index: int) -> int:
+        return os.getpid()
+
+
+KILLED = """
+import os, signal
+from types import SimpleNamespace
+from hydractl.data import batching
+from tests.data.test_batching import Own
+
+batching.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
+if __name__ == "__main__":
+    made = batching.made_by_workers(Own(), 1)
+    print(next(made), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_workers_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(KILLED)
+    root = str(Path(__file__).parents[2])
+    with (tmp_path / "said").open("w+") as said:
+        rank = subprocess.Popen(
+            [sys.executable, tmp_path / "rank.py"], stdout=said, env={**os.environ, "PYTHONPATH": root}
+        )
+        assert rank.wait(120) == -signal.SIGKILL
+    worker = Path("/proc", (tmp_path / "said").read_text().strip())
+    end = time.monotonic() + 60
+    while worker.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not worker.exists()
+
+
+def test_the_order_that_is_asked_for() -> None:
+    assert list(made_by_workers(range(10), 2, [7, 1, 5])) == [7, 1, 5]  # type: ignore[arg-type]
 
 
 @pytest.mark.realdata

@@ -1,22 +1,27 @@
-"""One small table, read from each kind of source."""
+"""One small table, read from each kind of source; folders as the `datasets` library reads them."""
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import datasets
 import pytest
+from PIL import Image
 
+from hydractl.data.files import files_below
+from hydractl.data.hashes import image_hash
+from hydractl.data.open import open_samples
 from hydractl.data.sources import parse_data_spec
 from hydractl.data.tables import open_table
 from hydractl.errors import DataError
-from tests.data.conftest import image_folder, image_table, picture
+from tests.data.conftest import Hub, archive, image_folder, image_table, picture
 
 ROWS = [{"text": "hello", "label": 0}, {"text": "NA", "label": 1}, {"text": 'say "hi", now', "label": 0}]
+ROW = "text,label\na,0\n"
 
 
 def table() -> datasets.Dataset:
@@ -29,6 +34,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "a.jsonl": lambda path: table().to_json(path),
     "a.json": lambda path: path.write_text(json.dumps(ROWS)),
     "a.parquet": lambda path: table().to_parquet(path),
+    "a[1]=b:c*.csv": lambda path: table().to_csv(path),
     "saved": lambda path: table().save_to_disk(path),
     "several": lambda path: datasets.DatasetDict({"train": table(), "test": table()}).save_to_disk(path),
 }
@@ -43,27 +49,12 @@ def test_every_format_gives_the_same_rows(name: str, tmp_path: Path) -> None:
     WRITERS[name](tmp_path / name)
     split = ":test" if name == "several" else ""
     assert rows(f"{tmp_path / name}{split}") == ROWS
-
-
-def test_an_arrow_file(tmp_path: Path) -> None:
-    table().save_to_disk(tmp_path / "saved")
-    assert rows(str(next((tmp_path / "saved").glob("*.arrow")))) == ROWS
-
-
-def test_magic_characters_in_a_name(tmp_path: Path) -> None:
-    table().to_csv(tmp_path / "a[1]=b:c*.csv")
-    assert rows(str(tmp_path / "a[1]=b:c*.csv")) == ROWS
+    if name == "saved":
+        assert rows(str(next((tmp_path / "saved").glob("*.arrow")))) == ROWS
 
 
 def test_a_webdataset_archive(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w") as archive:
-        for key in range(2):
-            buffer = io.BytesIO()
-            picture(key).save(buffer, "PNG")
-            for name, content in ((f"{key}.png", buffer.getvalue()), (f"{key}.cls", b"%d" % key)):
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
+    archive(tmp_path / "a.tar", 2)
     read = open_table(parse_data_spec(str(tmp_path / "a.tar")))
     assert read["cls"][:] == [0, 1]
     assert read["png"][1].tobytes() == picture(1).tobytes()
@@ -75,15 +66,11 @@ def folder_of_splits(root: Path) -> Path:
     return root
 
 
-def test_a_folder_of_parquet_files_has_splits_and_class_names(tmp_path: Path) -> None:
-    read = open_table(parse_data_spec(f"{folder_of_splits(tmp_path)}:validation"))
-    assert len(read) == 2
-    assert read.features["label"].names == ["cat", "dog"]
-
-
 def test_only_the_split_asked_for_is_read(tmp_path: Path) -> None:
     (folder_of_splits(tmp_path) / "train-00000-of-00001.parquet").write_bytes(b"damaged")
-    assert len(open_table(parse_data_spec(f"{tmp_path}:val"))) == 2
+    read = open_table(parse_data_spec(f"{tmp_path}:val"))
+    assert len(read) == 2
+    assert read.features["label"].names == ["cat", "dog"]
 
 
 @pytest.mark.parametrize(
@@ -94,30 +81,24 @@ def test_only_the_split_asked_for_is_read(tmp_path: Path) -> None:
         ("train[:50%]", [0, 1]),
         ("validation+train[:1]", [0, 1, 0]),
         ("dev[:1]", [0]),
+        ("", "holds the splits train, validation: name one"),
+        ("test", "has no split 'test', only train, validation"),
+        ("[:2]", "name one"),
+        ("train[x]", "is no slice"),
     ],
 )
-def test_slices_and_sums_of_splits(split: str, labels: list[int], tmp_path: Path) -> None:
-    read = open_table(parse_data_spec(f"{folder_of_splits(tmp_path)}:{split}"))
-    assert read["label"][:] == labels
+def test_slices_and_sums_of_splits(split: str, labels: list[int] | str, tmp_path: Path) -> None:
+    spec = parse_data_spec(f"{folder_of_splits(tmp_path)}:{split}")
+    if isinstance(labels, list):
+        assert open_table(spec)["label"][:] == labels
+        return
+    with pytest.raises(DataError, match=labels):
+        open_table(spec)
 
 
 def test_a_slice_of_the_only_split(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "a.csv")
     assert rows(f"{tmp_path / 'a.csv'}:[1:]") == ROWS[1:]
-
-
-@pytest.mark.parametrize(
-    ("split", "message"),
-    [
-        ("", "holds the splits train, validation: name one"),
-        (":test", "has no split 'test', only train, validation"),
-        (":[:2]", "name one"),
-        (":train[x]", "is no slice"),
-    ],
-)
-def test_refuses_a_split(split: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message):
-        open_table(parse_data_spec(f"{folder_of_splits(tmp_path)}{split}"))
 
 
 def labels_by_file(text: str) -> list[tuple[str, str | None]]:
@@ -126,32 +107,44 @@ def labels_by_file(text: str) -> list[tuple[str, str | None]]:
     return [(Path(row["image"]["path"]).name, names[row["label"]] if names else None) for row in read]
 
 
-def test_class_folders_in_the_order_of_their_names(tmp_path: Path) -> None:
-    image_folder(tmp_path, ["dog/a.png", "cat/b.JPG", "cat/deep/c.png", "cat/.hidden.png"])
-    (tmp_path / "dog" / "notes.txt").write_text("no image")
-    assert labels_by_file(str(tmp_path)) == [("b.JPG", "cat"), ("c.png", "cat"), ("a.png", "dog")]
-
-
-def test_a_class_named_like_a_split_is_a_class(tmp_path: Path) -> None:
-    image_folder(tmp_path, ["test/a.png", "bus/b.png", "train/c.png"])
-    assert labels_by_file(str(tmp_path)) == [("b.png", "bus"), ("a.png", "test"), ("c.png", "train")]
-
-
-def test_split_folders(tmp_path: Path) -> None:
-    image_folder(tmp_path, ["train/cat/a.png", "val/dog/b.png", "val/cat/c.png"])
-    assert labels_by_file(f"{tmp_path}:validation") == [("c.png", "cat"), ("b.png", "dog")]
-
-
-@pytest.mark.parametrize("names", [["a.png", "test_b.png"], ["cat/a.png", "test_b.png"]])
-def test_images_beside_class_folders_have_no_labels_and_none_is_lost(names: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("names", "split", "found"),
+    [
+        # Classes in the order of their names, files in that of their paths; hidden ones are left out.
+        (
+            ["dog/a.png", "cat/b.JPG", "cat/deep/c.png", "cat/.hidden.png"],
+            "",
+            [("b.JPG", "cat"), ("c.png", "cat"), ("a.png", "dog")],
+        ),
+        # A class named like a split is a class.
+        (
+            ["test/a.png", "bus/b.png", "train/c.png"],
+            "",
+            [("b.png", "bus"), ("a.png", "test"), ("c.png", "train")],
+        ),
+        (["train/cat/a.png", "val/dog/b.png", "val/cat/c.png"], ":validation", [("c.png", "cat"), ("b.png", "dog")]),
+        # Images beside class folders have no labels, and none is lost.
+        (["cat/a.png", "test_b.png"], "", [("a.png", None), ("test_b.png", None)]),
+    ],
+)
+def test_folders_of_images(names: list[str], split: str, found: list[tuple[str, str | None]], tmp_path: Path) -> None:
     image_folder(tmp_path, names)
-    assert labels_by_file(str(tmp_path)) == [("a.png", None), ("test_b.png", None)]
+    next(tmp_path.rglob("*.png")).with_name("notes.txt").write_text("no image")
+    assert labels_by_file(f"{tmp_path}{split}") == found
 
 
 def test_a_metadata_table_names_the_images(tmp_path: Path) -> None:
     image_folder(tmp_path, ["a.png", "b.png"])
     (tmp_path / "metadata.csv").write_text("file_name,label\na.png,cat\nb.png,dog\n")
     assert open_table(parse_data_spec(str(tmp_path)))["label"][:] == ["cat", "dog"]
+
+
+def test_files_below_are_in_order_and_links_to_folders_are_not_followed(tmp_path: Path) -> None:
+    for name in ("b/x.PNG", "a/deep/y.png", "a/.hidden.png", ".git/z.png", "a/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "up").symlink_to("..")
+    assert [str(path) for path in files_below(tmp_path, {".png"})] == ["a/deep/y.png", "b/x.PNG"]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv", "a.jsonl", "a.json", "a.arrow", "a.tar"])
@@ -164,43 +157,182 @@ def test_a_damaged_file_is_one_line(name: str, content: bytes, tmp_path: Path, c
     assert capfd.readouterr().err == ""
 
 
-def test_an_unknown_ending_and_an_empty_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("files", "split", "message"),
+    [
+        ((), "", "holds nothing that can be read as data: give images or .parquet"),
+        (("dataset_infos.json",), "", "holds nothing that can be read as data|dataset_infos"),
+        (("train.csv", "test.jsonl"), ":train", "infer the same data file format for all splits"),
+        (("a.csv", "b.tsv"), ":train", "holds .csv and .tsv files: name one of them"),
+        (("a.csv",), ":mine:train", "mine"),
+        (("a.xml",), ":train", "holds xml files, which are not read: give images or .parquet"),
+    ],
+)
+def test_refuses_a_folder(files: Sequence[str], split: str, message: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).write_text(ROW)
+    with pytest.raises(DataError, match=message) as caught:
+        open_table(parse_data_spec(f"{tmp_path}{split}"))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_ending(tmp_path: Path) -> None:
     (tmp_path / "a.pkl").touch()
     with pytest.raises(DataError, match="no data file of a known kind"):
         open_table(parse_data_spec(str(tmp_path / "a.pkl")))
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds nothing that can be read as data: give images or .parquet"):
-        open_table(parse_data_spec(str(tmp_path / "empty")))
+
+
+TWO = [{"config_name": "one", "data_files": "1/*"}, {"config_name": "two", "data_dir": "2"}]
+ONE = [{"config_name": "only", "data_files": [{"split": "mine", "path": ["1/*.csv", "2/test.csv"]}]}]
+
+
+@pytest.mark.parametrize(
+    ("configs", "split", "found"),
+    [
+        (TWO, "one:train", ["1"]),
+        (TWO, "one", ["1"]),
+        (TWO, "two:test", ["2"]),
+        ([TWO[0], {**TWO[1], "default": True}], "test", ["2"]),
+        (ONE, "only:mine[1:]", ["2"]),
+        (TWO, "train", r"Please pick one among the available configs: \['one', 'two'\]"),
+        (TWO, "three:train", "three.* not found"),
+        ([{"config_name": "default", "data_files": "gone.csv"}], "train", "gone.csv"),
+        ([{"config_name": "default", "data_files": "../elsewhere.csv"}], "train", "data comes from its own folder"),
+    ],
+)
+def test_configurations_of_a_card(
+    configs: Sequence[object], split: str, found: list[str] | str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    for name in ("1/x.csv", "2/test.csv", "../elsewhere.csv"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(ROW.replace("a,", f"in {name[0]},"))
+    (folder / "README.md").write_text(f"---\nconfigs: {json.dumps(list(configs))}\n---\n")  # YAML reads JSON
+    if isinstance(found, list):
+        assert [row["text"] for row in rows(f"{folder}:{split}")] == [f"in {one}" for one in found]
+        return
+    with pytest.raises(DataError, match=found) as caught:
+        rows(f"{folder}:{split}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_card_names_the_classes(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(ROW)
+    label = {"name": "label", "dtype": {"class_label": {"names": ["cat", "dog"]}}}
+    said = json.dumps({"features": [{"name": "text", "dtype": "string"}, label]})
+    (tmp_path / "README.md").write_text(f"---\ndataset_info: {said}\n---\n")
+    assert open_samples(str(tmp_path), "text").label_names == ("cat", "dog")
+
+
+@pytest.mark.parametrize("text", ["---\ndataset_info: {features: [5]}\n---\n", "---\na: [\n---\n"])
+def test_a_damaged_card_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(ROW)
+    (tmp_path / "README.md").write_text(text)
+    with pytest.raises(DataError, match=f"^{tmp_path}: cannot be read as a data set") as caught:
+        rows(str(tmp_path))
+    assert "\n" not in str(caught.value)
 
 
 def test_the_hub_out_of_reach_is_one_line() -> None:
     with pytest.raises(DataError, match="no file or folder here, and the hub cannot be asked") as caught:
-        open_table(parse_data_spec("nobody/nothing:test"))
+        rows("nobody/nothing:test")
     assert "\n" not in str(caught.value)
 
 
-class Hub:
-    """Stands in for the two questions asked of the hub: the files named are local, the way through is the real one."""
-
-    name = "parquet"
-    info = datasets.DatasetInfo()
-
-    def __init__(self, files: dict[str, list[str]]) -> None:
-        self.config = type("Config", (), {"data_files": files})
-
-
-@pytest.mark.parametrize("asked", ["glue:sst2:validation", "glue:sst2"])
-def test_a_hub_id_names_configuration_and_split(asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spec", ["glue:sst2:validation", "glue:sst2"])
+def test_a_hub_id_names_configuration_and_split(spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table().to_parquet(tmp_path / "a.parquet")
-    asked_for = []
+    hub = Hub({"validation": [str(tmp_path / "a.parquet")]})
+    hub.stand_in(monkeypatch, tmp_path, ("cola", "sst2"))
+    assert rows(spec) == ROWS
+    assert hub.requests == [("glue", "sst2")]
 
-    def builder(source: str, name: str | None) -> Hub:
-        asked_for.append((source, name))
-        return Hub({"validation": [str(tmp_path / "a.parquet")]})
 
-    monkeypatch.setattr("hydractl.data.tables._check_reachable", lambda source: None)
-    monkeypatch.setattr("hydractl.data.tables.HUB", str(tmp_path))
-    monkeypatch.setattr(datasets, "load_dataset_builder", builder)
-    monkeypatch.setattr(datasets, "get_dataset_config_names", lambda source: ["cola", "sst2"])
-    assert rows(asked) == ROWS
-    assert asked_for == [("glue", "sst2")]
+# Data of strangers: a card and a table name files of their own folder only, and no image starts a program.
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file of the user's that no data set may name."""
+    (tmp_path / "private").mkdir()
+    picture(7).save(tmp_path / "private" / "secret.png")
+    return tmp_path / "private" / "secret.png"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data set from a stranger."""
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def test_links_to_files_elsewhere_are_followed(folder: Path, secret: Path) -> None:
+    (folder / "a.png").symlink_to(secret)
+    (folder / "b.png").symlink_to(secret.parent / "gone.png")
+    kept = open_samples(str(folder), "image", skip_bad=True)
+    assert kept.content_hashes().tolist() == [image_hash(picture(7))]
+    assert "No such file" in kept.skipped[0]
+
+
+def test_a_card_of_the_hub_names_files_of_its_repository_only(
+    folder: Path, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Hub({"train": [f"{folder}/x.csv", str(secret)]}).stand_in(monkeypatch, folder)
+    with pytest.raises(DataError, match="a/b: its card names .*secret.png"):
+        rows("a/b")
+
+
+def names_in_csv(folder: Path, name: str) -> Path:
+    (folder / "a.csv").write_text(f"image,label\n{name},x\n")
+    return folder / "a.csv"
+
+
+def names_in_metadata(folder: Path, name: str) -> Path:
+    (folder / "metadata.csv").write_text(f"file_name,label\n{name},x\n")
+    picture(0).save(folder / "0.png")
+    return folder
+
+
+def paths_in_parquet(folder: Path, name: str) -> Path:
+    features = datasets.Features({"image": {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}})
+    table = datasets.Dataset.from_list([{"image": {"bytes": None, "path": name}}], features=features)
+    table.to_parquet(folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+@pytest.mark.parametrize("write", [names_in_csv, names_in_metadata, paths_in_parquet])
+@pytest.mark.parametrize("name", ["{private}/secret.png", "../private/secret.png", "x/../../private/secret.png"])
+def test_a_table_names_images_of_its_folder_only(
+    write: Callable[[Path, str], Path], name: str, folder: Path, secret: Path
+) -> None:
+    place = write(folder, name.format(private=secret.parent))
+    with pytest.raises(DataError, match="outside of|must be a relative path"):
+        open_samples(str(place), "image").content_hashes()
+
+
+@pytest.mark.parametrize("write", [names_in_csv, paths_in_parquet])
+def test_and_those_are_read(write: Callable[[Path, str], Path], folder: Path, secret: Path) -> None:
+    image_folder(folder, ["sub/0.png"])
+    for name in ("sub/0.png", "./x/../sub/0.png", str(folder / "sub" / "0.png")):
+        assert open_samples(str(write(folder, name)), "image").content_hashes().tolist() == [image_hash(picture(0))]
+    made = datasets.Dataset.from_dict({"image": [str(secret)]})  # rows made in Python may name any file
+    assert open_samples(made, "image").content_hashes().tolist() == [image_hash(picture(7))]
+
+
+def test_no_program_is_started_for_an_image(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs, started = tmp_path / "bin", tmp_path / "started"
+    programs.mkdir()
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {started}\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # looked for anew
+    (folder / "a.png").write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    )
+    with suppress(Exception):  # Pillow left to itself starts it, and fails for want of a drawing
+        Image.open(folder / "a.png").load()
+    assert started.exists()
+    started.unlink()
+    with pytest.raises(DataError, match=r"a.png\): unreadable image: not one of PNG, JPEG, WEBP, GIF, BMP, TIFF"):
+        open_samples(str(folder), "image").content_hashes()
+    assert not started.exists()

@@ -1,0 +1,259 @@
+"""Rows of a table and values of Python become the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset
+
+from hydractl.data.hashes import image_hash, text_hash
+from hydractl.data.labels import match_labels
+from hydractl.data.open import open_samples
+from hydractl.data.reading import Reading
+from hydractl.data.samples import Samples
+from hydractl.errors import DataError
+from tests.data.conftest import image_folder, image_table, noise, picture
+
+CLASSES = ["cat", "dog"]
+
+
+def opened(place: object, modality: str = "text", **options: object) -> Samples:
+    return open_samples(str(place), modality, **options)
+
+
+def texts(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+def test_texts_with_labels(tmp_path: Path) -> None:
+    samples = opened(texts(tmp_path / "a.csv", "good,yes", "NA,no", '"one, two",yes'))
+    assert (samples.name, samples.inputs) == ("a", ["good", "NA", "one, two"])
+    assert (samples.labels.tolist(), samples.label_names) == ([1, 0, 1], ("no", "yes"))
+    assert str(samples.chosen_columns) == "input text; label label"
+
+
+def test_pairs_of_texts(tmp_path: Path) -> None:
+    rows = [{"b": "x", "a": "y"}, {"b": None, "a": "w"}]
+    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
+    reading = Reading(text_column="a,b")
+    assert opened(f"{tmp_path / 'a.parquet'}:[:1]", reading=reading).inputs == [("y", "x")]
+    with pytest.raises(DataError, match="1 of 2 texts are empty"):
+        opened(tmp_path / "a.parquet", reading=reading)
+
+
+def test_what_is_no_text_or_no_class_is_named_by_its_column(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="column label holds int64, not text"):
+        opened(texts(tmp_path / "a.csv", "a,1"), reading=Reading(text_column="label"))
+    assert opened(texts(tmp_path / "a.csv", "a,0.5")).label_problem == "column label holds float64, not classes"
+
+
+def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:
+    pairs = [(letter, at // 3) for at, letter in enumerate("abcdef")]
+    table = texts(tmp_path / "a.csv", *(f"{letter},{label}" for letter, label in pairs))
+    for data in (str(table), pairs):
+        assert open_samples(data, "text", Reading(limit=3)).inputs == ["a", "c", "e"]
+        assert open_samples(data, "text", Reading(limit=2)).notes == ()
+        assert "the 1 samples taken hold 1 of 2 classes" in open_samples(data, "text", Reading(limit=1)).notes[0]
+        assert open_samples(data, "text", Reading(limit=9)).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "noted"),
+    [
+        ([0] * 30, 10, True),
+        ([at // 10 for at in range(90)], 10, True),  # of 90 drawn at random 10 classes are all but sure
+        ([at % 10 for at in range(90)], 10, False),
+        ([0, 1, 2], 10, False),  # three samples can be of three classes at most
+        ([-1] * 30, 10, False),  # whose labels are kept back
+        ([0] * 30, 1, False),
+        ([at * 997 % 1000 for at in range(500)], 1000, False),
+    ],
+)
+def test_fewer_classes_than_chance_would_give(labels: list[int], classes: int, noted: bool) -> None:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(classes)})
+    rows = {"text": [f"text {place}" for place in range(len(labels))], "label": labels}
+    notes = open_samples({"texts": datasets.Dataset.from_dict(rows, features=features)}, "text").notes
+    have = len(set(labels))
+    assert notes == ((f"texts: the {len(labels)} samples taken hold {have} of {classes} classes",) if noted else ())
+
+
+def test_no_samples(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a.csv: .*no data"):
+        opened(texts(tmp_path / "a.csv"))
+    with pytest.raises(DataError, match="holds no samples"):
+        opened(f"{texts(tmp_path / 'b.csv', 'a,0')}:[1:]")
+
+
+def test_empty_texts_are_counted_or_left_out(tmp_path: Path) -> None:
+    path = texts(tmp_path / "a.csv", "a,0", ",1", '"  ",1', "d,1")
+    with pytest.raises(DataError, match="2 of 4 texts are empty, the first is sample 1: remove them"):
+        opened(path)
+    samples = opened(path, skip_bad=True)
+    assert (samples.inputs, samples.labels.tolist(), len(samples.skipped)) == (["a", "d"], [0, 1], 2)
+    assert samples.content_hashes().tolist() == [text_hash("a"), text_hash("d")]
+
+
+def test_unreadable_images_fail_or_are_left_out(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "d", ["cat/0.png", "cat/1.png", "dog/2.png"])
+    (folder / "cat" / "1.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"d: sample 1 \(.*1.png\): unreadable image"):
+        opened(folder, "image").content_hashes()
+    kept = opened(folder, "image", skip_bad=True)
+    assert kept.labels.tolist() == [0, 1]
+    assert kept.content_hashes().tolist() == [image_hash(picture(0)), image_hash(picture(2))]
+    assert "1.png" in kept.skipped[0]
+    with pytest.raises(DataError, match="not one of 1 samples can be read"):
+        opened(f"{folder}:[1:2]", "image", skip_bad=True)
+
+
+def test_names_of_image_files_beside_a_table(tmp_path: Path) -> None:
+    image_folder(tmp_path, ["sub/0.png", "1.png"])
+    (tmp_path / "a.csv").write_text("image,label\nsub/0.png,x\n1.png,y\n")
+    samples = opened(tmp_path / "a.csv", "image")
+    assert [image.tobytes() for image in samples.inputs] == [picture(0).tobytes(), picture(1).tobytes()]
+
+
+class Torch(Dataset):
+    """As torchvision's data sets are."""
+
+    def __init__(self, values: list[Any], classes: list[str] | None = None) -> None:
+        self.values, self.read = values, 0
+        if classes:
+            self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Any:
+        self.read += 1
+        return self.values[index]
+
+
+def labelled(label: Callable[[int], Any] = lambda at: CLASSES[at % 2]) -> list[Any]:
+    return [(picture(at), label(at)) for at in range(4)]
+
+
+def classes_by_hash(samples: Samples) -> dict[int, str]:
+    names = [samples.label_names[label] for label in samples.labels]
+    return dict(zip(samples.content_hashes().tolist(), names, strict=True))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        image_table(4),
+        labelled(),
+        [[noise(at, 3, 4, 3), CLASSES[at % 2]] for at in range(4)],
+        Torch(labelled(lambda at: torch.tensor(at % 2)), CLASSES),
+    ],
+    ids=["Dataset", "list", "arrays", "torch"],
+)
+def test_images_with_labels_are_the_samples_of_a_folder(values: Any, tmp_path: Path) -> None:
+    folder = image_folder(tmp_path, ["cat/0.png", "dog/1.png", "cat/2.png", "dog/3.png"])
+    samples = open_samples(values, "image", name="mine")
+    assert (samples.name, samples.label_names) == ("mine", tuple(CLASSES))
+    assert classes_by_hash(samples) == classes_by_hash(open_samples(folder, "image"))
+    assert isinstance(samples.inputs[-1], Image.Image)
+    assert image_hash(samples.inputs[1:3][0]) == image_hash(picture(1))
+    assert match_labels(samples, ["dog", "cat"]).labels.tolist() == [1, 0, 1, 0]
+
+
+def test_texts_pairs_of_texts_and_their_labels() -> None:
+    assert open_samples({"reviews": ["good", "bad"]}, "text").inputs == ["good", "bad"]
+    samples = open_samples([("good", 1), ("bad", None)], "text")
+    assert (samples.inputs, samples.labels.tolist(), samples.label_names) == (["good", "bad"], [1, -1], None)
+    samples = open_samples([(("a", "b"), "yes"), (["c", "d"], "no")], "text")
+    assert (samples.inputs, samples.labels.tolist()) == ([("a", "b"), ("c", "d")], [1, 0])
+    assert open_samples([(("a", "b"), None)], "text").label_problem == "holds no labels"
+
+
+def test_inputs_alone_and_odd_labels_will_do_for_ood_data() -> None:
+    alone = open_samples([picture(0), noise(1, 3, 4, 3), noise(2, 3, 4)], "image")
+    assert (alone.labels, alone.label_problem) == (None, "holds inputs alone, no (input, label) pairs")
+    assert [image.mode for image in alone.inputs] == ["RGB", "RGB", "L"]
+    odd = open_samples([("a", 0.5), ("b", 1)], "text")
+    assert odd.label_problem == "its labels are float, int, not whole numbers or class names"
+    assert len(open_samples(noise(0, 5, 3, 4, 3), "image").inputs) == 5
+
+
+def test_values_are_read_no_more_than_needed() -> None:
+    pairs = Torch([(letter, at // 3) for at, letter in enumerate("abcdef")])
+    assert open_samples(pairs, "text", Reading(limit=2)).inputs == ["a", "d"]
+    assert pairs.read == 1 + 2 * 2  # the first to know its form, then inputs and labels
+    images = Torch([picture(at) for at in range(4)])
+    samples = open_samples(images, "image")
+    assert images.read == 1
+    samples.inputs[2:4]
+    assert images.read == 3
+
+
+class Broken(Torch):
+    def __getitem__(self, index: int) -> Any:
+        if index == 1:
+            raise OSError("disk gone\nfor good")
+        return super().__getitem__(index)
+
+
+def test_bad_values_fail_by_name_or_are_left_out() -> None:
+    with pytest.raises(DataError, match="^data: sample 1: cannot be read: disk gone$"):
+        open_samples(Broken(labelled()), "image")
+    kept = open_samples(Broken(labelled()), "image", skip_bad=True)
+    assert kept.skipped == ("data: sample 1: cannot be read: disk gone",)
+    assert kept.labels.tolist() == [0, 0, 1]
+    with pytest.raises(DataError, match="mine: sample 1: empty text: remove it"):
+        open_samples({"mine": ["a", " ", "c"]}, "text")
+    assert open_samples({"mine": ["a", " ", "c"]}, "text", skip_bad=True).inputs == ["a", "c"]
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> Any:
+        yield "a"
+
+
+@pytest.mark.parametrize(
+    ("values", "modality", "message"),
+    [
+        ([], "text", "one data set is wanted here, not 0|holds no samples"),
+        ([1, 2], "image", "sample 0 is int: give images of Pillow"),
+        ([np.zeros((8, 8, 3))], "image", r"sample 0 is ndarray of float64 \[8, 8, 3\]"),
+        ([np.zeros((8, 8, 2), dtype=np.uint8)], "image", r"sample 0 is ndarray of uint8 \[8, 8, 2\]"),
+        ([("a", 0), "b"], "text", r"sample 1 is no \(input, label\) pair, as the first one is"),
+        ([1, 2], "text", "sample 0 is int: give texts or pairs of texts"),
+        ([("a", "b", "c")], "text", "sample 0 is tuple"),
+        (Endless(), "text", "Endless has no length"),
+        ({1, 2}, "text", "sample 0: cannot be read: 'set' object is not subscriptable"),
+        (datasets.Dataset.from_dict({"text": []}), "text", "data: holds no samples"),
+        (datasets.Dataset.from_dict({"a": ["x"]}).to_iterable_dataset(), "text", "pass `streaming`"),
+    ],
+)
+def test_refuses_what_is_no_data(values: Any, modality: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        list(open_samples(values, modality).inputs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("source", "modality", "count", "names"),
+    [
+        ("cifar10:validation", "image", 5000, 10),
+        ("ood_textures", "image", 1200, 10),
+        ("ood_mnist", "image", 3000, 10),
+        ("ood_val_imagenet", "image", 1000, None),
+        ("sst2:validation", "text", 872, 2),
+        ("ood_trec.csv", "text", 500, None),
+        ("ood_captions.jsonl", "text", 1000, None),
+    ],
+)
+def test_real_data(source: str, modality: str, count: int, names: int | None, data_folder: Path) -> None:
+    samples = opened(data_folder / source, modality)
+    assert (len(samples), samples.label_names and len(samples.label_names)) == (count, names)
+    assert len(set(samples.content_hashes().tolist())) >= 0.99 * count

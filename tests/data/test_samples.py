@@ -1,0 +1,97 @@
+"""Samples: hashed alike in any format, told apart by identity, joined and picked."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image
+
+from hydractl.data.hashes import image_hash, text_hash
+from hydractl.data.open import open_samples
+from hydractl.data.samples import Chained, Samples, join
+from tests.data.conftest import image_folder, image_table, picture
+from tests.training.conftest import image_samples, text_samples
+
+
+def images_in_parquet(root: Path) -> Path:
+    image_table(4).to_parquet(root / "a.parquet")
+    return root / "a.parquet"
+
+
+def images_in_folder(root: Path) -> Path:
+    return image_folder(root / "folder", [f"{at}.png" for at in range(4)])
+
+
+def images_saved(root: Path) -> Path:
+    image_table(4).save_to_disk(root / "saved")
+    return root / "saved"
+
+
+def images_as_bytes(root: Path) -> Path:
+    rows = image_table(4).cast_column("image", datasets.Image(decode=False)).to_list()
+    datasets.Dataset.from_list([{"image": row["image"]["bytes"]} for row in rows]).to_parquet(root / "b.parquet")
+    return root / "b.parquet"
+
+
+@pytest.mark.parametrize("write", [images_in_parquet, images_in_folder, images_saved, images_as_bytes])
+def test_hashes_are_of_the_pixels_in_any_format(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    hashes = open_samples(write(tmp_path), "image").content_hashes()
+    assert hashes.dtype == np.uint64
+    assert hashes.tolist() == [image_hash(picture(at)) for at in range(4)]
+
+
+@pytest.mark.parametrize("place", ["..", "beside"])
+def test_an_image_folder_by_a_relative_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    folder = images_in_folder(tmp_path)
+    (tmp_path / "beside").mkdir()
+    monkeypatch.chdir(tmp_path / place)
+    relative = open_samples(os.path.relpath(folder), "image")
+    assert relative.content_hashes().tolist() == [image_hash(picture(at)) for at in range(4)]
+
+
+def test_grey_and_its_rgb_copy_are_one_sample_and_shape_counts() -> None:
+    grey = picture(0, 3, 4)
+    assert image_hash(grey) == image_hash(grey.convert("RGB"))
+    assert image_hash(grey) != image_hash(Image.frombytes("L", (3, 4), grey.tobytes()))
+
+
+def test_blanks_do_not_count_in_a_text_but_pairs_do() -> None:
+    assert text_hash("one  two ") == text_hash("one two")
+    assert len({text_hash(text) for text in ("one two", "onetwo", ("one", "two"), ("one two", ""), "One two")}) == 5
+
+
+def test_identity_is_of_samples_order_and_labels() -> None:
+    first = open_samples([("a", 0), ("b", 1)], "text")
+    assert first.identity() == open_samples([("a ", 0), ("b", 1)], "text").identity()
+    others = [open_samples(pairs, "text") for pairs in ([("b", 1), ("a", 0)], [("a", 1), ("b", 1)])]
+    assert len({samples.identity() for samples in (first, *others)}) == 3
+
+
+def test_hashes_of_samples_made_by_hand_stay_with_them() -> None:
+    samples = Samples("mine", "image", [picture(0), picture(1)])
+    assert samples.content_hashes().tolist() == [image_hash(picture(0)), image_hash(picture(1))]
+    assert dataclasses.replace(samples, name="yours").hashes is samples.hashes
+
+
+def test_joined_images_are_those_of_each_set_in_order() -> None:
+    sets = [image_samples(3), image_samples(1, seed=1), image_samples(2, seed=2)]
+    joined = join(sets)
+    assert len(joined) == 6 and joined.labels is None
+    expected = [np.asarray(image) for samples in sets for image in samples.inputs]
+    assert all(np.array_equal(joined.inputs[i], image) for i, image in enumerate(expected))
+    assert all(np.array_equal(one, image) for one, image in zip(joined.inputs[1:5], expected[1:5], strict=True))
+    assert np.array_equal(joined.inputs[-1], expected[-1])
+    assert joined.content_hashes().tolist() == [h for samples in sets for h in samples.content_hashes().tolist()]
+    with pytest.raises(IndexError):
+        Chained([[1, 2], [3]], [2, 3])[3]
+
+
+def test_joined_texts_stay_a_list() -> None:
+    joined = join([text_samples(2), text_samples(3, seed=1)])
+    assert joined.inputs == [*text_samples(2).inputs, *text_samples(3, seed=1).inputs]
