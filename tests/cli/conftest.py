@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,3 +122,35 @@ def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(5):
         Image.fromarray(np.full((8, 8, 3), 50 * i, dtype=np.uint8)).save(folder / f"{i}.png")
     return folder
+
+
+@pytest.fixture(scope="session")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ViT with other weights."""
+    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
+
+
+@pytest.fixture(scope="session")
+def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six other images of each label."""
+    return save_images(tmp_path_factory.mktemp("data") / "held-out", count=6, seed=5)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
+    """Evaluates, and returns the numbers of each system."""
+    result = hydractl("evaluate", *arguments, "--json", "-")
+    assert (result.code, result.err) == (0, "")
+    content: dict[str, Any] = json.loads(result.out)["models"]
+    return content
+
+
+def numbers(entry: dict[str, Any]) -> dict[str, Any]:
+    """Returns the numbers of a system that its samples and predictions determine."""
+    return {key: entry[key] for key in ("id", "ood", "ood_means", "selective")}

@@ -51,30 +51,6 @@ def test_texts_and_figures_on_stdout(hydractl: Command, bert: Path) -> None:
     assert row["name"] == "bert" and row["batch_size"] == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--batch-sizes", "1,x"], "--batch-sizes 1,x: expected whole numbers"),
-        (["--batch-sizes", "0"], "whole numbers from 1 to"),
-        (["--dtypes", "fp8"], "'fp8' is unknown: choose of fp64, fp32, bf16, fp16"),
-        (["--device", "cuda:9"], "--device cuda:9"),
-    ],
-)
-def test_bad_options(hydractl: Command, vit: Path, options: list[str], message: str) -> None:
-    result = hydractl("benchmark", vit, *options)
-    assert result.code == 2 and message in result.err
-
-
-def test_two_of_one_name(hydractl: Command, vit: Path) -> None:
-    result = hydractl("benchmark", vit, vit)
-    assert result.code == 2 and "two models are called vit" in result.err
-
-
-def test_nothing_of_transformers_to_time(hydractl: Command, members: list[Path]) -> None:
-    result = hydractl("benchmark", members[0], "--transformers", "--seconds", 0)
-    assert result.code == 2 and "as transformers writes them" in result.err
-
-
 def test_a_folder_that_names_another_network_is_not_given_to_transformers(
     hydractl: Command, vit: Path, tmp_path: Path
 ) -> None:

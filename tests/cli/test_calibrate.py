@@ -6,17 +6,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 import hydractl as library
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import Command, save_images
-
-
-@pytest.fixture(scope="session")
-def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_images(tmp_path_factory.mktemp("data") / "held-out", count=6, seed=5)
+from tests.cli.conftest import Command
 
 
 def test_a_calibrated_file_predicts_with_its_temperature(
@@ -41,28 +35,6 @@ def test_a_calibrated_file_predicts_with_its_temperature(
     assert kept["temperature"]["value"] == fitted["temperature"]["value"]
 
 
-def test_it_says_what_changed_and_writes_the_same_bytes_again(
-    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
-) -> None:
-    result = hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "a")
-    assert result.out == f"{tmp_path / 'a'}\n"
-    assert "on 18 samples, 0.00 % of predictions changed" in result.err
-    hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "b")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    assert "exists already" in hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "a").err
-
-
-def test_an_evaluation_refuses_the_data_it_was_fitted_on(
-    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
-) -> None:
-    hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "warm")
-    hydractl("fuse", tmp_path / "warm", vit, "-o", tmp_path / "hydra")
-    for model in ("warm", "hydra"):
-        result = hydractl("evaluate", tmp_path / model, "--id-data", held_out)
-        assert result.code == 1
-        assert f"18 of 18 samples were used to make {model} (as calibration data)" in result.err
-
-
 def test_predict_flags_what_is_less_sure_than_a_share_of_the_data(
     hydractl: Command, vit: Path, bert: Path, held_out: Path, tmp_path: Path
 ) -> None:
@@ -82,10 +54,3 @@ def test_predict_flags_what_is_less_sure_than_a_share_of_the_data(
     assert first == "input,label,msp,entropy,mutual_information,ood,p(cat),p(dog),p(owl)"
     hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
     assert read_checkpoint(tmp_path / "m1").acceptance is None  # found for other weights
-
-
-@pytest.mark.parametrize(("accept", "said"), [("0%", "0%"), ("101%", "101%"), ("1.5", "1.5"), ("most", "most")])
-def test_what_is_no_share(hydractl: Command, vit: Path, held_out: Path, accept: str, said: str) -> None:
-    result = hydractl("calibrate", vit, "--data", held_out, "--accept", accept, "-o", "warm")
-    assert result.code == 2
-    assert result.err == f"error: --accept {said}: expected a share as in 0.95 or 95%, over 0 and up to 1\n"

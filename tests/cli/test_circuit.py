@@ -92,29 +92,6 @@ def test_a_circuit_from_stdin(hydractl: Command, three: list[str]) -> None:
     assert piped.out == hydractl("circuit", "overlap", *three[:2]).out
 
 
-def test_what_is_refused(hydractl: Command, three: list[str]) -> None:
-    other = write("other.json", ("vision", 0, 0), model={**MODEL, "sha256": "b" * 64})
-    assert "other.json: is of another model" in hydractl("circuit", "overlap", three[0], other).err
-    broken = write("broken.json", ("vision", 0, 0), model={**MODEL, "towers": {"vision": 3}})
-    assert (
-        "broken.json: model.towers.vision is 3, should be a valid"
-        in hydractl("circuit", "overlap", three[0], broken).err
-    )
-    assert hydractl("circuit", "overlap", three[0]).code == 2
-    assert hydractl("circuit", "overlap", *three, "--budget=3").code == 2
-    assert hydractl("circuit", "overlap", *three, "--plot=x.txt").code == 2
-
-
-def test_a_circuit_says_how_many_heads_its_model_has(
-    hydractl: Command, vit: Path, images: Path, noise: Path, here: Path
-) -> None:
-    search = ["extract-circuit", vit, f"--id-data={images}", f"--ood-data={noise}", "--budget=1"]
-    assert hydractl(*search, "--objective=acc,ood", "-o", "{objective}.json").code == 0
-    result = hydractl("circuit", "overlap", "acc.json", "ood.json")
-    assert result.out.splitlines()[-1].startswith("layer  1 ")
-    assert sum(map(result.out.count, "■·")) == 16
-
-
 def test_circuits_scores_and_pruned_models_alike(hydractl: Command, vit: Path, here: Path) -> None:
     assert hydractl("score-heads", vit, "--method=magnitude", "-o", "s.json").code == 0
     for scope in ("global", "layer"):
@@ -133,10 +110,3 @@ def test_circuits_scores_and_pruned_models_alike(hydractl: Command, vit: Path, h
     other = save_vit(here / "other", seed=5)
     assert hydractl("prune", other, "--method=random", "--budget=3", "-o", "o.safetensors").code == 0
     assert "o.safetensors: is of another model" in hydractl("circuit", "overlap", "s.json", "o.safetensors").err
-
-
-@pytest.mark.parametrize("layers", [[0, 1], "low"])
-def test_a_circuit_of_layers_that_are_none(hydractl: Command, three: list[str], layers: object) -> None:
-    odd = write("odd.json", ("vision", 0, 0), options={"layers": layers})
-    result = hydractl("circuit", "overlap", odd, *three)
-    assert result.code == 1 and result.err.startswith("error: odd.json: options")

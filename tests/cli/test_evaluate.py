@@ -15,10 +15,8 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
 
 from hydractl.checkpoint.contents import identity
-from hydractl.data.hashes import sketch
-from hydractl.data.open import open_samples
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import LABELS, Command, save_images, save_vit
+from tests.cli.conftest import LABELS, Command, save_vit
 
 
 def report(hydractl: Command, *arguments: object) -> dict[str, Any]:
@@ -126,94 +124,3 @@ def test_labels_are_matched_by_name_whatever_their_order(
     turned.save_pretrained(other)
     models = report(hydractl, f"a={vit}", f"b={other}", "--id-data", images)["models"]
     assert models["a"]["id"]["nll"] == pytest.approx(models["b"]["id"]["nll"], abs=1e-6)
-
-
-def test_what_chose_the_heads_is_refused_in_an_evaluation(
-    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    seen = sketch(open_samples(str(noise), "image").content_hashes())
-    circuit = {
-        "format": "hydractl-circuit",
-        "version": 1,
-        "steps": [{"tower": "vision", "layer": 0, "head": 0}],
-        "search_data": {"search-ood": seen},
-    }
-    Path("circuit.json").write_text(json.dumps(circuit))
-    hydractl("prune", vit, "--method=circuit", "--budget=1", "-o", "m1")
-    hydractl("fuse", "m1", vit, "-o", "hydra")
-    for model in ("m1", "hydra"):
-        leaking = hydractl("evaluate", model, "--id-data", images, "--ood-data", f"x={noise}")
-        assert leaking.code == 1
-        assert leaking.err == (
-            f"error: OOD data x: 5 of 5 samples were used to make {model} (as search-ood): an evaluation on them "
-            "would flatter it: name other data, or pass --allow-leak, which marks the report\n"
-        )
-        assert hydractl("evaluate", model, "--id-data", images).code == 0
-
-
-def folder_with(tmp_path: Path, *labels: str) -> Path:
-    for label in labels:
-        (tmp_path / "data" / label).mkdir(parents=True)
-        Image.new("RGB", (8, 8)).save(tmp_path / "data" / label / "0.png")
-    (tmp_path / "data").mkdir(exist_ok=True)
-    return tmp_path / "data"
-
-
-def broken_image(tmp_path: Path) -> Path:
-    folder = folder_with(tmp_path, *LABELS)
-    (folder / "cat" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    return folder
-
-
-BAD_DATA = {
-    "nothing there": (lambda _: "no/such/folder", "there is no such file or folder"),
-    "empty folder": (folder_with, "no"),
-    "unknown label": (
-        lambda t: folder_with(t, "cat", "dog", "unicorn"),
-        "labels are [cat, dog, unicorn], the model's are",
-    ),
-    "no labels": (lambda t: save_images(t / "x") / "cat", "label"),
-    "broken image": (broken_image, "0.png"),
-    "empty table": (lambda t: (t / "x.csv", (t / "x.csv").write_text("image,label\n"))[0], "x.csv"),
-}
-
-
-@pytest.mark.parametrize("case", BAD_DATA)
-def test_bad_data(hydractl: Command, vit: Path, tmp_path: Path, case: str) -> None:
-    make, message = BAD_DATA[case]
-    result = hydractl("evaluate", vit, "--id-data", make(tmp_path))
-    assert result.code == 1
-    assert result.out == ""
-    assert message in result.err
-    assert result.err.startswith("error: ")
-    assert result.err.count("\n") == 1
-
-
-def test_data_of_a_single_class_is_measured_all_the_same(hydractl: Command, vit: Path, tmp_path: Path) -> None:
-    entry = report(hydractl, vit, "--id-data", folder_with(tmp_path, "dog"))["models"]["vit"]
-    assert entry["id"]["accuracy"] in (0.0, 1.0)
-
-
-def test_combinations_that_make_no_sense(hydractl: Command, vit: Path, bert: Path, images: Path, noise: Path) -> None:
-    for arguments, message in (
-        ((vit, bert), "one evaluation is of images or of texts: vit takes images, bert takes texts"),
-        ((vit, vit), "2 systems are called vit: give them names"),
-        ((vit, "--ood-data", f"x={noise}", "--ood-data", f"x={noise}"), "a set called x is there already"),
-        ((vit, "--device", "tpu"), "--device tpu: "),
-        ((vit, "--device", "cuda:99"), "--device cuda:99: this machine has"),
-        ((vit, "--classes", noise / "0.png"), "write one class name a line"),
-    ):
-        result = hydractl("evaluate", *arguments, "--id-data", images)
-        assert result.code in (1, 2)
-        assert message in result.err
-        assert result.err.count("\n") == 1
-
-
-def test_an_existing_report_is_noticed_before_the_work(
-    hydractl: Command, vit: Path, images: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "report.json").write_text("precious")
-    result = hydractl("evaluate", vit, "--id-data", images, "--json", tmp_path / "report.json")
-    assert (result.code, result.out) == (1, "")
-    assert "exists already" in result.err

@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from hydractl.metrics.ood_scores import OOD_SCORES
-from tests.cli.conftest import Command, save_images, save_vit
+from tests.cli.conftest import Command, models, numbers, save_images
 from tests.cli.test_evaluate_kinds import PROMPT, save_clip
 
 NAMES = [score.name for score in OOD_SCORES if score.needs_features]
 
 
 @pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
-
-
-@pytest.fixture(scope="session")
 def calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_images(tmp_path_factory.mktemp("data") / "calibration", count=18, seed=7)
-
-
-def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
-    result = hydractl("evaluate", *arguments, "--json", "-")
-    assert (result.code, result.err) == (0, "")
-    content: dict[str, Any] = json.loads(result.out)["models"]
-    return content
-
-
-def numbers(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: entry[key] for key in ("id", "ood", "ood_means", "selective")}
 
 
 @pytest.mark.parametrize("score", NAMES)
@@ -88,24 +71,6 @@ def test_features_lie_beside_the_logits_in_the_order_of_the_set(
     np.testing.assert_allclose(logits, saved["logits"][0], atol=1e-6)
     again = hydractl("evaluate", *arguments, "--save-logits", tmp_path, "--resume", "--json", "-")
     assert json.loads(again.out)["models"] == models(hydractl, *arguments)
-
-
-def test_what_is_missing_is_named(
-    hydractl: Command, vit: Path, images: Path, noise: Path, calibration: Path, tmp_path: Path
-) -> None:
-    data = ("--id-data", images, "--ood-data", f"n={noise}")
-    result = hydractl("evaluate", vit, *data, "--ood-score", "knn")
-    assert (result.code, "--ood-score knn needs held-out labelled data: pass --calib-data" in result.err) == (2, True)
-    hydractl("evaluate", vit, *data, "--calib-data", calibration, "--temperature", "fit", "--save-logits", tmp_path)
-    result = hydractl("evaluate", f"predictions:{tmp_path / 'vit'}", "--ood-score", "knn")
-    assert (result.code, "calibration.safetensors: holds no features" in result.err) == (1, True)
-
-
-def test_the_table_says_what_was_fitted(
-    hydractl: Command, vit: Path, images: Path, noise: Path, calibration: Path
-) -> None:
-    data = ("--id-data", images, "--ood-data", f"n={noise}", "--calib-data", calibration)
-    assert "fitted on calibration data." in hydractl("evaluate", vit, *data, "--ood-score", "mahalanobis").out
 
 
 def test_outside_methods_bring_features_of_their_own(hydractl: Command, tmp_path: Path) -> None:

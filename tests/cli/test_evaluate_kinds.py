@@ -6,14 +6,13 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import CLIPConfig, CLIPModel
 
 from hydractl.model.fast import optimize
-from tests.cli.conftest import LABELS, Command, save_bert, save_images, save_vit
+from tests.cli.conftest import LABELS, Command, models, save_bert, save_images, save_vit
 from tests.data.tokenizers_and_processors import clip_files
 
 
@@ -74,13 +73,6 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
     return CASES[request.param](tmp_path)
 
 
-def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
-    result = hydractl("evaluate", *arguments, "--json", "-")
-    assert (result.code, result.err) == (0, "")
-    content: dict[str, Any] = json.loads(result.out)["models"]
-    return content
-
-
 def test_every_system_and_option(hydractl: Command, case: Case, tmp_path: Path) -> None:
     hydractl("fuse", case.a, case.b, "--separate", "all", "-o", tmp_path / "hydra")
     systems = (case.a, f"DE={case.a}+{case.b}", f"mc={case.a},mc-dropout=2,p=0.2", tmp_path / "hydra")
@@ -111,14 +103,6 @@ def test_seeds_scores_and_styles(hydractl: Command, case: Case, tmp_path: Path) 
         assert 0 <= models(hydractl, saved, "--ood-score", score)["m"]["ood"]["n"]["auroc"] <= 1
     for style in ("openood", "torch-uncertainty"):
         assert 0 <= models(hydractl, saved, "--style", style)["m"]["ood"]["n"]["auroc"] <= 1
-
-
-def test_a_calibrated_file_is_what_fitting_in_the_evaluation_is(hydractl: Command, tmp_path: Path) -> None:
-    case = texts(tmp_path)
-    hydractl("calibrate", case.a, "--data", case.calibration, "-o", tmp_path / "warm", "--quiet")
-    fitted = models(hydractl, case.a, *case.data, "--temperature", "fit")["a"]
-    kept = models(hydractl, tmp_path / "warm", "--id-data", case.id, "--ood-data", f"far/n={case.ood}")["warm"]
-    assert kept["id"] == fitted["id"]
 
 
 def test_texts_cannot_be_corrupted_and_empty_ones_are_left_out(hydractl: Command, tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, save_images
-from tests.cli.test_evaluate_systems import models
+from tests.cli.conftest import Command, models, save_images
 
 
 def test_shifted_data_by_severity(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
@@ -58,10 +57,3 @@ def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: P
     assert "mean at severity" not in hydractl(*arguments).out
     alone = json.loads(hydractl("evaluate", vit, "--id-data", images, sets[0], "--json=-").out)
     assert "shift_means" not in alone["models"]["vit"]
-
-
-@pytest.mark.parametrize("bad", ["blizzard", "pixelate:0-3", "contrast:1-100000000", ":3"])
-def test_a_bad_corruption_is_refused_before_anything_is_read(bad: str, hydractl: Command) -> None:
-    result = hydractl("evaluate", "no-model", "--id-data", "no-data", "--corrupt", bad)
-    assert (result.code, result.out) == (2, "")
-    assert bad in result.err

@@ -78,18 +78,3 @@ def test_what_made_the_model_is_refused_at_its_block(
 def test_a_stream_is_corrupted_as_samples_are(hydractl: Command, vit: Path, images: Path) -> None:
     arguments = (vit, "--id-data", images, "--batch-size", 4, "--corrupt", "glass_blur,snow:2")
     assert models(hydractl, *arguments, "--streaming") == models(hydractl, *arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--save-logits", "saved"], "--save-logits needs what is known of a set before it is read"),
-        (["--allow-leak"], "--allow-leak marks what is known of a set before it is read"),
-    ],
-)
-def test_what_needs_all_data_says_so(
-    arguments: list[str], message: str, hydractl: Command, vit: Path, images: Path
-) -> None:
-    result = hydractl("evaluate", vit, "--id-data", images, "--streaming", *arguments)
-    assert (result.code, result.out) == (2, "")
-    assert message in result.err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,7 @@ import pytest
 
 from hydractl.evaluation import networks, run
 from hydractl.report import table
-from tests.cli.conftest import Command, save_images, save_vit
-
-
-@pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
-
-
-@pytest.fixture(scope="session")
-def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_images(tmp_path_factory.mktemp("data") / "held-out", count=6, seed=5)
-
-
-def models(hydractl: Command, *arguments: object) -> dict[str, Any]:
-    result = hydractl("evaluate", *arguments, "--json", "-")
-    assert (result.code, result.err) == (0, "")
-    content: dict[str, Any] = json.loads(result.out)["models"]
-    return content
-
-
-def numbers(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: entry[key] for key in ("id", "ood", "ood_means", "selective")}
+from tests.cli.conftest import Command, models, numbers, save_images
 
 
 def test_members_in_turn_equal_the_fused_file(
@@ -54,14 +32,6 @@ def test_members_in_turn_equal_the_fused_file(
     ]
 
 
-def test_an_ensemble_of_one_network_twice_is_that_network(
-    hydractl: Command, vit: Path, images: Path, noise: Path
-) -> None:
-    data = ("--id-data", images, "--ood-data", f"n={noise}")
-    found = models(hydractl, f"twice={vit}+{vit}", f"once={vit}", *data)
-    assert numbers(found["twice"]) == numbers(found["once"])
-
-
 def test_dropout_depends_on_the_seed_alone(hydractl: Command, vit: Path, images: Path) -> None:
     system = f"mc={vit},mc-dropout=4,p=0.2"
     first, second, other_seed = (
@@ -71,19 +41,6 @@ def test_dropout_depends_on_the_seed_alone(hydractl: Command, vit: Path, images:
     assert first == second
     assert first != other_seed
     assert first["id"]["mutual_information"] > 0
-
-
-def test_dropout_needs_a_rate_from_somewhere(hydractl: Command, vit: Path, images: Path) -> None:
-    result = hydractl("evaluate", f"mc={vit},mc-dropout=4", "--id-data", images)
-    assert (result.code, "was trained without dropout" in result.err) == (2, True)
-
-
-def test_networks_of_other_classes_are_no_ensemble(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
-    labels = dict(enumerate(("cat", "dog", "yak")))
-    yak = save_vit(tmp_path / "yak", id2label=labels, label2id={label: i for i, label in labels.items()})
-    result = hydractl("evaluate", f"DE={vit}+{yak}", "--id-data", images)
-    assert result.code == 2
-    assert f"{vit} and {yak} have different classes" in result.err
 
 
 def test_saved_logits_score_as_the_model_did(
@@ -102,38 +59,12 @@ def test_saved_logits_score_as_the_model_did(
     assert found["DE"]["temperature"]["nll_after"] < found["DE"]["temperature"]["nll_before"]
 
 
-def test_predictions_of_other_data_are_refused(
-    hydractl: Command, vit: Path, images: Path, held_out: Path, tmp_path: Path
-) -> None:
-    hydractl("evaluate", vit, "--id-data", images, "--save-logits", tmp_path)
-    result = hydractl("evaluate", vit, f"p=predictions:{tmp_path / 'vit'}", "--id-data", held_out)
-    assert result.code == 1
-    assert "has predictions for 12 samples of id, the data has 18" in result.err
-    result = hydractl("evaluate", f"p=predictions:{tmp_path / 'vit'}", "--id-data", images)
-    assert (result.code, "bring their sets along" in result.err) == (2, True)
-    assert "--id-data is missing" in hydractl("evaluate", vit).err
-
-
 def test_a_temperature_leaves_the_argmax_of_one_network_and_sets_t(hydractl: Command, vit: Path, images: Path) -> None:
     plain = models(hydractl, vit, "--id-data", images)["vit"]
     soft = models(hydractl, vit, "--id-data", images, "--temperature", 3)["vit"]
     assert soft["id"]["accuracy"] == plain["id"]["accuracy"]
     assert soft["id"]["nll"] != plain["id"]["nll"]
     assert soft["temperature"] == {"value": 3.0}
-
-
-def test_what_was_fitted_on_is_refused(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
-    result = hydractl("evaluate", vit, "--id-data", images, "--calib-data", images, "--temperature", "fit")
-    assert result.code == 1
-    assert "12 of 12 samples are in --calib-data" in result.err
-    for option in (("--temperature", "fit"), ("--conformal", "lac")):
-        result = hydractl("evaluate", vit, "--id-data", images, *option)
-        assert (result.code, "pass --calib-data" in result.err) == (2, True)
-    for bad in ("warm", "0", "-1", "nan"):
-        assert (
-            "expected fit or a positive number"
-            in hydractl("evaluate", vit, "--id-data", images, "--temperature", bad).err
-        )
 
 
 def test_prediction_sets_cover(hydractl: Command, vit: Path, images: Path, held_out: Path) -> None:
@@ -193,24 +124,6 @@ def test_what_ends_the_command_at_its_table_costs_no_file(
     hydractl("evaluate", vit, "--id-data", images, *files)
     assert json.loads((tmp_path / "r.json").read_text())["complete"]
     assert (tmp_path / "report" / "index.html").exists()
-
-
-def test_all_metrics_are_printed_with_what_they_mean(
-    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, held_out: Path
-) -> None:
-    arguments = (f"DE={vit}+{other}", "--id-data", images, "--ood-data", f"far/n={noise}")
-    fitted = hydractl("evaluate", *arguments, "--calib-data", held_out, "--temperature", "fit", "--full").out
-    for said in (
-        "far/n (29 % OOD)",
-        "AUPR-out %",
-        "AUPR-in %",
-        "OOD is positive",
-        "chance is the share",
-        "flat over sets",
-    ):
-        assert said in fitted
-    assert re.search(r"Temperature fitted: DE \d+\.\d{3}, NLL .* to .*, \d+\.\d\d % of predictions changed\.", fitted)
-    assert "AUPR" not in hydractl("evaluate", *arguments).out
 
 
 def test_resuming_another_evaluation_is_refused(

@@ -53,20 +53,6 @@ def test_half_precision_with_check(hydractl: Command, vit: Path, tmp_path: Path,
     assert hydractl("export", vit, *options).code == 0
 
 
-def test_does_not_replace_a_file(hydractl: Command, vit: Path, tmp_path: Path) -> None:
-    (tmp_path / "there").write_text("kept")
-    result = hydractl("export", vit, "--format", "onnx", "-o", tmp_path / "there")
-    assert result.code == 1 and "--force" in result.err
-    assert (tmp_path / "there").read_text() == "kept"
-
-
-def test_classes_of_a_classifier_cannot_be_set(hydractl: Command, vit: Path, tmp_path: Path) -> None:
-    (tmp_path / "classes").write_text("cat\n")
-    options = ["--format", "onnx", "-o", tmp_path / "m", "--classes", tmp_path / "classes"]
-    result = hydractl("export", vit, *options)
-    assert result.code == 2 and "cannot be set" in result.err
-
-
 def test_hf_of_one_member_is_a_stock_folder(hydractl: Command, vit: Path, tmp_path: Path) -> None:
     assert hydractl("prune", vit, "--method=random", "--budget=3", "-o", tmp_path / "m1").code == 0
     result = hydractl("export", tmp_path / "m1", "--format", "hf", "-o", tmp_path / "stock")
@@ -91,15 +77,3 @@ def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp
     said = hydractl("predict", tmp_path / "hydra", "-", stdin=b"a good film\n").out.split("\t")
     [answer] = pipe("a good film")
     assert answer["label"] == said[1] and answer["score"] == pytest.approx(float(said[2]), abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--format", "hf", "--check"], "--check has no effect with --format hf"),
-        (["--format", "onnx", "--report", "r.json"], "--report has no effect with --format onnx"),
-    ],
-)
-def test_options_of_another_format(arguments: list[str], message: str, hydractl: Command, vit: Path) -> None:
-    result = hydractl("export", vit, "-o", "out", *arguments)
-    assert result.code == 2 and message in result.err

@@ -21,12 +21,6 @@ HYDRACTL = [sys.executable, "-m", "hydractl"]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def search(vit: Path, images: Path, noise: Path) -> list[str]:
     """The arguments of a small search."""
     return ["extract-circuit", str(vit), f"--id-data={images}", f"--ood-data={noise}", "--batch-size=4"]
@@ -86,14 +80,6 @@ def test_several_ood_sets_are_all_used_and_remembered(
     assert (again.code, "a set called noise is there already" in again.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["extract-circuit", "evaluate", "calibrate", "score-heads"])
-def test_data_given_twice_is_refused_where_one_set_is_taken(hydractl: Command, command: str) -> None:
-    flag = "--data" if command == "calibrate" else "--id-data"
-    result = hydractl(command, "vit", flag, "cats", flag, "dogs", *(["-o", "x"] if command == "calibrate" else []))
-    assert result.code == 2
-    assert "is given 2 times" in result.err
-
-
 def test_a_circuit_of_accuracy_needs_no_ood_data(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
     search = ["extract-circuit", vit, f"--id-data={images}", "--batch-size=4", "--budget=2"]
     found = hydractl(*search, "--objective=acc", "-o", "acc.json")
@@ -110,12 +96,6 @@ def test_all_heads_of_some_layers(hydractl: Command, here: Path, search: Sequenc
     assert hydractl(*search, "--layers=1", "--towers=vision", "--budget=all", "--tie-break=nll").code == 0
     steps = json.loads((here / "circuit.json").read_text())["steps"]
     assert sorted((step["layer"], step["head"]) for step in steps) == [(1, head) for head in range(4)]
-
-
-def test_several_heads_a_step(hydractl: Command, here: Path, search: Sequence[str]) -> None:
-    result = hydractl(*search, "--heads-per-step=3", "--budget=5")
-    assert (result.code, len(result.err.splitlines())) == (0, 6)
-    assert len({(s["layer"], s["head"]) for s in json.loads((here / "circuit.json").read_text())["steps"]}) == 5
 
 
 def test_inexact_searches_say_what_they_left_to_chance(hydractl: Command, here: Path, search: Sequence[str]) -> None:
@@ -142,44 +122,6 @@ def test_headmap_takes_each_layer_its_share(hydractl: Command, here: Path, searc
     assert [step["layer"] for step in circuit["steps"]] == [0, 0, 1]
     assert len(result.err.splitlines()) == 4
     assert "search" not in circuit
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--budget=1", "--shortlist=4"], "--shortlist has no effect with --search exact"),
-        (["--budget=1", "--search=headmap", "--heads-per-step=2"], "--heads-per-step has no effect with --search"),
-        (["--budget=1", "--search=shortlist", "--shortlist=1", "--heads-per-step=2"], "--shortlist 1 is shorter than"),
-        (["--budget=1", "--search=screened", "--dtype=bfloat16"], "compares half precision with float32: pass --dtype"),
-        (["--budget=9"], "--budget 9: expected 1 to 8, the heads there are, a share as in 33%, or all"),
-        (["--budget=some"], "--budget some: expected 1 to 8"),
-        (["--budget=1", "--objective=best"], "--objective best: expected acc, ood, avg or several of them"),
-        (["--budget=1", "--objective=acc,ood"], "--objective acc,ood makes 2 files: put {objective} into --output"),
-        (["--budget=1", "--towers=text"], "--towers text: the model has no text tower, only vision"),
-        (["--budget=1", "--objective=acc,ood", "-o", "-"], "--objective acc,ood makes several circuits: name a file"),
-        (["--budget=1", "--layers=a-b"], "--layers a-b: expected two layers as in 0-5"),
-        (["--budget=1", "--layers=5-9"], "--layers 5-9: the model has no head there"),
-        (
-            ["--budget=1", "-o", "-", "--resume"],
-            "--resume needs an --output",
-        ),
-    ],
-)
-def test_wrong_options(
-    hydractl: Command, here: Path, search: Sequence[str], arguments: Sequence[str], message: str
-) -> None:
-    result = hydractl(*search, *arguments)
-    assert result.code == 2
-    assert message in result.err
-    assert result.err.count("\n") == 1
-    assert list(here.iterdir()) == []
-
-
-def test_an_existing_circuit_is_kept_unless_forced(hydractl: Command, here: Path, search: Sequence[str]) -> None:
-    (here / "circuit.json").write_text("precious")
-    assert hydractl(*search, "--budget=1").code == 1
-    assert (here / "circuit.json").read_text() == "precious"
-    assert hydractl(*search, "--budget=1", "--force").code == 0
 
 
 def test_resume_with_nothing_to_go_on_from_starts_afresh(hydractl: Command, here: Path, search: Sequence[str]) -> None:

@@ -25,13 +25,6 @@ from tests.references import make_timm, save_timm
 FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--steps", "3", "--device", "cpu")
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
     hydractl: Command, vit: Path, images: Path, here: Path
 ) -> None:
@@ -130,34 +123,6 @@ def test_two_processes_equal_one_with_twice_the_batch(vit: Path, images: Path, h
     ):
         torch.testing.assert_close(a.load(), b.load(), rtol=0, atol=1e-5, msg=name)
     assert identity(read_checkpoint("one")) != identity(read_checkpoint(vit))
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "message"),
-    [
-        (["--steps", "3", "--recipe", "nonsense"], 2, "--recipe nonsense: unknown: choose imagenet1k"),
-        ([], 2, "the recipe has neither steps nor epochs"),
-        (["--steps", "3", "--set", "rate=1"], 2, "--set: rate is unknown, the nearest that is known is final_rate"),
-        (["--steps", "3", "--lr-grid", "0.1,0.2"], 2, "2 learning rates to choose from, but no validation data"),
-        (["--steps", "3", "--val-split", "12"], 2, "--val-split 12: pets has 12 samples"),
-        (["--steps", "3", "--train-only", "heads"], 2, "--train-only heads: "),
-        (["--steps", "3", "--device", "nonsense"], 2, "--device nonsense: no such device"),
-        (["--steps", "3", "--val-data", "missing.csv"], 1, "missing.csv: there is no such file or folder"),
-    ],
-)
-def test_bad_input_is_one_line(
-    hydractl: Command, vit: Path, images: Path, here: Path, options: list[str], code: int, message: str
-) -> None:
-    result = hydractl("finetune", vit, "--data", images, "-o", "m1", *options)
-    assert (result.code, result.out) == (code, "")
-    assert result.err.startswith(f"error: {message}") and result.err.count("\n") == 1
-    assert not (here / "m1").exists()
-
-
-def test_several_members_need_several_names(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
-    result = hydractl("finetune", vit, vit, "--data", images, *FAST, "-o", "m1")
-    assert result.code == 2 and "2 members need a folder (NAME/) or a name with {member}" in result.err
-    assert "two models have the same name" in hydractl("finetune", vit, vit, "--data", images, *FAST, "-o", "x/").err
 
 
 def test_other_labels_need_a_new_classifier(hydractl: Command, vit: Path, here: Path) -> None:

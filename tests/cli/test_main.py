@@ -64,14 +64,6 @@ def test_completion_knows_commands_and_options_and_loads_nothing_heavy() -> None
         assert not modules & set(HEAVY) - {"rich", "pydantic"}  # which typer itself needs for it
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_each_command_fits_one_screen_and_shows_an_example(hydractl: Command, command: str) -> None:
-    result = hydractl(command, "--help")
-    assert result.code == 0
-    assert f"Example: hydractl {command}" in result.out
-    assert "..." not in hydractl("--help").out.split(f"  {command} ")[1].splitlines()[0]
-
-
 @pytest.mark.parametrize("command", [command.name for command in ALL])
 def test_help_at_80_columns_breaks_no_line(hydractl: Command, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -89,11 +81,6 @@ def test_first_lines_of_commands_are_short(hydractl: Command, monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "80")
     for group in ((), *((each.name.split()[0],) for each in ALL if " " in each.name)):
         assert "..." not in hydractl(*group, "--help").out.split("Commands:")[1]
-
-
-def test_help_of_a_group(hydractl: Command) -> None:
-    assert "Example: hydractl circuit overlap" in hydractl("circuit", "overlap", "--help").out
-    assert "  overlap " in hydractl("circuit", "--help").out
 
 
 def test_no_arguments_shows_the_help(hydractl: Command) -> None:
@@ -236,9 +223,3 @@ def test_an_error_that_is_its_own_cause_is_told_like_any_other(
 
     monkeypatch.setattr("hydractl.report.summary.summary_lines", circular)
     assert "internal error: TypeError: one" in hydractl("inspect", vit).err
-
-
-def test_no_colours_and_no_progress_in_a_pipe(vit: Path) -> None:
-    done = subprocess.run([*HYDRACTL, "inspect", vit], capture_output=True, text=True, check=True)
-    assert "\x1b" not in done.stdout
-    assert done.stderr == ""

@@ -52,21 +52,3 @@ def test_products_are_in_full_float32(
 ) -> None:
     assert hydractl("predict", vit, images / "cat" / "0.png").code == 0
     assert tf32() == {False}
-
-
-def test_what_cannot_be_predicted(hydractl: Command, vit: Path, bert: Path, tmp_path: Path) -> None:
-    (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (tmp_path / "empty.txt").write_text("\n")
-    (tmp_path / "latin1.txt").write_bytes("é".encode("latin-1"))
-    (tmp_path / "classes.txt").write_text("cat\n")
-    for arguments, code, message in (
-        ((vit, tmp_path / "gone.png"), 1, "gone.png: cannot read: No such file"),
-        ((vit, tmp_path / "broken.png"), 1, "broken.png"),
-        ((bert, tmp_path / "empty.txt"), 1, "no text in it"),
-        ((bert, tmp_path / "latin1.txt"), 1, "in UTF-8"),
-        ((vit, "-", "--classes", tmp_path / "classes.txt"), 2, "classes are those of its classifier"),
-        ((vit,), 2, "there are no inputs: name files, or a data set with --data"),
-    ):
-        result = hydractl("predict", *arguments)
-        assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
-        assert message in result.err

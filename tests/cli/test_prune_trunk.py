@@ -15,12 +15,6 @@ from tests.cli.conftest import Command
 from tests.cli.test_prune import circuit, kept
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_members_share_what_a_common_circuit_drops_below_a_layer(hydractl: Command, here: Path, vit: Path) -> None:
     hashes = np.arange(9, dtype=np.uint64) << np.uint64(40)
     shared, own_data = sketch(hashes[:6]), sketch(hashes[4:])
@@ -55,8 +49,3 @@ def test_a_trunk_keeps_all_heads_unless_a_circuit_says_which_go(hydractl: Comman
     assert hydractl("prune", vit, "--method=random", "--budget=2", "--share-below=1", "-o", "m").code == 0
     assert {head for head in kept("m") if head.layer == 0} == {Head("vision", 0, h) for h in range(4)}
     assert len(kept("m")) == 6
-
-
-def test_a_common_circuit_needs_a_trunk(hydractl: Command, here: Path, vit: Path) -> None:
-    result = hydractl("prune", vit, "--method=random", "--budget=1", "--common-circuit=common.json")
-    assert result.code == 2 and "no effect without --share-below" in result.err

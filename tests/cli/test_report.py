@@ -10,12 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Command, save_vit
-
-
-@pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
+from tests.cli.conftest import Command
 
 
 def test_a_report_is_a_page_and_every_part_of_it_as_a_file(

@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("method", ["taylor", "gate", "separation", "ablation"])
@@ -93,25 +86,6 @@ def test_any_number_of_processes_writes_the_same_bytes(
     assert (alone.returncode, many.returncode) == (0, 0), many.stderr
     assert (here / "1.json").read_bytes() == (here / "2.json").read_bytes()
     assert (here / "1.png").read_bytes() == (here / "2.png").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--method=separation"], "--method separation needs --ood-data"),
-        (
-            ["--method=taylor", "--ood-data=x"],
-            "--ood-data has no effect with --method taylor: leave it out, or choose",
-        ),
-        (["--method=magnitude"], "--id-data has no effect with --method magnitude"),
-        (["--method=taylor", "--normalize"], "--normalize has no effect with --method taylor"),
-    ],
-)
-def test_wrong_options(
-    hydractl: Command, here: Path, vit: Path, images: Path, arguments: Sequence[str], message: str
-) -> None:
-    result = hydractl("score-heads", vit, f"--data={images}", *arguments)
-    assert (result.code, result.err) == (2, f"error: {message}" + result.err.removeprefix(f"error: {message}"))
 
 
 def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit: Path, images: Path) -> None:

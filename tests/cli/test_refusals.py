@@ -1,0 +1,199 @@
+"""What commands refuse: one line on stderr, the exit code, and the option or file that is wrong."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import hydractl as library
+from hydractl.cli.commands import COMMANDS
+from hydractl.cli.derive import Command
+from hydractl.errors import OptionError
+from hydractl.options import make
+from hydractl.steps.options import Declared, declared
+from tests.cli.conftest import LABELS, save_images, save_vit
+from tests.cli.conftest import Command as Run
+from tests.test_bounds import anything
+
+EXTRACT = "extract-circuit vit --id-data=pets --ood-data=noise"
+EVALUATE = "evaluate vit --id-data=pets"
+FINETUNE = "finetune vit --data=pets -o x --device=cpu"
+#: Exit code, the words that name what is wrong, the command.
+REFUSED = f"""
+2 | --budget 9: expected 0 to 8             | prune vit --method=random --budget=9
+2 | --budget -1                             | prune vit --method=random --budget=-1
+2 | '--method'                              | prune vit --method=guess --budget=1
+2 | --data                                  | prune vit --method=taylor-oneshot --budget=1
+2 | --data                                  | prune vit --method=taylor --budget=1
+2 | --share-below                           | prune vit --method=taylor --budget=1 --share-below=1 --common-circuit=c
+2 | --share-below                           | prune vit --method=random --budget=1 --common-circuit=common.json
+2 | --budget is missing                     | prune vit --method=random
+2 | MODEL is missing                        | prune --method=random --budget=1
+1 | circuit.json                            | prune --method=circuit --budget=1
+2 | both: has 2 members                     | prune both --method=random --budget=1
+2 | both: has 2 members                     | score-heads both --method=magnitude
+2 | --ood-data                              | score-heads vit --id-data=pets --method=separation
+2 | --plot heads.txt                        | score-heads vit --id-data=pets --method=taylor --plot=heads.txt
+2 | --shortlist 1                           | {EXTRACT} --budget=1 --search=shortlist --shortlist=1 --heads-per-step=2
+2 | --dtype                                 | {EXTRACT} --budget=1 --search=screened --dtype=bfloat16
+2 | --budget 9: expected 1 to 8             | {EXTRACT} --budget=9
+2 | --budget some                           | {EXTRACT} --budget=some
+2 | --objective best                        | {EXTRACT} --budget=1 --objective=best
+2 | put {{objective}} into --output           | {EXTRACT} --budget=1 --objective=acc,ood
+2 | --objective acc,ood                     | {EXTRACT} --budget=1 --objective=acc,ood -o -
+2 | needs --ood-data                        | extract-circuit vit --id-data=pets --budget=1 --objective=ood
+2 | --towers text                           | {EXTRACT} --budget=1 --towers=text
+2 | --layers a-b                            | {EXTRACT} --budget=1 --layers=a-b
+2 | --layers 5-9                            | {EXTRACT} --budget=1 --layers=5-9
+2 | --resume needs an --output              | {EXTRACT} --budget=1 -o - --resume
+2 | a set called noise                      | {EXTRACT} --budget=1 --ood-data=noise=pets
+2 | at least two members                    | fuse m0 -o x
+2 | '--output'                              | fuse m0 m1
+1 | m1: exists already                      | fuse m0 m1 -o m1
+1 | folder no does not exist                | fuse m0 m1 -o no/x
+2 | --separate nose                         | fuse m0 m1 -o x --separate=nose
+1 | gone: no such file                      | fuse m0 gone -o x
+1 | family is bert                          | fuse vit bert -o x
+2 | --recipe nonsense                       | {FINETUNE} --steps=3 --recipe=nonsense
+2 | neither steps nor epochs                 | {FINETUNE}
+2 | --set: rate is unknown                  | {FINETUNE} --steps=3 --set=rate=1
+2 | no validation data                      | {FINETUNE} --steps=3 --lr-grid=0.1,0.2
+2 | --val-split 12                          | {FINETUNE} --steps=3 --val-split=12
+2 | --train-only heads                      | {FINETUNE} --steps=3 --train-only=heads
+2 | --device nonsense                       | finetune vit --data=pets -o x --steps=3 --device=nonsense
+1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
+2 | --members                               | {FINETUNE} --steps=3 --method=lora-ensemble
+2 | --joint                                 | {FINETUNE} --steps=3 --joint --members
+2 | --joint                                 | {FINETUNE} --steps=3 --joint
+2 | --members 3                             | {FINETUNE} --steps=3 --members=3
+2 | {{member}}                                | finetune m0 m1 --data=pets --steps=3 -o x
+2 | the same name                           | finetune m0 m0 --data=pets --steps=3 -o x/
+2 | both: has 2 members                     | finetune both --data=pets --steps=3 -o x
+2 | RECIPE x                                | recipes show x
+2 | --id-data is missing                    | evaluate vit
+2 | vit takes images, bert takes texts      | evaluate vit bert --id-data=pets
+2 | 2 systems are called vit                | evaluate vit vit --id-data=pets
+2 | a set called x                          | {EVALUATE} --ood-data=x=noise --ood-data=x=noise
+2 | pass --seeds                            | evaluate m=vit m=m0 --id-data=pets
+2 | vit and yak have different classes      | evaluate vit+yak --id-data=pets
+2 | --device tpu                            | {EVALUATE} --device=tpu
+2 | --device cuda:99                        | {EVALUATE} --device=cuda:99
+1 | 0.png                                   | {EVALUATE} --classes=noise/0.png
+1 | r.json: exists already                  | {EVALUATE} --json=r.json
+2 | --calib-data                            | {EVALUATE} --temperature=fit
+2 | --calib-data                            | {EVALUATE} --conformal=lac
+2 | --calib-data                            | {EVALUATE} --ood-data=noise --ood-score=knn
+2 | --temperature warm                      | {EVALUATE} --temperature=warm
+2 | --temperature -1                        | {EVALUATE} --temperature=-1
+2 | --temperature nan                       | {EVALUATE} --temperature=nan
+2 | NAME/SEVERITY=                          | {EVALUATE} --shift-data=fog=pets
+2 | blizzard                                | evaluate gone --id-data=gone --corrupt=blizzard
+2 | pixelate:0-3                            | evaluate gone --id-data=gone --corrupt=pixelate:0-3
+2 | contrast:1-100000000                    | evaluate gone --id-data=gone --corrupt=contrast:1-100000000
+2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
+2 | --save-logits                           | {EVALUATE} --streaming --save-logits=saved
+2 | --allow-leak                            | {EVALUATE} --streaming --allow-leak
+2 | pass both                               | {EVALUATE} --resume
+1 | openood has no score entropy            | {EVALUATE} --style=openood --ood-score=entropy
+1 | no/such/folder                          | evaluate vit --id-data=no/such/folder
+1 | [cat, dog, unicorn]                     | evaluate vit --id-data=unicorns
+1 | label                                   | evaluate vit --id-data=pets/cat
+1 | 0.png                                   | evaluate vit --id-data=broken
+1 | empty.csv                               | evaluate vit --id-data=empty.csv
+2 | --accept 0%                             | calibrate vit --data=pets --accept=0% -o x
+2 | --accept 1.5                            | calibrate vit --data=pets --accept=1.5 -o x
+2 | --accept most                           | calibrate vit --data=pets --accept=most -o x
+1 | m0: exists already                      | calibrate vit --data=pets -o m0
+2 | --batch-sizes 1,x                       | benchmark vit --batch-sizes=1,x
+2 | whole numbers from 1                    | benchmark vit --batch-sizes=0
+2 | 'fp8'                                   | benchmark vit --dtypes=fp8
+2 | --device cuda:9                         | benchmark vit --device=cuda:9
+2 | two models are called vit               | benchmark vit vit
+2 | --transformers                          | benchmark m0 --transformers --seconds=0
+1 | --force                                 | export vit --format=onnx -o m0
+2 | cannot be set                           | export vit --format=onnx -o x --classes=classes
+2 | bfloat16                                | export vit --format=onnx --dtype=bfloat16 --check -o x
+1 | gone.png                                | predict vit gone.png
+1 | broken/cat/0.png                        | predict vit broken/cat/0.png
+1 | no text in it                           | predict bert empty.txt
+1 | UTF-8                                   | predict bert latin1.txt
+2 | its classifier                          | predict vit - --classes=classes
+2 | --data                                  | predict vit
+1 | r.json: is not readable JSON            | report r.json
+1 | should be 'hydractl-report'             | report c.json
+1 | no-such-model: no such file or folder   | inspect no-such-model
+2 | --scope layer                           | circuit overlap c.json c.json --scope=layer
+2 | two                                     | circuit overlap c.json
+2 | --budget 3                              | circuit overlap c.json c.json --budget=3
+2 | --plot x.txt                            | circuit overlap c.json c.json --plot=x.txt
+"""
+CASES = [tuple(part.strip() for part in line.split(" | ")) for line in REFUSED.strip().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, vit: Path, bert: Path, images: Path, noise: Path) -> Path:
+    """Models and data, good and bad."""
+    here = tmp_path_factory.mktemp("refusals")
+    for name, target in (("vit", vit), ("bert", bert), ("pets", images), ("noise", noise)):
+        (here / name).symlink_to(target)
+    members = [library.prune(vit, method="random", budget=1, seed=seed, output=here / f"m{seed}") for seed in (0, 1)]
+    library.fuse(members, output=here / "both")
+    names = dict(enumerate(("cat", "dog", "yak")))
+    save_vit(here / "yak", id2label=names, label2id={label: place for place, label in names.items()})
+    for data, labels in (("unicorns", ("cat", "dog", "unicorn")), ("broken", LABELS)):
+        for label in labels:
+            (here / data / label).mkdir(parents=True)
+            Image.new("RGB", (8, 8)).save(here / data / label / "0.png")
+    (here / "broken" / "cat" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
+    steps = [{"tower": "vision", "layer": 0, "head": head} for head in (0, 1)]
+    texts = {"empty.csv": "image,label\n", "empty.txt": "\n", "classes": "cat\n", "r.json": "{"}
+    texts["c.json"] = json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps})
+    for name, text in texts.items():
+        (here / name).write_text(text)
+    (here / "latin1.txt").write_bytes("é".encode("latin-1"))
+    return here
+
+
+@pytest.mark.parametrize(("code", "named", "command"), CASES, ids=[command for *_, command in CASES])
+def test_refused(
+    hydractl: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, named: str, command: str
+) -> None:
+    monkeypatch.chdir(folder)
+    before = set(folder.iterdir())
+    result = hydractl(*shlex.split(command))
+    assert (result.code, result.out, result.err.count("\n")) == (int(code), "", 1), result.err
+    assert named in result.err
+    assert set(folder.iterdir()) - before <= {folder / "x.training"}
+
+
+OF_ROWS = [(command, option) for command in COMMANDS for option in declared(command.step) if option.choice]
+
+
+@pytest.mark.parametrize(("command", "option"), OF_ROWS, ids=lambda one: one.name)
+def test_an_option_of_another_row_is_refused(command: Command, option: Declared) -> None:
+    options = {each.name: each for each in declared(command.step)}
+    others = [row for row in options[str(option.choice)].choices if row not in option.takers]
+    given: dict[str, Any] = {each.name: anything(each) for each in options.values() if each.required}
+    given |= {option.name: anything(option) if option.option.minimum is None else option.option.minimum}
+    for row in others:
+        with pytest.raises(OptionError, match=f"`{option.name}` has no effect"):
+            make(command.step, given | {option.choice: row})
+
+
+def test_predictions_of_other_data_are_refused(hydractl: Run, vit: Path, images: Path, tmp_path: Path) -> None:
+    other = save_images(tmp_path / "other", count=6, seed=5)
+    hydractl("evaluate", vit, "--id-data", images, "--save-logits", tmp_path)
+    saved = f"p=predictions:{tmp_path / 'vit'}"
+    result = hydractl("evaluate", vit, saved, "--id-data", other)
+    assert (result.code, "12 samples of id, the data has 18" in result.err) == (1, True)
+    result = hydractl("evaluate", saved, "--id-data", images)
+    assert (result.code, "bring their sets along" in result.err) == (2, True)
+    (tmp_path / "p").mkdir()
+    np.savez(tmp_path / "p" / "id.npz", logits=np.zeros((3, 2)), features=np.zeros((4, 2)), labels=np.zeros(3, int))
+    assert "expected the same" in hydractl("evaluate", f"predictions:{tmp_path / 'p'}", "--ood-score", "knn").err
