@@ -16,7 +16,7 @@ from hydractl.circuit.scores import read_scores
 from hydractl.circuit.state import Journal
 from hydractl.cli.console import print_json
 from hydractl.errors import ArtifactError
-from hydractl.evaluation.about import read_about
+from hydractl.evaluation.predictions import read_about
 from hydractl.report.artifact import read_report
 from hydractl.report.definitions import caption
 from hydractl.report.page import html_page

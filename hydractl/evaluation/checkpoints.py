@@ -20,8 +20,9 @@ from hydractl.data.labels import set_classes
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
-from hydractl.evaluation.dropout import Dropout, with_dropout
+from hydractl.evaluation.dropout import with_dropout
 from hydractl.evaluation.networks import Networks
+from hydractl.evaluation.results import Description, Dropout, Heads, KnownLeak, Model, Network
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
 from hydractl.families.load import read_checkpoint
@@ -135,34 +136,19 @@ class NetworkSystem:
         return [checkpoint.provenance for checkpoint in self.checkpoints]
 
     @property
-    def leaks(self) -> Sequence[Mapping[str, Any]]:
+    def leaks(self) -> Sequence[KnownLeak]:
         return ()
 
     @property
     def draws(self) -> bool:
         return self.dropout is not None
 
-    def describe(self) -> dict[str, Any]:
-        networks = [
-            {
-                "reference": checkpoint.name,
-                "sha256": identity(checkpoint),
-                "heads": {
-                    tower.name: {
-                        "of": tower.heads,
-                        "kept": [[list(kept) for kept in members] for members in checkpoint.heads[tower.name]],
-                    }
-                    for tower in checkpoint.spec.towers
-                },
-            }
-            for checkpoint in self.checkpoints
-        ]
-        identities = [str(network["sha256"]) for network in networks]
-        model = {
-            "reference": "+".join(checkpoint.name for checkpoint in self.checkpoints),
-            "sha256": identities[0] if len(networks) == 1 else sha256("".join(identities).encode()).hexdigest(),
-        }
-        return {"model": model, "networks": networks, **({"dropout": asdict(self.dropout)} if self.dropout else {})}
+    def describe(self) -> Description:
+        networks = tuple(map(_network, self.checkpoints))
+        identities = [network.sha256 for network in networks]
+        whole = identities[0] if len(networks) == 1 else sha256("".join(identities).encode()).hexdigest()
+        model = Model("+".join(network.reference for network in networks), whole)
+        return Description(model, networks, self.dropout)
 
     def conditions(self, running: Running) -> dict[str, Any]:
         zero_shot = self.checkpoints[0].spec.task == "zero-shot"
@@ -222,6 +208,13 @@ class NetworkSystem:
         if self.dropout is None:
             return model.optimize_for_inference()
         return with_dropout(model, self.dropout, checkpoint.name)
+
+
+def _network(checkpoint: Checkpoint) -> Network:
+    heads: dict[str, Heads] = {
+        tower.name: Heads(tower.heads, checkpoint.heads[tower.name]) for tower in checkpoint.spec.towers
+    }
+    return Network(checkpoint.name, identity(checkpoint), heads)
 
 
 def _keeps_classes(given: Hydra, running: Running) -> bool:

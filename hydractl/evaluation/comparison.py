@@ -14,17 +14,16 @@ from hydractl.data.open import SampleStream
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
-from hydractl.evaluation.certainty import Measured, resample, resamples
-from hydractl.evaluation.curves import curves_json
-from hydractl.evaluation.doubts import doubts_json
+from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.leakage import Leak, find_leaks, refuse_leaks, watch_streams
+from hydractl.evaluation.measure import Measured, measure, resample, resamples
 from hydractl.evaluation.predictor import Predictor
-from hydractl.evaluation.results import measure
+from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
 from hydractl.evaluation.run import MOST_FEATURES, Predictions, predict_sets
 from hydractl.evaluation.saving import SavingPredictor, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Measurement, Settings
-from hydractl.evaluation.systems import Running, System, SystemSpec, check_names, modality_of
+from hydractl.evaluation.systems import Opened, Running, SystemSpec, check_names, modality_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +34,7 @@ class Comparison:
         data: None where all systems bring their answers along.
     """
 
-    systems: Sequence[tuple[str, System]]
+    systems: Sequence[tuple[str, Opened]]
     data: EvaluationData | None
     settings: Settings
     measurement: Measurement
@@ -45,7 +44,7 @@ class Comparison:
         """Whether an answer depends on a seed."""
         return any(system.draws for _, system in self.systems)
 
-    def sets(self, system: System) -> Sequence[SetKey]:
+    def sets(self, system: Opened) -> Sequence[SetKey]:
         """The data sets that a system is evaluated on."""
         return list(system.sets if self.data is None else self.data.sets)
 
@@ -109,18 +108,20 @@ def measure_systems(comparison: Comparison, running: Running, listeners: Listene
     _note_spread(comparison, running.on_note)
     on_note = running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
-        about = {**system.describe(), **leaks[name]}
+        made_of = replace(system.describe(), leaks=leaks[name] or None)
         data = comparison.data and watch_streams(name, system.histories, comparison.data)
         with system.answering(data, _named(running, name)) as predictor, ExitStack() as claims:
             if folder is not None and data is not None and not system.sets:
                 claims.enter_context(_claimed(folder))
                 conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
-                predictor = _saving(predictor, folder, about, conditions, comparison=comparison)
+                predictor = _saving(comparison, predictor, folder, made_of, conditions=conditions)
             predictions = _predicted(comparison, name, predictor, listeners, keys=comparison.sets(system))
-            measured = _measured(comparison, name, predictor, predictions, about=about, on_note=on_note)
+            found = replace(_numbers(comparison, predictor, predictions), **vars(made_of))
+            draws = resamples(comparison.measurement.bootstrap, predictions, comparison.settings, on_note)
         del predictor
         on_note = _unheard  # what holds for the first system holds for all
-        yield measured
+        seed = comparison.measurement.seed
+        yield Measured(name, found, resample(predictions, comparison.settings, draws, seed) if draws else None)
 
 
 def _named(running: Running, name: str) -> Running:
@@ -146,20 +147,19 @@ def _conditions(
 
 
 def _saving(
+    comparison: Comparison,
     predictor: Predictor,
     folder: Path,
-    about: Mapping[str, Any],
-    conditions: Callable[[SetKey], Mapping[str, Any]],
+    made_of: Description,
     *,
-    comparison: Comparison,
+    conditions: Callable[[SetKey], Mapping[str, Any]],
 ) -> SavingPredictor:
     """Returns the same predictor, which saves what it answers."""
     assert comparison.data is not None
-    leaks = {"leaks": about["leaks"]} if "leaks" in about else {}
     saving = SavingPredictor(
         predictor,
         folder,
-        about={**about_json(comparison.data.id.name, predictor, about["networks"]), **leaks},
+        about=about_json(comparison.data.id.name, predictor, made_of),
         conditions=conditions,
         features=comparison.settings.score.needs_features,
         resume=comparison.measurement.resume,
@@ -169,46 +169,47 @@ def _saving(
     return saving
 
 
-def describe_data(comparison: Comparison) -> dict[str, Any]:
-    """Names, sizes and columns of the sets, by what they are for, as a report says them."""
+def describe_data(comparison: Comparison) -> DataInfo:
+    """Returns names, sizes and columns of the sets, as a report lists them."""
     described = _saved_sets(comparison) if comparison.data is None else _opened_sets(comparison.data)
-    single = {str(key.role): entry for key, entry in described.items() if key.role in ("id", "calibration")}
-    ood = {key.name: entry for key, entry in described.items() if key.role == "ood"}
-    shift = {f"{key.name}/{key.severity}": entry for key, entry in described.items() if key.role == "shift"}
-    return {**single, "ood": ood, "shift": shift}
+    single = {key.role: info for key, info in described.items()}
+    return DataInfo(
+        single.get("calibration"),
+        single.get("id"),
+        {key.name: info for key, info in described.items() if key.role == "ood"},
+        {f"{key.name}/{key.severity}": info for key, info in described.items() if key.role == "shift"},
+    )
 
 
-def _saved_sets(comparison: Comparison) -> dict[SetKey, dict[str, Any]]:
+def _saved_sets(comparison: Comparison) -> dict[SetKey, SetInfo]:
     _, first = comparison.systems[0]
-    return {key: {"name": key.name, "samples": samples} for key, samples in first.sets.items()}
+    return {key: SetInfo(key.name, samples) for key, samples in first.sets.items()}
 
 
-def _opened_sets(data: EvaluationData) -> dict[SetKey, dict[str, Any]]:
-    described: dict[SetKey, dict[str, Any]] = {}
+def _opened_sets(data: EvaluationData) -> dict[SetKey, SetInfo]:
+    described: dict[SetKey, SetInfo] = {}
     for key, samples in data.sets.items():
-        columns = samples.chosen_columns
-        listed = {"columns": list(columns.inputs)} if columns else {}
+        # The numbers of each system count a stream's samples.
         size = samples.length if isinstance(samples, SampleStream) else len(samples)
-        counted = {} if size is None else {"samples": size}  # the numbers of each system count a stream's
-        described[key] = {"name": samples.name, **counted, **listed}
+        columns = tuple(samples.chosen_columns.inputs) if samples.chosen_columns else None
+        described[key] = SetInfo(samples.name, size, columns)
     return described
 
 
-def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[str, Mapping[str, Any]]:
-    """By name what a system's entry says of leaks; nothing where there are none."""
-    marks: dict[str, Mapping[str, Any]] = {}
+def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[str, tuple[KnownLeak, ...]]:
+    """Returns the leaks of the systems by name."""
+    found: dict[str, tuple[KnownLeak, ...]] = {}
     for name in dict.fromkeys(name for name, _ in comparison.systems):
         own = [system for other, system in comparison.systems if other == name]
         histories = [history for system in own for history in system.histories]
         # Saved predictions say themselves what leaked when they were made.
-        found: list[Leak] = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
+        leaks: list[Leak] = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
         if not comparison.measurement.allow_leak:
-            refuse_leaks(found)
-        for leak in found:
+            refuse_leaks(leaks)
+        for leak in leaks:
             on_warning(f"{leak}: the numbers flatter it")
-        listed = [leak for system in own for leak in system.leaks] + [leak.to_json() for leak in found]
-        marks[name] = {"leaks": listed} if listed else {}
-    return marks
+        found[name] = (*(leak for system in own for leak in system.leaks), *(leak.known for leak in leaks))
+    return found
 
 
 def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None]:
@@ -239,21 +240,11 @@ def _predicted(
     return predict_sets(predictor, keys, comparison.settings, on_set)
 
 
-def _measured(
-    comparison: Comparison,
-    name: str,
-    predictor: Predictor,
-    predictions: Predictions,
-    *,
-    about: Mapping[str, Any],
-    on_note: Callable[[str], None],
-) -> Measured:
-    settings, measurement = comparison.settings, comparison.measurement
-    entry = {**about, **measure(predictions, predictor.cost, settings).to_json()}
-    if measurement.curves:
-        # The samples of a stream have gone by and cannot be shown.
-        inside = None if comparison.data is None else comparison.data.id
-        doubts = doubts_json(predictions, inside, predictor.labels) if isinstance(inside, Samples) else {}
-        entry["curves"] = curves_json(predictions) | ({"doubts": doubts} if doubts else {})
-    draws = resamples(measurement.bootstrap, predictions, settings, on_note)
-    return Measured(name, entry, resample(predictions, settings, draws, measurement.seed) if draws else None)
+def _numbers(comparison: Comparison, predictor: Predictor, predictions: Predictions) -> System:
+    found = measure(predictions, predictor.cost, comparison.settings)
+    if not comparison.measurement.curves:
+        return found
+    # The samples of a stream have gone by and cannot be shown.
+    inside = None if comparison.data is None else comparison.data.id
+    doubts = doubts_of(predictions, inside, predictor.labels) if isinstance(inside, Samples) else None
+    return replace(found, curves=curves_of(predictions, doubts))

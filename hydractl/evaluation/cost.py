@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -13,24 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import parameter_count, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
+from hydractl.evaluation.results import Cost
 from hydractl.evaluation.synthetic import give_synthetic_classes, input_tokens, synthetic_inputs
 from hydractl.model.hydra import Hydra
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Members, parameters stored, and multiply-adds of matrix products for one sample of `tokens` tokens.
-
-    `multiply_adds` are those of the network as it is published, every token through every layer; `performed` are those
-    of this very model, fewer once it is optimised for inference. A zero-shot model's class prompts are encoded once for
-    all samples and not counted.
-    """
-
-    members: int
-    parameters: int
-    multiply_adds: int
-    performed: int
-    tokens: int
 
 
 def cost(model: Hydra) -> Cost:

@@ -1,27 +1,38 @@
-"""The curves behind the numbers of one system, thin enough to draw and to keep in a report."""
+"""What the pictures of a report show of one system: thin curves, and samples that the system doubts."""
 
 from __future__ import annotations
 
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from hydractl.evaluation.results import id_key
+from hydractl.data.samples import Samples
+from hydractl.evaluation.measure import id_key
+from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, Scores
 from hydractl.evaluation.run import Predictions
 from hydractl.metrics.calibration import reliability_diagram
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.ood_detection import roc_curve
 from hydractl.metrics.selective import risk_coverage
+from hydractl.text import shortened
 
 POINTS = 200  # of a curve: more cannot be seen
 BINS = 40  # of a histogram of scores
 DIGITS = 5
+SHOWN = 8  # samples of each kind
+SIDE = 96  # pixels of a picture on a page, which holds all of them itself
+FEW = 48  # pixels up to which every one of them counts
+LONGEST = 240  # characters of a text
 
 
-def curves_json(predictions: Predictions) -> dict[str, Any]:
-    """Reliability diagram, risk-coverage and ROC curves and score histograms, as plain JSON; None is an empty bin.
+def curves_of(predictions: Predictions, doubts: Doubts | None = None) -> Curves:
+    """Returns reliability diagram, risk-coverage and ROC curves and score histograms.
 
-    Of confidences without logits there is no reliability diagram: they need be no probabilities.
+    There is no reliability diagram of confidences without logits, since they need be no probabilities.
     """
     key = id_key(predictions)
     inside, correct = predictions.scores[key], predictions.right(key)
@@ -29,32 +40,29 @@ def curves_json(predictions: Predictions) -> dict[str, Any]:
     kept = _thinned(risk.coverage)
     outside = {other.name: scores for other, scores in predictions.scores.items() if other.role == "ood"}
     table = predictions.tables.get(key)
-    return {
-        **({} if table is None else {"reliability": _reliability(table.msp, correct)}),
-        "risk_coverage": {"coverage": _rounded(risk.coverage[kept]), "risk": _rounded(risk.risk[kept])},
-        "roc": {name: _roc(inside, scores) for name, scores in outside.items()},
-        "scores": _histograms(inside, outside),
-    }
+    return Curves(
+        reliability=None if table is None else _reliability(table.msp, correct),
+        risk_coverage=RiskCurve(_rounded(risk.coverage[kept]), _rounded(risk.risk[kept])),
+        roc={name: _roc(inside, scores) for name, scores in outside.items()},
+        scores=_histograms(inside, outside),
+        doubts=doubts,
+    )
 
 
-def _reliability(msp: FloatArray, correct: BoolArray) -> dict[str, list[Any]]:
+def _reliability(msp: FloatArray, correct: BoolArray) -> Reliability:
     found = reliability_diagram(msp, correct)
-    return {
-        "edges": _rounded(found.edges),
-        "counts": found.counts.tolist(),
-        "confidence": _rounded(found.confidence),
-        "accuracy": _rounded(found.accuracy),
-    }
+    means = (
+        tuple(None if np.isnan(value) else round(float(value), DIGITS) for value in values)
+        for values in (found.confidence, found.accuracy)
+    )
+    return Reliability(_rounded(found.edges), tuple(found.counts.tolist()), *means)
 
 
-def _roc(inside: FloatArray, outside: FloatArray) -> dict[str, list[float | None]]:
+def _roc(inside: FloatArray, outside: FloatArray) -> Roc:
     curve = roc_curve(inside, outside)
     # Evenly along the curve, which is steep at one end and flat at the other.
     kept = _thinned((curve.false_positive_rate + curve.true_positive_rate) / 2)
-    return {
-        "false_positive_rate": _rounded(curve.false_positive_rate[kept]),
-        "true_positive_rate": _rounded(curve.true_positive_rate[kept]),
-    }
+    return Roc(_rounded(curve.false_positive_rate[kept]), _rounded(curve.true_positive_rate[kept]))
 
 
 def _thinned(ascending: FloatArray) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -62,20 +70,54 @@ def _thinned(ascending: FloatArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.unique(np.concatenate([[0], places, [len(ascending) - 1]]))
 
 
-def _histograms(inside: FloatArray, outside: dict[str, FloatArray]) -> dict[str, Any]:
+def _histograms(inside: FloatArray, outside: Mapping[str, FloatArray]) -> Scores:
     everything = np.concatenate([inside, *outside.values()])
     low, high = float(everything.min()), float(everything.max())
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
 
-    def shares(scores: FloatArray) -> list[float | None]:
+    def shares(scores: FloatArray) -> tuple[float, ...]:
         return _rounded(np.histogram(scores, edges)[0] / len(scores))
 
-    return {
-        "edges": _rounded(edges),
-        "id": shares(inside),
-        "ood": {name: shares(scores) for name, scores in outside.items()},
-    }
+    return Scores(_rounded(edges), shares(inside), {name: shares(scores) for name, scores in outside.items()})
 
 
-def _rounded(values: FloatArray) -> list[float | None]:
-    return [None if np.isnan(value) else round(float(value), DIGITS) for value in values]
+def _rounded(values: FloatArray) -> tuple[float, ...]:
+    return tuple(round(float(value), DIGITS) for value in values)
+
+
+def doubts_of(predictions: Predictions, samples: Samples, names: Sequence[str] | None) -> Doubts | None:
+    """Returns the ID samples of least confidence, and the wrong ones of most; None without logits.
+
+    Args:
+        names: of the classes; numbers stand for them if they have none.
+    """
+    key = id_key(predictions)
+    table = predictions.tables.get(key)
+    if table is None:
+        return None
+    confidence, labels = predictions.confidence(key), table.labelled().labels
+    wrong = np.flatnonzero(~predictions.right(key))
+
+    def shown(place: int) -> Sample:
+        said, right = (int(which[place]) for which in (table.prediction, labels))
+        return Sample(
+            round(float(confidence[place]), DIGITS),
+            names[said] if names else str(said),
+            names[right] if names else str(right),
+            text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,
+            image=_data_uri(samples.inputs[place]) if samples.modality == "image" else None,
+        )
+
+    least = np.argsort(confidence, kind="stable")[:SHOWN]
+    surest = wrong[np.argsort(-confidence[wrong], kind="stable")][:SHOWN]
+    return Doubts(tuple(shown(int(place)) for place in least), tuple(shown(int(place)) for place in surest))
+
+
+def _data_uri(image: Image.Image) -> str:
+    """Returns a small picture of an image as part of a page."""
+    small = image.convert("RGB")
+    small.thumbnail((SIDE, SIDE))
+    form = "png" if max(small.size) <= FEW else "jpeg"
+    out = BytesIO()
+    small.save(out, form)
+    return f"data:image/{form};base64,{b64encode(out.getvalue()).decode()}"

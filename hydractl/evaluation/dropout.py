@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from hydractl.bounds import PASSES, real, whole
 from hydractl.errors import OptionError
+from hydractl.evaluation.results import Dropout
 from hydractl.evaluation.systems import split_options
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
     from hydractl.evaluation.checkpoints import NetworkSpec
 
 EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """Dropout left on at test time: how often each network answers, and with which rate; None is its own."""
-
-    passes: int
-    rate: float | None = None
 
 
 def parse_dropout(text: str) -> NetworkSpec | None:

@@ -12,7 +12,8 @@ from hydractl.data.hashes import remembered
 from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.results import KnownLeak
+from hydractl.evaluation.sets import EvaluationData, Role, SetKey
 from hydractl.surgery.provenance import search_data
 
 ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
@@ -21,34 +22,18 @@ CALIBRATION = "--calib-data"  # what a report says that calibration data was use
 
 @dataclass(frozen=True)
 class Leak:
-    """Samples of an evaluation that were used to make a system, or to fit something of it.
-
-    Attributes:
-        used_as: what they were used as, in the words of the model's history.
-    """
+    """Samples of an evaluation that were used to make a system, or to fit something in it."""
 
     system: str
-    key: SetKey
-    name: str
-    samples: int
-    overlap: int
-    used_as: tuple[str, ...]
+    role: Role
+    known: KnownLeak
 
     def __str__(self) -> str:
-        counted = f"{ROLES[self.key.role]} data {self.name}: {self.overlap} of {self.samples} samples"
-        if self.used_as == (CALIBRATION,):
+        known = self.known
+        counted = f"{ROLES[self.role]} data {known.name}: {known.overlap} of {known.samples} samples"
+        if known.used_as == (CALIBRATION,):
             return f"{counted} are in `calib_data` too"
-        return f"{counted} were used to make {self.system} (as {', '.join(self.used_as)})"
-
-    def to_json(self) -> dict[str, Any]:
-        """Its entry in a report."""
-        return {
-            "set": self.key.path,
-            "name": self.name,
-            "samples": self.samples,
-            "overlap": self.overlap,
-            "used_as": list(self.used_as),
-        }
+        return f"{counted} were used to make {self.system} (as {', '.join(known.used_as)})"
 
 
 def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[Leak]:
@@ -89,8 +74,8 @@ def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which
     if not leaks:
         return
     own = [leak for leak in leaks if leak.system == leaks[0].system]
-    remedies = ["name other data"] if any(set(leak.used_as) - {CALIBRATION} for leak in own) else []
-    remedies += ["calibrate on other data"] if any(CALIBRATION in leak.used_as for leak in own) else []
+    remedies = ["name other data"] if any(set(leak.known.used_as) - {CALIBRATION} for leak in own) else []
+    remedies += ["calibrate on other data"] if any(CALIBRATION in leak.known.used_as for leak in own) else []
     raise DataError(
         f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, or {or_else}"
     )
@@ -107,4 +92,5 @@ def _leak(
         hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
     overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
     used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
-    return Leak(system, key, samples.name, len(samples), overlap, used_as) if overlap else None
+    known = KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as)
+    return Leak(system, key.role, known) if overlap else None

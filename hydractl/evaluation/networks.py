@@ -16,9 +16,10 @@ from hydractl.data.preprocess import Preprocessor
 from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.cost import Cost, cost
-from hydractl.evaluation.dropout import Dropout, SeededDropout
+from hydractl.evaluation.cost import cost
+from hydractl.evaluation.dropout import SeededDropout
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier
+from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.hydra import Hydra

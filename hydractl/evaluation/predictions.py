@@ -19,29 +19,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
+from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.about import About, read_about
-from hydractl.evaluation.cost import Cost
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier
+from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, SavedSet, open_set, read_tensors
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
+from hydractl.schema import Items
 
 PREFIX = "predictions:"
-ABOUT = "predictions.json"
+ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
 CLASSIFIER = "classifier"  # the stem of its file
 CHUNK = 2**21  # logits read at a time
+
+
+def _possible(cost: Cost) -> Cost:
+    if min(count for count in astuple(cost) if count is not None) < 1:
+        raise ValueError("every count should be at least 1")
+    return cost
+
+
+class About(ArtifactFile):
+    """The form of predictions.json. A folder that was made elsewhere need not have one."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    id_name: Annotated[str, Field(min_length=1)] = "id"
+    labels: Items[str] | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    cost: Annotated[Cost, AfterValidator(_possible)] | None = None
+    networks: Items[Network] = ()
+    leaks: Items[KnownLeak] = ()
+
+
+def read_about(source: str) -> About:
+    """Returns the content of such a file, its networks as somebody in the current folder would name them.
+
+    Raises:
+        ArtifactError: it is damaged, or of another format or version.
+    """
+    about = read_artifact(source, About, FORMAT, VERSION)
+    networks = (replace(each, reference=found_reference(each.reference, source)) for each in about.networks)
+    return about.model_copy(update={"networks": tuple(networks)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +97,15 @@ class SavedPredictions:
         return ()
 
     @property
-    def leaks(self) -> Sequence[Mapping[str, Any]]:
-        return self.about.plain("leaks")
+    def leaks(self) -> Sequence[KnownLeak]:
+        return self.about.leaks
 
     @property
     def draws(self) -> bool:
         return False
 
-    def describe(self) -> dict[str, Any]:
-        model = {"reference": f"predictions:{self.folder}"}
-        return {"model": model, "networks": self.about.plain("networks")}
+    def describe(self) -> Description:
+        return Description(Model(f"{PREFIX}{self.folder}"), self.about.networks)
 
     def conditions(self, _running: Running) -> dict[str, Any]:
         return {}

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from hydractl.errors import DataError
-from hydractl.evaluation.cost import Cost
+from hydractl.evaluation.results import Cost
 from hydractl.evaluation.sets import SetKey
 
 

@@ -1,243 +1,392 @@
-"""The result of evaluating one system, and its form in a report."""
+"""The numbers of an evaluation as values. Their fields have the names and the order that a report's JSON has.
+
+A number that was not measured is None, and JSON leaves it out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from hydractl.data.corruptions import CORRUPTIONS
-from hydractl.errors import DataError
-from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.run import Predictions
-from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.settings import Settings
-from hydractl.metrics.calibration import ClassificationMetrics
-from hydractl.metrics.conformal import ConformalMetrics, conformal_metrics
-from hydractl.metrics.diversity import DiversityMetrics, diversity_metrics
-from hydractl.metrics.ood_detection import OodMetrics
-from hydractl.metrics.selective import ErrorMetrics, SelectiveMetrics, error_metrics, selective_metrics
+from pydantic import Field
 
-#: The set names that stand for means; `all` is the mean over every set, grouped or not.
-GROUPS = ("near", "far", "all")
-BINS = 15  # of confidence, for both calibration errors
-OWN = "own confidence"  # what a report calls the score of a system that brings one
-#: The kinds of corruption that published means leave out.
-EXTRA = frozenset(kind.name for kind in CORRUPTIONS if kind.extra)
-#: What a report says of a temperature that was fitted.
-FITTED = ("nll_before", "nll_after", "argmax_changed")
+from hydractl.artifacts import Size, TowerName
+from hydractl.metrics.conformal import ConformalMetrics
+from hydractl.schema import Items
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    Number = int
+else:  # a whole number stays whole in JSON; a mean over seeds need not be whole
+    Number = Annotated[int | float, Field(ge=0)]
+Positive = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Severity = Annotated[str, Field(pattern="^[0-9]{1,4}$")]
+Interval = tuple[float, float]
+NULL = {"null": True}  # marks a field that JSON writes as null
+GROUPS = ("near", "far", "all")  # of OOD sets that are averaged; `all` is every set, grouped or not
 
 
 @dataclass(frozen=True)
-class OodResult:
+class Model:
+    """The reference and identity of a system."""
+
+    reference: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The heads that each member keeps in each layer, and how many there are."""
+
+    of: Size
+    kept: Items[Items[Items[int]]]
+
+    def __post_init__(self) -> None:
+        if len({len(members) for members in self.kept}) > 1:
+            raise ValueError("layers differ in how many members they have")
+
+
+@dataclass(frozen=True)
+class Network:
+    """One of the networks of a system, and the heads it keeps."""
+
+    reference: str
+    sha256: str
+    heads: Mapping[TowerName, Heads]
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout that stays on at test time: how often each network answers, and the rate; None for the model's own."""
+
+    passes: int
+    rate: float | None = field(default=None, metadata=NULL)
+
+
+@dataclass(frozen=True)
+class KnownLeak:
+    """Samples of a set that made the system or fitted something in it; `used_as` says for what."""
+
+    set: str
+    name: str
+    samples: Count
+    overlap: Count
+    used_as: Items[str]
+
+
+@dataclass(frozen=True)
+class Description:
+    """The networks that a system is made of, and the samples of the evaluation that it was made with."""
+
+    model: Model
+    networks: Items[Network] = ()
+    dropout: Dropout | None = None
+    leaks: Items[KnownLeak] | None = None
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """How well labelled samples are classified, and how much the members differ on them.
+
+    Accuracy is all there is for a system that saved only confidences.
+    """
+
+    samples: Number | None = None
+    accuracy: Share = field(kw_only=True)
+    brier: Positive | None = None
+    nll: Positive | None = None
+    ece: Share | None = None
+    adaptive_ece: Share | None = None
+    mutual_information: Positive | None = None
+    disagreement: Share | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ood:
     """How well one OOD set is told from the ID set; a mean over sets has the samples of all of them."""
 
-    samples: int
-    detection: OodMetrics
-    diversity: DiversityMetrics | None
-    group: str | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        group = {} if self.group is None else {"group": self.group}
-        return {**group, "samples": self.samples, **asdict(self.detection), **_fields(self.diversity)}
-
-
-@dataclass(frozen=True)
-class AccuracyAlone:
-    """How well samples are classified of which confidences are all that is known."""
-
-    accuracy: float
+    group: Literal["near", "far"] | None = None
+    samples: Number | None = None
+    auroc: Share
+    aupr_out: Share | None = None
+    aupr_in: Share | None = None
+    fpr95: Share | None = None
+    ood_share: Share
+    mutual_information: Positive | None = None
+    disagreement: Share | None = None
 
 
 @dataclass(frozen=True)
-class LabelledResult:
-    """How well labelled samples are classified, and how much the members differ on them."""
+class Selective:
+    """The risk-coverage curve in numbers, and how well the score tells errors; None if all or none are errors."""
 
-    samples: int
-    classification: ClassificationMetrics | AccuracyAlone
-    diversity: DiversityMetrics | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"samples": self.samples, **asdict(self.classification), **_fields(self.diversity)}
+    aurc: Share
+    accuracy_at_coverage: Mapping[str, Share]
+    misclassification_auroc: Share | None = None
+    misclassification_aupr: Share | None = None
+    misclassification_fpr95: Share | None = None
 
 
 @dataclass(frozen=True)
 class ShiftMeans:
     """Flat means over shifted sets: at each severity over kinds, of each kind over severities, and over all sets."""
 
-    by_severity: Mapping[int, LabelledResult]
-    by_kind: Mapping[str, LabelledResult]
-    all: LabelledResult
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "by_severity": {str(severity): result.to_json() for severity, result in self.by_severity.items()},
-            "by_kind": {kind: result.to_json() for kind, result in self.by_kind.items()},
-            "all": self.all.to_json(),
-        }
+    by_severity: Mapping[Severity, Labelled]
+    by_kind: Mapping[str, Labelled]
+    all: Labelled
 
 
 @dataclass(frozen=True)
-class SystemResult:
-    """What METHOD-defined metrics say of one system; `means` are flat means over the sets of a group.
+class Temperature:
+    """The temperature that divides all logits, and what a fit of it changed."""
+
+    value: Positive
+    nll_before: float | None = None
+    nll_after: float | None = None
+    argmax_changed: Share | None = None
+
+    def __post_init__(self) -> None:
+        if len({value is None for value in (self.nll_before, self.nll_after, self.argmax_changed)}) > 1:
+            raise ValueError("a fitted one has nll_before, nll_after and argmax_changed")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Members, parameters stored, and multiply-adds of matrix products for one sample of `tokens` tokens.
+
+    `multiply_adds` are those of the network as it is published, every token through every layer; `performed` are those
+    of this very model, fewer once it is optimised for inference. A zero-shot model's class prompts are encoded once for
+    all samples and not counted.
+    """
+
+    members: Number
+    parameters: Number
+    multiply_adds: Number
+    performed: Number = 0
+    tokens: Number = 0
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A reliability diagram: the edges of its bins, and what each holds; None in an empty bin."""
+
+    edges: Items[float]
+    counts: Items[Count]
+    confidence: Items[float | None]
+    accuracy: Items[float | None]
+
+    def __post_init__(self) -> None:
+        bins = list(zip(self.confidence, self.accuracy, strict=False))
+        if len({len(self.edges) - 1, len(self.counts), len(self.confidence), len(self.accuracy)}) > 1:
+            raise ValueError("edges, counts, confidence and accuracy are not of the same bins")
+        if not any(self.counts) or all(x is None for x, _ in bins) or any((x is None) != (y is None) for x, y in bins):
+            raise ValueError("has no bin with samples, or half of a point")
+
+
+@dataclass(frozen=True)
+class RiskCurve:
+    """The error rate of the most confident samples at each coverage."""
+
+    coverage: Items[float]
+    risk: Items[float]
+
+    def __post_init__(self) -> None:
+        if len(self.coverage) != len(self.risk):
+            raise ValueError("coverage and risk differ in length")
+
+
+@dataclass(frozen=True)
+class Roc:
+    """The shares of ID and OOD samples that each threshold flags."""
+
+    false_positive_rate: Items[float]
+    true_positive_rate: Items[float]
+
+    def __post_init__(self) -> None:
+        if len(self.false_positive_rate) != len(self.true_positive_rate):
+            raise ValueError("false_positive_rate and true_positive_rate differ in length")
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Histograms of the OOD score, over the same bins for each set."""
+
+    edges: Items[float]
+    id: Items[float]
+    ood: Mapping[str, Items[float]]
+
+    def __post_init__(self) -> None:
+        if any(len(shares) != len(self.edges) - 1 for shares in (self.id, *self.ood.values())):
+            raise ValueError("edges and shares are not of the same bins")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample to look at, as a text or as a picture.
+
+    The pattern admits the picture itself and nothing else: a page that fetches something tells others who reads it.
+    """
+
+    confidence: float
+    said: str
+    right: str
+    text: str | None = None
+    image: Annotated[str, Field(pattern=r"^data:image/(png|jpeg);base64,[A-Za-z0-9+/]+={0,2}$")] | None = None
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """The ID samples of least confidence, and the wrong ones of most."""
+
+    doubted: Items[Sample]
+    wrong: Items[Sample]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """What the pictures of a report show of one system."""
+
+    reliability: Reliability | None = None
+    risk_coverage: RiskCurve
+    roc: Mapping[str, Roc]
+    scores: Scores
+    doubts: Doubts | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A number less that of the first system, with its paired interval."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Resampled(Generic[T]):
+    """A value for each number that is resampled, by metric and set."""
+
+    id: Mapping[str, T]
+    ood: Mapping[str, Mapping[str, T]] | None = None
+    ood_means: Mapping[str, Mapping[str, T]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Everything that an evaluation finds out about one system.
 
     Attributes:
-        errors: how well its score tells wrong ID predictions from right ones; None where there are not both.
-        confident: whether it is scored by a confidence of its own.
+        score: `own confidence` for a system that is scored by one; else the report's OOD score counts.
+        shift: by kind and severity.
+        std: standard deviations over seeds of the numbers beside it.
+        seeds: the entry of each seed.
+        difference: to the first system of the report.
     """
 
-    id: LabelledResult
-    selective: SelectiveMetrics
-    errors: ErrorMetrics | None
-    ood: Mapping[str, OodResult]
-    means: Mapping[str, OodResult]
-    cost: Cost | None
-    temperature: Mapping[str, Any]
-    shift: Mapping[str, Mapping[int, LabelledResult]] = field(default_factory=dict)
+    model: Model | None = None
+    networks: Items[Network] | None = None
+    dropout: Dropout | None = None
+    leaks: Items[KnownLeak] | None = None
+    id: Labelled
+    selective: Selective | None = None
+    score: str | None = None
+    ood: Mapping[str, Ood]
+    ood_means: Mapping[str, Ood] = field(default_factory=dict)
+    shift: Mapping[str, Mapping[Severity, Labelled]] | None = None
+    shift_means: ShiftMeans | None = None
     conformal: ConformalMetrics | None = None
-    confident: bool = False
+    temperature: Temperature | None = None
+    cost: Cost | None = field(default=None, metadata=NULL)
+    curves: Curves | None = None
+    std: System | None = None
+    seeds: Items[System] | None = None
+    intervals: Resampled[Interval] | None = None
+    difference: Resampled[Difference] | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """The system's entry in a report."""
-        shift = {name: {str(n): r.to_json() for n, r in by.items()} for name, by in self.shift.items()}
-        return {
-            "id": self.id.to_json(),
-            "selective": {
-                "aurc": self.selective.aurc,
-                "accuracy_at_coverage": {f"{share:g}": value for share, value in self.selective.accuracy_at_coverage},
-                **_fields(self.errors),
-            },
-            **({"score": OWN} if self.confident else {}),
-            "ood": {name: result.to_json() for name, result in self.ood.items()},
-            "ood_means": {name: result.to_json() for name, result in self.means.items()},
-            **({"shift": shift} if shift else {}),
-            **({} if (means := shift_means(self.shift)) is None else {"shift_means": means.to_json()}),
-            **({"conformal": asdict(self.conformal)} if self.conformal else {}),
-            "temperature": dict(self.temperature),
-            "cost": None if self.cost is None else asdict(self.cost),
-        }
+    @property
+    def members(self) -> float:
+        """How many members it has; 1 if that is unknown."""
+        return 1 if self.cost is None else self.cost.members
+
+    @property
+    def resampled(self) -> Resampled[float]:
+        """Its numbers where resampled values of them may be."""
+        means = {name: vars(one) for name, one in self.ood_means.items()}
+        return Resampled(vars(self.id), {name: vars(one) for name, one in self.ood.items()}, means)
 
 
-def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> SystemResult:
-    """Every metric of one system.
+@dataclass(frozen=True)
+class SetInfo:
+    """One of the data sets of a report."""
 
-    Args:
-        predictions: on the in-distribution set and any others.
-        cost: of the system, passed through.
+    name: str
+    samples: Count | None = None
+    columns: Items[str] | None = None
 
-    Raises:
-        DataError: the ID samples have no labels, or the style has no such score.
+
+@dataclass(frozen=True)
+class DataInfo:
+    """The data sets of a report."""
+
+    calibration: SetInfo | None = None
+    id: SetInfo | None = None
+    ood: Mapping[str, SetInfo] = field(default_factory=dict)
+    shift: Mapping[str, SetInfo] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """The systems of a report by name, what they were measured on, and the options that determine the numbers.
+
+    Attributes:
+        complete: False if the evaluation was interrupted.
+        command: the command line that made it.
     """
-    inside = id_key(predictions)
-    ood = {key.name: _ood_result(key, predictions, settings) for key in predictions.scores if key.role == "ood"}
-    shift: dict[str, dict[int, LabelledResult]] = {}
-    for key in predictions.scores:
-        if key.role == "shift" and key.severity is not None:
-            shift.setdefault(key.name, {})[key.severity] = _labelled(key, predictions, settings)
-    style, confidence, correct = settings.definitions, predictions.confidence(inside), predictions.right(inside)
-    selective = selective_metrics(confidence, correct)
-    return SystemResult(
-        id=_labelled(inside, predictions, settings),
-        selective=replace(selective, aurc=style.aurc(confidence, correct)),
-        errors=error_metrics(predictions.scores[inside], correct, style.ood_metrics),
-        ood=ood,
-        means=group_means(ood),
-        cost=cost,
-        temperature=_temperature_json(predictions),
-        shift=shift,
-        conformal=None if predictions.sets is None else conformal_metrics(predictions.sets),
-        confident=predictions.confident,
-    )
+
+    complete: bool = True
+    models: Mapping[str, System]
+    data: DataInfo = DataInfo()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    hydractl: str = "unknown"
+    command: str | None = None
 
 
-def id_key(predictions: Predictions) -> SetKey:
-    """The in-distribution set.
-
-    Raises:
-        DataError: there is none.
-    """
-    for key in predictions.scores:
-        if key.role == "id":
-            return key
-    raise DataError("an evaluation needs in-distribution data")
+S = TypeVar("S", Labelled, Ood)
 
 
-def group_means(ood: Mapping[str, OodResult]) -> dict[str, OodResult]:
-    """Flat means over the near, the far and all sets; a group without sets is left out."""
-    members = {group: [r for r in ood.values() if group in (r.group, "all")] for group in GROUPS}
-    return {group: _mean(results) for group, results in members.items() if results}
+def plain(value: Any) -> Any:
+    """Returns a value as plain JSON."""
+    if is_dataclass(value):
+        found = ((one, getattr(value, one.name)) for one in fields(value))
+        return {one.name: plain(inner) for one, inner in found if inner is not None or one.metadata}
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def shift_means(shift: Mapping[str, Mapping[int, LabelledResult]]) -> ShiftMeans | None:
-    """The means of published tables; None where there are fewer than two sets to average.
-
-    Args:
-        shift: by kind and severity. Kinds besides the benchmarks' fifteen count in no mean but their own.
-    """
-    counting = {kind: by for kind, by in shift.items() if kind not in EXTRA}
-    results = [result for by in counting.values() for result in by.values()]
-    if len(results) < 2:
+def combined(combine: Callable[..., Any], *values: Any) -> Any:
+    """Combines values of one form number by number, as far as all of them have one."""
+    first = values[0]
+    if any(value is None for value in values):
         return None
-    severities = sorted({severity for by in counting.values() for severity in by})
-    return ShiftMeans(
-        {n: _mean_labelled([by[n] for by in counting.values() if n in by]) for n in severities},
-        {kind: _mean_labelled(list(by.values())) for kind, by in shift.items()},
-        _mean_labelled(results),
-    )
+    if is_dataclass(first) and not isinstance(first, type):
+        parts = {one.name: combined(combine, *(getattr(value, one.name) for value in values)) for one in fields(first)}
+        return type(first)(**parts)
+    if isinstance(first, Mapping):
+        shared = [key for key in first if all(key in value for value in values)]
+        return {key: combined(combine, *(value[key] for value in values)) for key in shared}
+    return combine(*values)
 
 
-def _mean_labelled(results: Sequence[LabelledResult]) -> LabelledResult:
-    kind = type(results[0].classification)  # of one system all are alike
-    diversity = [asdict(result.diversity) for result in results if result.diversity is not None]
-    return LabelledResult(
-        samples=sum(result.samples for result in results),
-        classification=kind(**_field_means(asdict(result.classification) for result in results)),
-        diversity=DiversityMetrics(**_field_means(diversity)) if diversity else None,
-    )
+def mean(values: Sequence[S]) -> S:
+    """Returns the flat mean of numbers of one form, and the samples of all of them together."""
+    found: Any = combined(lambda *each: fmean(each) if is_number(*each) else None, *values)
+    return replace(found, samples=sum(value.samples or 0 for value in values))
 
 
-def _labelled(key: SetKey, predictions: Predictions, settings: Settings) -> LabelledResult:
-    table = predictions.tables.get(key)
-    if table is None:
-        correct = predictions.right(key)
-        return LabelledResult(len(correct), AccuracyAlone(float(correct.mean())), None)
-    return LabelledResult(
-        len(table.msp), settings.definitions.classification_metrics(table, BINS), diversity_metrics(table)
-    )
-
-
-def _ood_result(key: SetKey, predictions: Predictions, settings: Settings) -> OodResult:
-    inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
-    return OodResult(
-        samples=len(outside),
-        detection=settings.definitions.ood_metrics(inside, outside),
-        diversity=diversity_metrics(predictions.tables[key]) if key in predictions.tables else None,
-        group=key.group,
-    )
-
-
-def _temperature_json(predictions: Predictions) -> dict[str, Any]:
-    fitted = predictions.calibration.fitted
-    return {
-        "value": predictions.calibration.temperature,
-        **({} if fitted is None else {name: getattr(fitted, name) for name in FITTED}),
-    }
-
-
-def _mean(results: list[OodResult]) -> OodResult:
-    diversity = [asdict(result.diversity) for result in results if result.diversity is not None]
-    return OodResult(
-        samples=sum(result.samples for result in results),
-        detection=OodMetrics(**_field_means(asdict(result.detection) for result in results)),
-        diversity=DiversityMetrics(**_field_means(diversity)) if diversity else None,
-    )
-
-
-def _fields(metrics: DiversityMetrics | ErrorMetrics | None) -> dict[str, Any]:
-    return {} if metrics is None else asdict(metrics)
-
-
-def _field_means(rows: Iterable[dict[str, float]]) -> dict[str, float]:
-    table = list(rows)
-    return {name: fmean(row[name] for row in table) for name in table[0]}
+def is_number(*values: Any) -> bool:
+    """Says whether all of the values are numbers."""
+    return all(isinstance(value, int | float) for value in values)

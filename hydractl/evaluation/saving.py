@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ from hydractl.artifacts import json_text
 from hydractl.checkpoint.output import difference, make_folder, write_atomically, write_bytes
 from hydractl.checkpoint.writer import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
-from hydractl.evaluation.about import FORMAT, VERSION
-from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, SavedPredictions
+from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
 from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
+from hydractl.evaluation.results import Cost, Description, plain
 from hydractl.evaluation.saved_file import read_metadata
 from hydractl.evaluation.sets import SetKey
 from hydractl.schema import Origin, parse_json, read_json
@@ -109,12 +108,11 @@ def _refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any
         raise OutputError(f"{path}: was made with {other}: {REMEDY}")
 
 
-def about_json(id_name: str, predictor: Predictor, networks: Sequence[Any]) -> dict[str, Any]:
-    """What a folder of predictions says of itself.
+def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict[str, Any]:
+    """Returns what predictions.json says of a folder.
 
     Args:
-        id_name: what reports call the in-distribution set.
-        networks: what computed them, plain JSON.
+        id_name: the name of the in-distribution set in reports.
     """
     return {
         "format": FORMAT,
@@ -122,8 +120,9 @@ def about_json(id_name: str, predictor: Predictor, networks: Sequence[Any]) -> d
         "id_name": id_name,
         "labels": None if predictor.labels is None else list(predictor.labels),
         "temperature": predictor.temperature,
-        "cost": None if predictor.cost is None else asdict(predictor.cost),
-        "networks": list(networks),
+        "cost": plain(predictor.cost),
+        "networks": plain(made_of.networks),
+        **({"leaks": plain(made_of.leaks)} if made_of.leaks else {}),
     }
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
     from hydractl.evaluation.predictor import Predictor
+    from hydractl.evaluation.results import Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
@@ -45,7 +46,7 @@ class Running:
     on_note: Callable[[str], None]
 
 
-class System(Protocol):
+class Opened(Protocol):
     """A system whose files are open; no weights are read yet."""
 
     @property
@@ -61,15 +62,15 @@ class System(Protocol):
         """How its networks were made, by which it knows what samples they have seen."""
 
     @property
-    def leaks(self) -> Sequence[Mapping[str, Any]]:
-        """What leaked when its answers were saved, as a report says it."""
+    def leaks(self) -> Sequence[KnownLeak]:
+        """What leaked when its answers were saved."""
 
     @property
     def draws(self) -> bool:
         """Whether its answers depend on a seed."""
 
-    def describe(self) -> dict[str, Any]:
-        """What it is made of, for a report."""
+    def describe(self) -> Description:
+        """Returns its networks."""
 
     def conditions(self, running: Running) -> dict[str, Any]:
         """What its answers depend on beside the data, as plain JSON; nothing where it brings them along."""
@@ -100,7 +101,7 @@ class SystemSpec(Protocol):
     def name(self) -> str:
         """What reports call it if nobody gives it a name."""
 
-    def open(self) -> System:
+    def open(self) -> Opened:
         """The system, opened.
 
         Raises:
@@ -205,7 +206,7 @@ def check_names(names: Sequence[str], seeds: bool) -> None:
             )
 
 
-def modality_of(systems: Sequence[tuple[str, System]]) -> Modality | None:
+def modality_of(systems: Sequence[tuple[str, Opened]]) -> Modality | None:
     """What all of the systems take; None where all bring their answers along.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,7 @@ def _weight(model: Hydra) -> Weight:
 
 
 def _sum(weights: Sequence[Weight]) -> Weight:
-    return Weight(
-        sum(w.parameters for w in weights),
-        sum(w.size for w in weights),
-        sum(w.multiply_adds for w in weights),
-        sum(w.performed for w in weights),
-    )
+    return Weight(*(sum(column) for column in zip(*map(astuple, weights), strict=True)))
 
 
 def _theirs(systems: Mapping[str, TimedSystem], compiled: bool) -> dict[str, TimedSystem]:

@@ -137,7 +137,7 @@ def _results(checkpoint: Checkpoint, report: Mapping[str, Any] | None) -> Iterat
     named = {name: model for name, model in report["models"].items() if model.get("model", {}).get("sha256") == own}
     for name, model in (named or report["models"]).items():
         yield from (f"## Results{'' if named else f' of {markdown(name)}'}", "", "| metric | value |", "|---|---|")
-        for place, value in _leaves({part: model.get(part, {}) for part in ("id", "ood", "cost")}, ""):
+        for place, value in _leaves({part: model.get(part) or {} for part in ("id", "ood", "cost")}, ""):
             shown = f"{value:.4g}" if isinstance(value, float) else markdown(str(value))
             yield f"| {markdown(place.strip())} | {shown} |"
         yield ""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Entry = Mapping[str, Any]
-GROUP_MEANS = ("near", "far", "all")
+from hydractl.evaluation.results import GROUPS, Difference, Interval, Ood, System
+
 MAIN = frozenset({"acc %", "NLL", "ECE %"})
 FEW = 3  # OOD sets without a group that have columns of their own where there is little room
 
@@ -21,40 +21,40 @@ class Column:
     kind: Literal["percent", "plain", "count"]
     better: Literal["higher", "lower"] | None = None
 
-    def value(self, entry: Entry) -> float | None:
+    def value(self, entry: System) -> float | None:
         """The number in a system's entry; None where it has none."""
-        found = _at(entry, self.path)
+        found = at(entry, self.path)
         return found if isinstance(found, int | float) else None
 
-    def interval(self, entry: Entry) -> str | None:
+    def interval(self, entry: System) -> str | None:
         """The interval of the number as people read it; None where none was computed."""
         found = self.ends(entry)
         return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
 
-    def ends(self, entry: Entry) -> tuple[float, float] | None:
+    def ends(self, entry: System) -> tuple[float, float] | None:
         """Both ends of the number's interval; None where none was computed."""
-        found = _at(entry.get("intervals"), self.path)
-        return None if found is None else (found[0], found[1])
+        found: Interval | None = at(entry.intervals, self.path)
+        return found
 
-    def paired(self, entry: Entry) -> Mapping[str, Any] | None:
-        """The difference to the first system: `value` and `interval`; None where none was computed."""
-        found = _at(entry.get("difference"), self.path)
-        return found if isinstance(found, Mapping) else None
+    def paired(self, entry: System) -> Difference | None:
+        """Returns the difference to the first system; None if it was not computed."""
+        found: Difference | None = at(entry.difference, self.path)
+        return found
 
-    def difference(self, entry: Entry) -> str | None:
+    def difference(self, entry: System) -> str | None:
         """The difference to the first system with its interval as people read it; None where none was computed."""
         found = self.paired(entry)
         if found is None:
             return None
-        value, low, high = (self.show(number) for number in (found["value"], *found["interval"]))
+        value, low, high = (self.show(number) for number in (found.value, *found.interval))
         return f"{value if value.startswith('-') else '+' + value} ({low} to {high})"
 
-    def text(self, entry: Entry) -> str:
+    def text(self, entry: System) -> str:
         """The number as people read it, with the standard deviation over seeds where there are several."""
         value = self.value(entry)
         if value is None:
             return "-"
-        deviation = self.value(entry.get("std") or {})
+        deviation = None if entry.std is None else self.value(entry.std)
         return self.show(value) if deviation is None else f"{self.show(value)} ± {self.show(deviation)}"
 
     def show(self, value: float) -> str:
@@ -64,7 +64,7 @@ class Column:
             return f"{value / unit:.2f} {name}".rstrip() if unit > 1 else f"{value:g}"
         return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
 
-    def best(self, entries: Sequence[Entry]) -> float | None:
+    def best(self, entries: Sequence[System]) -> float | None:
         """The value that wins, as far as the digits shown tell; None where nothing competes.
 
         Where differences to the first system are known, it wins only if they are beyond chance: that of the winner, or
@@ -78,20 +78,21 @@ class Column:
         winners = [entry for entry in compared if self.is_best(entry, best)] or compared
         return best if all(map(self._differs, winners)) else None
 
-    def _differs(self, entry: Entry) -> bool:
+    def _differs(self, entry: System) -> bool:
         found = self.paired(entry)
-        return found is not None and not found["interval"][0] <= 0 <= found["interval"][1]
+        return found is not None and not found.interval[0] <= 0 <= found.interval[1]
 
-    def is_best(self, entry: Entry, best: float | None) -> bool:
+    def is_best(self, entry: System, best: float | None) -> bool:
         """Whether this entry shows the winning value."""
         value = self.value(entry)
         return value is not None and best is not None and self.show(value) == self.show(best)
 
 
-def _at(entry: Any, path: Sequence[str]) -> Any:
+def at(value: Any, path: Sequence[str]) -> Any:
+    """Returns the part of a value that a path of fields and keys leads to; None if there is none."""
     for key in path:
-        entry = entry.get(key) if isinstance(entry, Mapping) else None
-    return entry
+        value = value.get(key) if isinstance(value, Mapping) else getattr(value, key, None)
+    return value
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class ColumnGroup:
     columns: Sequence[Column]
 
 
-def column_groups(entries: Sequence[Entry], full: bool) -> list[ColumnGroup]:
+def column_groups(entries: Sequence[System], full: bool) -> list[ColumnGroup]:
     """The columns for these systems.
 
     Args:
@@ -110,7 +111,7 @@ def column_groups(entries: Sequence[Entry], full: bool) -> list[ColumnGroup]:
         full: every metric, rather than the few that fit a terminal.
     """
     groups = [
-        ColumnGroup("ID", _id_columns(full, any((entry.get("cost") or {}).get("members", 1) > 1 for entry in entries))),
+        ColumnGroup("ID", _id_columns(full, any(entry.members > 1 for entry in entries))),
         *_ood_groups(entries, full),
         *_shift_groups(entries, full),
         ColumnGroup("cost", _cost_columns(full)),
@@ -118,13 +119,13 @@ def column_groups(entries: Sequence[Entry], full: bool) -> list[ColumnGroup]:
     return _present(groups, entries)
 
 
-def main_groups(entries: Sequence[Entry]) -> list[ColumnGroup]:
+def main_groups(entries: Sequence[System]) -> list[ColumnGroup]:
     """The columns that a page or a paper has room for: accuracy, NLL, ECE, AUROC of near and far OOD, cost.
 
     Args:
         entries: of a report, at least one.
     """
-    sets: dict[str, Entry] = {name: result for entry in entries for name, result in entry["ood"].items()}
+    sets = {name: result for entry in entries for name, result in entry.ood.items()}
     grouped = [group for group in ("near", "far") if _of_group(sets, group)]
     named = [(_title(group, _of_group(sets, group)), _path(group, _of_group(sets, group))) for group in grouped]
     named += [] if grouped or len(sets) > FEW else [(name, ("ood", name)) for name in sets]
@@ -138,8 +139,8 @@ def main_groups(entries: Sequence[Entry]) -> list[ColumnGroup]:
     return _present(groups, entries)
 
 
-def _of_group(sets: Mapping[str, Entry], group: str) -> list[str]:
-    return [name for name, entry in sets.items() if entry.get("group") == group]
+def _of_group(sets: Mapping[str, Ood], group: str) -> list[str]:
+    return [name for name, entry in sets.items() if entry.group == group]
 
 
 def _title(group: str, names: Sequence[str]) -> str:
@@ -150,7 +151,7 @@ def _path(group: str, names: Sequence[str]) -> tuple[str, str]:
     return ("ood_means", group) if len(names) > 1 else ("ood", names[0])
 
 
-def _present(groups: Sequence[ColumnGroup], entries: Sequence[Entry]) -> list[ColumnGroup]:
+def _present(groups: Sequence[ColumnGroup], entries: Sequence[System]) -> list[ColumnGroup]:
     """The groups without columns of which nobody has a number, and without groups that are empty then."""
     present = (
         ColumnGroup(group.title, [c for c in group.columns if any(c.value(entry) is not None for entry in entries)])
@@ -185,29 +186,29 @@ def _id_columns(full: bool, ensembles: bool) -> list[Column]:
     ]
 
 
-def _ood_groups(entries: Sequence[Entry], full: bool) -> Iterator[ColumnGroup]:
-    sets: dict[str, Entry] = {}
+def _ood_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
+    sets: dict[str, Ood] = {}
     for entry in entries:
-        for name, result in entry["ood"].items():
+        for name, result in entry.ood.items():
             sets.setdefault(name, result)
     for group in telling_means(sets):
         yield ColumnGroup(f"mean of {group}", _detection(("ood_means", group), full))
     for name, result in sets.items():
-        title = f"{result['group']}/{name}" if result.get("group") else name
+        title = f"{result.group}/{name}" if result.group else name
         # Average precision means nothing without the share of OOD samples, which a blind detector would score.
-        share = f" ({100 * result['ood_share']:.0f} % OOD)" if full else ""
+        share = f" ({100 * result.ood_share:.0f} % OOD)" if full else ""
         yield ColumnGroup(title + share, _detection(("ood", name), full))
 
 
-def telling_means(sets: Mapping[str, Entry]) -> list[str]:
+def telling_means(sets: Mapping[str, Ood]) -> list[str]:
     """The means that repeat neither a single set nor one another.
 
     Args:
         sets: the entries of OOD sets by name.
     """
     by_sets: dict[tuple[str, ...], str] = {}
-    for group in GROUP_MEANS:
-        members = tuple(name for name, entry in sets.items() if group in (entry.get("group"), "all"))
+    for group in GROUPS:
+        members = tuple(name for name, entry in sets.items() if group in (entry.group, "all"))
         if len(members) > 1:
             by_sets.setdefault(members, group)
     return list(by_sets.values())
@@ -234,20 +235,20 @@ def _diversity(path: tuple[str, ...]) -> list[Column]:
     ]
 
 
-def _shift_groups(entries: Sequence[Entry], full: bool) -> Iterator[ColumnGroup]:
+def _shift_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
     """The mean over all shifted sets; in full, also those at each severity and of each kind, and every set."""
     yield _shifted("mean under shift", "shift_means", "all")
     if not full:
         return
     for title, place in (("mean at severity {}", "by_severity"), ("mean of {}", "by_kind")):
-        found = ((entry.get("shift_means") or {}).get(place, {}) for entry in entries)
+        found = (at(entry.shift_means, (place,)) or {} for entry in entries)
         yield from (_shifted(title.format(name), "shift_means", place, name) for name in _each(found))
-    for kind in _each(entry.get("shift") or {} for entry in entries):
-        by_severity = ((entry.get("shift") or {}).get(kind, {}) for entry in entries)
+    for kind in _each(entry.shift or {} for entry in entries):
+        by_severity = (at(entry.shift, (kind,)) or {} for entry in entries)
         yield from (_shifted(f"{kind} {severity}", "shift", kind, severity) for severity in _each(by_severity))
 
 
-def _each(entries: Iterable[Entry]) -> list[str]:
+def _each(entries: Iterable[Mapping[str, object]]) -> list[str]:
     """The names in any of the entries, each once, in their order."""
     return list(dict.fromkeys(name for entry in entries for name in entry))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from hydractl.evaluation.results import Results, System, Temperature
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
 
@@ -46,36 +46,36 @@ DEFINITIONS = {
 LEAK = "†"
 
 
-def marked(name: str, entry: Mapping[str, Any]) -> str:
+def marked(name: str, entry: System) -> str:
     """The name of a system in a table, with a mark where it was evaluated on samples that made it."""
-    return f"{name} {LEAK}" if entry.get("leaks") else name
+    return f"{name} {LEAK}" if entry.leaks else name
 
 
-def caption(report: Mapping[str, Any], full: bool = False) -> Iterator[str]:
-    """The lines under a table: what tells OOD from ID, and how it was averaged.
+def caption(report: Results, full: bool = False) -> Iterator[str]:
+    """Yields the lines under a table: what tells OOD from ID, and how it was averaged.
 
     Args:
         full: whether the table shows every metric.
     """
-    options = report.get("options", {})
-    style = options.get("style", OURS.name)
-    score = options.get("ood_score", OOD_SCORES[0].name)
-    if any(entry["ood"] for entry in report["models"].values()):
+    models = report.models
+    style = report.options.get("style", OURS.name)
+    score = report.options.get("ood_score", OOD_SCORES[0].name)
+    if any(system.ood for system in models.values()):
         yield f"OOD is positive. Score: {score}, {_meaning(score)}."
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
-        if own := [name for name, entry in report["models"].items() if entry.get("score")]:
+        if own := [name for name, system in models.items() if system.score]:
             yield f"Scored by a confidence of their own: {', '.join(own)}."
         if full:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
     if style != OURS.name:
         yield f"Style: {next((row.help for row in STYLES if row.name == style), style)}."
-    if fitted := [_fitted(name, entry["temperature"]) for name, entry in report["models"].items() if _is_fitted(entry)]:
+    if fitted := [_fitted(name, system.temperature) for name, system in models.items() if _is_fitted(system)]:
         yield f"Temperature fitted: {'; '.join(fitted)}."
-    for name, entry in report["models"].items():
-        for leak in entry.get("leaks", []):
-            counted = f"{leak['overlap']} of {leak['samples']} samples of {leak['name']} ({leak['set']})"
-            yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak['used_as'])}): flattered."
-    if not report.get("complete", True):
+    for name, system in models.items():
+        for leak in system.leaks or ():
+            counted = f"{leak.overlap} of {leak.samples} samples of {leak.name} ({leak.set})"
+            yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak.used_as)}): flattered."
+    if not report.complete:
         yield "Interrupted: systems are missing."
 
 
@@ -86,10 +86,11 @@ def _meaning(score: str) -> str:
     return "as given"
 
 
-def _is_fitted(entry: Mapping[str, Any]) -> bool:
-    return "argmax_changed" in entry.get("temperature", {})
+def _is_fitted(system: System) -> bool:
+    return system.temperature is not None and system.temperature.argmax_changed is not None
 
 
-def _fitted(name: str, found: Mapping[str, Any]) -> str:
-    changed = f"{100 * found['argmax_changed']:.2f} % of predictions changed"
-    return f"{name} {found['value']:.3f}, NLL {found['nll_before']:.3f} to {found['nll_after']:.3f}, {changed}"
+def _fitted(name: str, found: Temperature | None) -> str:
+    assert found is not None and found.argmax_changed is not None
+    changed = f"{100 * found.argmax_changed:.2f} % of predictions changed"
+    return f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"

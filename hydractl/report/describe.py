@@ -190,15 +190,14 @@ def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     found = reports.read_report(source)
     out = StringIO()
     draw(result_table(found), Console(force_jupyter=False, file=out, width=WIDTH))
-    data = found["data"]
     facts = {
-        "systems": ", ".join(found["models"]),
-        "ID data": data.get("id", {}).get("name", "unknown"),
-        "OOD data": ", ".join(data["ood"]) or "none",
-        "complete": "yes" if found["complete"] else "no: it was interrupted",
+        "systems": ", ".join(found.models),
+        "ID data": found.data.id.name if found.data.id else "unknown",
+        "OOD data": ", ".join(found.data.ood) or "none",
+        "complete": "yes" if found.complete else "no: it was interrupted",
         "better in": "; ".join(
             f"{name}: {', '.join(one.metric for one in verdict.of('better')) or 'nothing beyond chance'}"
-            for name, verdict in verdicts(found["models"]).items()
+            for name, verdict in verdicts(found.models).items()
         )
         or "nothing was compared",
     }

@@ -1,4 +1,4 @@
-"""The pictures of a report, drawn from its JSON alone."""
+"""The pictures of a report."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.report.columns import Column, Entry, telling_means
+from hydractl.evaluation.results import Curves, Reliability, Results, Scores, System
+from hydractl.report.columns import Column, at, telling_means
 from hydractl.report.drawing import Key, Panel, Picture, whole
 from hydractl.report.escape import drawn
 from hydractl.style import COLORS, GREY
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 MOST = 8  # systems with a colour each: of more nobody tells them apart
 
 
-def told_apart(models: Mapping[str, Entry]) -> tuple[Mapping[str, Entry], str]:
+def told_apart(models: Mapping[str, System]) -> tuple[Mapping[str, System], str]:
     """The systems that pictures tell apart, the first and the best, in their order; and the number that chose them.
 
     Returns:
@@ -40,11 +41,11 @@ def told_apart(models: Mapping[str, Entry]) -> tuple[Mapping[str, Entry], str]:
     return {name: entry for name, entry in models.items() if name in shown}, column.name
 
 
-def pictures(report: Mapping[str, Any]) -> dict[str, Picture]:
+def pictures(report: Results) -> dict[str, Picture]:
     """The pictures by file name, each with a title in words under `TITLES`; only those there are numbers for."""
-    every: Mapping[str, Entry] = report["models"]
+    every = report.models
     models, _ = told_apart(every)
-    curves = {name: entry["curves"] for name, entry in models.items() if entry.get("curves")}
+    curves = {name: system.curves for name, system in models.items() if system.curves}
     found: dict[str, Picture | None] = {
         "cost": _cost(every, list(models)),
         "roc": _roc(curves),
@@ -72,7 +73,7 @@ UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
 
-def figures(report: Mapping[str, Any]) -> dict[str, Figure]:
+def figures(report: Results) -> dict[str, Figure]:
     """The pictures by file name, each as one figure with its panels side by side."""
     return {name: whole(picture) for name, picture in pictures(report).items()}
 
@@ -85,62 +86,61 @@ def _legend(names: Sequence[str]) -> list[Key]:
     return [Key(name, _color(place)) for place, name in enumerate(names)]
 
 
-def _reliability(curves: Mapping[str, Any]) -> Picture | None:
-    def draw(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
-        edges, total = found["edges"], sum(found["counts"])
+def _reliability(curves: Mapping[str, Curves]) -> Picture | None:
+    def draw(axes: Axes, place: int, found: Reliability) -> None:
+        edges, total = found.edges, sum(found.counts)
         widths = [right - left for left, right in pairwise(edges)]
-        axes.bar(edges[:-1], [n / total for n in found["counts"]], widths, align="edge", color=GREY, alpha=0.35)
-        points = [(c, a) for c, a in zip(found["confidence"], found["accuracy"], strict=True) if c is not None]
+        axes.bar(edges[:-1], [n / total for n in found.counts], widths, align="edge", color=GREY, alpha=0.35)
+        points = [(c, a) for c, a in zip(found.confidence, found.accuracy, strict=True) if c is not None]
         _diagonal(axes)
         axes.plot(*zip(*points, strict=True), color=_color(place), marker="o", markersize=4, clip_on=False)
         axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="confidence", ylabel="accuracy")
 
     panels = [
-        Panel(name, partial(draw, place=place, found=entry["reliability"]))
+        Panel(name, partial(draw, place=place, found=entry.reliability))
         for place, (name, entry) in enumerate(curves.items())
-        if "reliability" in entry  # of a confidence of its own there is none
+        if entry.reliability  # a confidence of its own has none
     ]
     return Picture(panels) if panels else None
 
 
-def _risk_coverage(curves: Mapping[str, Any]) -> Picture | None:
+def _risk_coverage(curves: Mapping[str, Curves]) -> Picture | None:
     def draw(axes: Axes) -> None:
         for place, entry in enumerate(curves.values()):
-            found = entry["risk_coverage"]
-            axes.plot(found["coverage"], found["risk"], color=_color(place))
+            found = entry.risk_coverage
+            axes.plot(found.coverage, found.risk, color=_color(place))
         axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
         axes.set_ylim(bottom=0)
 
     return Picture([Panel("", draw)], _legend(list(curves))) if curves else None
 
 
-def _roc(curves: Mapping[str, Any]) -> Picture | None:
+def _roc(curves: Mapping[str, Curves]) -> Picture | None:
     def draw(axes: Axes, name: str) -> None:
         _diagonal(axes)
         for place, entry in enumerate(curves.values()):
-            if name in entry["roc"]:
-                found = entry["roc"][name]
-                axes.plot(found["false_positive_rate"], found["true_positive_rate"], color=_color(place))
+            if found := entry.roc.get(name):
+                axes.plot(found.false_positive_rate, found.true_positive_rate, color=_color(place))
         axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
 
     panels = [Panel(name, partial(draw, name=name)) for name in _set_names(curves)]
     return Picture(panels, _legend(list(curves))) if panels else None
 
 
-def _scores(curves: Mapping[str, Any]) -> Picture | None:
+def _scores(curves: Mapping[str, Curves]) -> Picture | None:
     sets = _set_names(curves)
 
-    def draw(axes: Axes, found: Mapping[str, Any]) -> None:
-        axes.stairs(found["id"], found["edges"], fill=True, color=GREY, alpha=0.6)
+    def draw(axes: Axes, found: Scores) -> None:
+        axes.stairs(found.id, found.edges, fill=True, color=GREY, alpha=0.6)
         for place, name in enumerate(sets):
-            if name in found["ood"]:
-                axes.stairs(found["ood"][name], found["edges"], color=_color(place), linewidth=1.5)
+            if name in found.ood:
+                axes.stairs(found.ood[name], found.edges, color=_color(place), linewidth=1.5)
         # Most samples of a sure network fall into one bin: the root of a share shows the others as well.
         axes.set_yscale("function", functions=(np.sqrt, np.square))
         axes.set(xlabel="OOD score", ylabel="share of samples (root scale)", ylim=(0, None))
         axes.set_yticks([tick for tick in SHARES if tick <= axes.get_ylim()[1]], minor=False)
 
-    panels = [Panel(name, partial(draw, found=entry["scores"])) for name, entry in curves.items()]
+    panels = [Panel(name, partial(draw, found=entry.scores)) for name, entry in curves.items()]
     return Picture(panels, [Key("ID", GREY), *_legend(sets)]) if sets else None
 
 
@@ -148,8 +148,8 @@ def _diagonal(axes: Axes) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
 
 
-def _set_names(curves: Mapping[str, Any]) -> list[str]:
-    return list(dict.fromkeys(name for entry in curves.values() for name in entry["roc"]))
+def _set_names(curves: Mapping[str, Curves]) -> list[str]:
+    return list(dict.fromkeys(name for entry in curves.values() for name in entry.roc))
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ class _Point:
     color: str
 
 
-def _cost(models: Mapping[str, Entry], shown: Sequence[str]) -> Picture | None:
+def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
     """All systems, those that no other picture shows in grey."""
-    costs = [entry["cost"]["multiply_adds"] for entry in models.values() if entry.get("cost")]
+    costs = [entry.cost.multiply_adds for entry in models.values() if entry.cost]
     if len(costs) < 2:
         return None
     unit, letter = next((one for one in UNITS if max(costs) >= one[0]), UNITS[-1])
@@ -177,22 +177,22 @@ def _cost(models: Mapping[str, Entry], shown: Sequence[str]) -> Picture | None:
     return Picture(panels, _legend(shown)) if panels else None
 
 
-def _mean_auroc(models: Mapping[str, Entry]) -> Column | None:
+def _mean_auroc(models: Mapping[str, System]) -> Column | None:
     """Of several means the one over all sets, which comes last; of one set its own number."""
-    sets = {name: one for entry in models.values() for name, one in entry["ood"].items()}
+    sets = {name: one for entry in models.values() for name, one in entry.ood.items()}
     if means := telling_means(sets):
         return Column("AUROC, mean over sets (%)", ("ood_means", means[-1], "auroc"), "percent", "higher")
     return Column("AUROC (%)", ("ood", next(iter(sets)), "auroc"), "percent", "higher") if sets else None
 
 
-def _points(models: Mapping[str, Entry], shown: Sequence[str], column: Column, unit: float) -> list[_Point]:
+def _points(models: Mapping[str, System], shown: Sequence[str], column: Column, unit: float) -> list[_Point]:
     found, scale = [], 100 if column.kind == "percent" else 1
     for name, entry in models.items():
         value, ends = column.value(entry), column.ends(entry)
-        if value is not None and entry.get("cost"):
+        if value is not None and entry.cost:
             interval = None if ends is None else (scale * ends[0], scale * ends[1])
             color = _color(shown.index(name)) if name in shown else GREY
-            found.append(_Point(entry["cost"]["multiply_adds"] / unit, scale * value, interval, color))
+            found.append(_Point(entry.cost.multiply_adds / unit, scale * value, interval, color))
     return sorted(found, key=lambda point: point.color != GREY)  # grey ones hide no other
 
 
@@ -217,9 +217,9 @@ def _best_for_their_cost(points: Sequence[_Point], higher: bool) -> list[_Point]
     return best
 
 
-def _agreement(models: Mapping[str, Entry]) -> Picture | None:
-    several = {name: entry for name, entry in models.items() if (entry.get("cost") or {}).get("members", 1) > 1}
-    sets = list(dict.fromkeys(name for entry in several.values() for name in entry["ood"]))
+def _agreement(models: Mapping[str, System]) -> Picture | None:
+    several = {name: entry for name, entry in models.items() if entry.members > 1}
+    sets = list(dict.fromkeys(name for entry in several.values() for name in entry.ood))
     if not several:
         return None
     columns = [
@@ -239,8 +239,8 @@ def _agreement(models: Mapping[str, Entry]) -> Picture | None:
     return Picture([Panel("", draw)], colors)
 
 
-def _shift(models: Mapping[str, Entry]) -> Picture | None:
-    kinds = list(dict.fromkeys(kind for entry in models.values() for kind in entry.get("shift") or {}))
+def _shift(models: Mapping[str, System]) -> Picture | None:
+    kinds = list(dict.fromkeys(kind for entry in models.values() for kind in entry.shift or {}))
     panels = [
         Panel(f"{kind}: {label}", partial(_shift_lines, models=models, kind=kind, metric=metric, label=label))
         for metric, label in (("accuracy", "accuracy (%)"), ("ece", "ECE (%)"))
@@ -249,13 +249,12 @@ def _shift(models: Mapping[str, Entry]) -> Picture | None:
     return Picture(panels, _legend(list(models))) if panels else None
 
 
-def _shift_lines(axes: Axes, models: Mapping[str, Entry], kind: str, metric: str, label: str) -> None:
-    for place, entry in enumerate(models.values()):
-        by_severity = (entry.get("shift") or {}).get(kind)
-        if by_severity and metric in entry["id"]:
-            severities: Sequence[int] = sorted(int(each) for each, part in by_severity.items() if metric in part)
-            values = [entry["id"][metric], *(by_severity[str(severity)][metric] for severity in severities)]
-            percent = [100 * value for value in values]
-            axes.plot([0, *severities], percent, color=_color(place), marker="o", ms=3)
-            axes.set_xticks([0, *severities])
+def _shift_lines(axes: Axes, *, models: Mapping[str, System], kind: str, metric: str, label: str) -> None:
+    for place, system in enumerate(models.values()):
+        found = {0: system.id} | {int(severity): one for severity, one in (at(system.shift, (kind,)) or {}).items()}
+        values = {severity: getattr(found[severity], metric) for severity in sorted(found)}
+        known = {severity: 100 * value for severity, value in values.items() if value is not None}
+        if len(found) > 1 and values[0] is not None:
+            axes.plot([*known], [*known.values()], color=_color(place), marker="o", ms=3)
+            axes.set_xticks([*known])
     axes.set(xlabel="severity", ylabel=label)

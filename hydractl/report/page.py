@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from hydractl.artifacts import seen_from
 from hydractl.checkpoint.folders import refuse_folder, write_folder
 from hydractl.checkpoint.output import make_folder, write_bytes
-from hydractl.report.columns import Entry
+from hydractl.evaluation.results import Results, Sample, System
+from hydractl.report.artifact import report_json
 from hydractl.report.definitions import DEFINITIONS
 from hydractl.report.drawing import inline, png, svg, whole
 from hydractl.report.figures import TITLES, pictures, told_apart
@@ -35,7 +36,7 @@ def refuse_existing_report(folder: Path, force: bool) -> None:
         refuse_folder(folder, KIND, force)
 
 
-def write_report(folder: Path, report: Mapping[str, Any], force: bool = False, full: bool = False) -> Path:
+def write_report(folder: Path, report: Results, force: bool = False, full: bool = False) -> Path:
     """Writes index.html, report.json, table.md, table.tex and figures/*.svg and *.png; returns the page.
 
     The folder appears with all of them or not at all.
@@ -48,13 +49,13 @@ def write_report(folder: Path, report: Mapping[str, Any], force: bool = False, f
     """
     found = pictures(report)
     figures = {name: whole(picture) for name, picture in found.items()}
-    report = seen_from(folder, report)
+    content = seen_from(folder, report_json(report))
     table = result_table(report, full, brief=True)
     texts = {
-        "report.json": printable_json(report) + "\n",
+        "report.json": printable_json(content) + "\n",
         "table.md": markdown(table),
         "table.tex": latex(table),
-        PAGE: html_page(report, {name: inline(picture) for name, picture in found.items()}),
+        PAGE: html_page(report, {name: inline(picture) for name, picture in found.items()}, folder),
         **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
     }
     make_folder(folder.parent, parents=True)
@@ -67,12 +68,12 @@ def write_report(folder: Path, report: Mapping[str, Any], force: bool = False, f
     return folder / PAGE
 
 
-def html_page(report: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
+def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) -> str:
     """Returns the page.
 
     Args:
-        report: in its JSON form.
         drawn: the result of `drawing.inline` for each picture, by its name in `TITLES`.
+        folder: of the page, from which references to models are given.
     """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -82,13 +83,13 @@ def html_page(report: Mapping[str, Any], drawn: Mapping[str, str]) -> str:
         autoescape=True, finalize=_finalized, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.from_string(files("hydractl.report").joinpath("page.html").read_text(encoding="utf-8"))
-    models: Mapping[str, Entry] = report["models"]
+    models, content = report.models, seen_from(folder, report_json(report))
     found = verdicts(models)
     main = result_table(report, brief=True)
     shown, chosen_by = told_apart(models)
     return template.render(
-        report=report,
-        models=models,
+        report=content,
+        models=content["models"],
         tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
         verdicts=[found[name].sentence() for name in _by_weight(models, found)],
         told=TOLD,
@@ -111,12 +112,12 @@ def _finalized(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _by_weight(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> list[str]:
+def _by_weight(models: Mapping[str, System], found: Mapping[str, Verdict]) -> list[str]:
     """Returns the systems that were compared, the one with the most members first."""
-    return sorted(found, key=lambda name: -(models[name].get("cost") or {}).get("members", 1))
+    return sorted(found, key=lambda name: -models[name].members)
 
 
-def _cards(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> Iterator[dict[str, str]]:
+def _cards(models: Mapping[str, System], found: Mapping[str, Verdict]) -> Iterator[dict[str, str]]:
     """Yields the numbers to remember: the system with the most members against the first, and its cost."""
     if not found:
         return
@@ -145,29 +146,28 @@ def _cards(models: Mapping[str, Entry], found: Mapping[str, Verdict]) -> Iterato
         }
 
 
-def _samples(models: Mapping[str, Entry]) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sample]]]:
     """Yields the samples that the largest system doubts, and those that the first one was sure of and wrong about."""
-    shown = {name: entry["curves"]["doubts"] for name, entry in models.items() if entry.get("curves", {}).get("doubts")}
+    shown = {name: one.curves.doubts for name, one in models.items() if one.curves and one.curves.doubts}
     if not shown:
         return
-    most = max(shown, key=lambda name: (models[name].get("cost") or {}).get("members", 1))
+    most = max(shown, key=lambda name: models[name].members)
     first = next(iter(shown))
-    yield f"What {most} doubts most", shown[most]["doubted"]
-    if shown[first]["wrong"]:
-        yield f"What {first} was sure of, and wrong", shown[first]["wrong"]
+    yield f"What {most} doubts most", shown[most].doubted
+    if shown[first].wrong:
+        yield f"What {first} was sure of, and wrong", shown[first].wrong
 
 
-def _head_maps(models: Mapping[str, Entry]) -> Iterator[dict[str, Any]]:
+def _head_maps(models: Mapping[str, System]) -> Iterator[dict[str, Any]]:
     """Yields the heads that each member keeps, for systems that lack some."""
-    for system, entry in models.items():
-        for network in entry.get("networks", []):
-            for tower, heads in network["heads"].items():
-                layers, of = heads["kept"], heads["of"]
-                members = len(layers[0]) if layers else 0
-                if any(len(kept) < of for layer in layers for kept in layer):
+    for name, system in models.items():
+        for network in system.networks or ():
+            for tower, heads in network.heads.items():
+                members = len(heads.kept[0]) if heads.kept else 0
+                if any(len(kept) < heads.of for layer in heads.kept for kept in layer):
                     yield {
-                        "title": system if len(network["heads"]) == 1 else f"{system}, {tower} tower",
-                        "heads": of,
-                        "layers": len(layers),
-                        "members": [[set(layer[member]) for layer in layers] for member in range(members)],
+                        "title": name if len(network.heads) == 1 else f"{name}, {tower} tower",
+                        "heads": heads.of,
+                        "layers": len(heads.kept),
+                        "members": [[set(layer[member]) for layer in heads.kept] for member in range(members)],
                     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -12,8 +12,9 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
+from hydractl.evaluation.results import Results, System
 from hydractl.report import escape
-from hydractl.report.columns import Column, Entry, column_groups, main_groups
+from hydractl.report.columns import Column, column_groups, main_groups
 from hydractl.report.definitions import caption, marked
 from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, Outcome, legend, outcome, verdicts
 from hydractl.text import printable
@@ -94,15 +95,14 @@ class Table:
         return [line for line in (self.legend(marks), *self.caption) if line]
 
 
-def result_table(report: Mapping[str, Any], full: bool = False, brief: bool = False) -> Table:
+def result_table(report: Results, full: bool = False, brief: bool = False) -> Table:
     """Returns the table of a report.
 
     Args:
-        report: in its JSON form.
         full: every metric, rather than the few that most look for.
         brief: unless full, only what a paper has room for: accuracy, NLL, ECE, AUROC and cost.
     """
-    models: Mapping[str, Entry] = report["models"]
+    models = report.models
     entries = list(models.values())
     groups = main_groups(entries) if brief and not full else column_groups(entries, full)
     return Table(
@@ -116,7 +116,7 @@ def result_table(report: Mapping[str, Any], full: bool = False, brief: bool = Fa
     )
 
 
-def _column(column: Column, entries: Sequence[Entry]) -> TableColumn:
+def _column(column: Column, entries: Sequence[System]) -> TableColumn:
     best = column.best(entries)
     cells = (
         Cell(

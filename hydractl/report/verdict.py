@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hydractl.report.columns import Column, Entry
+from hydractl.evaluation.results import Difference, System
+from hydractl.report.columns import Column, at
 
 Outcome = Literal["better", "worse", "within chance"]
 Marks = Mapping[Outcome, str]
@@ -38,14 +39,12 @@ class Judgement:
 
     key: str
     metric: str
-    value: float
-    low: float
-    high: float
+    difference: Difference
     outcome: Outcome
     said: str  # the difference as people read it
 
     def to_json(self) -> dict[str, Any]:
-        return {"outcome": self.outcome, "difference": self.value, "interval": [self.low, self.high]}
+        return {"outcome": self.outcome, "difference": self.difference.value, "interval": [*self.difference.interval]}
 
 
 @dataclass(frozen=True)
@@ -98,62 +97,49 @@ class Verdict:
         return f"; at {_listed(said)}" if said else ""
 
 
-def verdicts(models: Mapping[str, Entry]) -> dict[str, Verdict]:
-    """By name what each system gains and loses against the first; none for systems without paired differences.
+def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
+    """Returns by name what each system gains and loses against the first, if it has paired differences to it.
 
     Args:
-        models: the entries of a report, with the `difference` that resampling gives.
+        models: of a report, with the `difference` that resampling gives.
     """
     first = next(iter(models), "")
     found = {}
     for name, entry in models.items():
         judgements = tuple(filter(None, (_judgement(judged, entry) for judged in JUDGED)))
         if name != first and judgements:
-            ratios = (_ratio(entry, models[first], key) for key in ("multiply_adds", "parameters"))
-            found[name] = Verdict(name, first, judgements, *ratios)
+            multiply_adds, parameters = (_ratio(entry, models[first], key) for key in ("multiply_adds", "parameters"))
+            found[name] = Verdict(name, first, judgements, multiply_adds=multiply_adds, parameters=parameters)
     return found
 
 
-def with_verdicts(models: Mapping[str, Entry]) -> dict[str, dict[str, Any]]:
-    """The entries of a report, each with its verdict where there is one; a verdict it had before is not believed."""
-    found = {name: {"verdict": verdict.to_json()} for name, verdict in verdicts(models).items()}
-    plain = {name: {key: part for key, part in entry.items() if key != "verdict"} for name, entry in models.items()}
-    return {name: {**entry, **found.get(name, {})} for name, entry in plain.items()}
-
-
-def outcome(column: Column, entry: Entry) -> Outcome | None:
-    """How a number compares with the first system's; None where that is not known or nothing is better or worse."""
+def outcome(column: Column, entry: System) -> Outcome | None:
+    """Returns how a number compares with the first system's; None if that is unknown or no direction is better."""
     found = column.paired(entry)
     if found is None or column.better is None:
         return None
-    low, high = found["interval"]
+    low, high = found.interval
     if low <= 0 <= high:
         return "within chance"
     return "better" if (low > 0) == (column.better == "higher") else "worse"
 
 
-def mark(column: Column, entry: Entry, marks: Marks = MARKS) -> str:
-    """What stands beside a number that differs beyond chance from the first system's; nothing beside others."""
-    found = outcome(column, entry)
-    return "" if found is None else marks[found]
-
-
-def legend(models: Mapping[str, Entry], marks: Marks = MARKS) -> str:
-    """The line that explains the marks of a table; empty where nothing was compared."""
+def legend(models: Mapping[str, System], marks: Marks = MARKS) -> str:
+    """Returns the line that explains the marks of a table; empty if nothing was compared."""
     first = next(iter(models), "")
-    compared = any(entry.get("difference") for entry in models.values())
+    compared = any(entry.difference for entry in models.values())
     said = f"{marks['better']} better, {marks['worse']} worse than {first} beyond chance (paired 95 % interval)."
     return said if compared else ""
 
 
-def _judgement(judged: Judged, entry: Entry) -> Judgement | None:
+def _judgement(judged: Judged, entry: System) -> Judgement | None:
     column, unit = judged.column, judged.unit and f" {judged.unit}"
     result, found = outcome(column, entry), column.paired(entry)
     if result is None or found is None:
         return None
-    value, (low, high) = found["value"], found["interval"]
+    value, (low, high) = found.value, found.interval
     said = f"{_signed(column, value)}{unit}, 95 % {_signed(column, low)} to {_signed(column, high)}"
-    return Judgement(judged.key, column.name, value, low, high, result, said)
+    return Judgement(judged.key, column.name, found, result, said=said)
 
 
 def _signed(column: Column, value: float) -> str:
@@ -161,8 +147,8 @@ def _signed(column: Column, value: float) -> str:
     return shown if shown.startswith("-") else f"+{shown}"
 
 
-def _ratio(entry: Entry, first: Entry, key: str) -> float | None:
-    ours, theirs = ((one.get("cost") or {}).get(key) for one in (entry, first))
+def _ratio(entry: System, first: System, key: str) -> float | None:
+    ours, theirs = (at(one.cost, (key,)) for one in (entry, first))
     return ours / theirs if ours and theirs else None
 
 

@@ -156,6 +156,7 @@ class AnalyseBudgets:
     def run(self, watch: Watcher) -> AnalysedBudgets:
         from hydractl.analysis.budgets import measure_all
         from hydractl.evaluation.leakage import refuse_leaks
+        from hydractl.evaluation.results import plain
         from hydractl.report.analyses import budget_picture
         from hydractl.report.drawing import whole
 
@@ -187,7 +188,7 @@ class AnalyseBudgets:
         ]
         points = [BudgetPoint(*name, quality) for name, quality in zip(named, qualities, strict=True)]
         options = remembered(self, template=material.template, budgets=self.budgets or None)
-        leaked = {"leaks": [leak.to_json() for leak in leaks]} if leaks else {}
+        leaked = {"leaks": [plain(leak.known) for leak in leaks]} if leaks else {}
         found = AnalysedBudgets(points, origin_of(checkpoint, options) | leaked)
         self.picture.write(lambda: whole(budget_picture(found.to_json()["points"])))
         return found

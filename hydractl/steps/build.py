@@ -248,7 +248,7 @@ class Build:
         import json
 
         from hydractl.checkpoint.output import claim, write_bytes
-        from hydractl.report.artifact import read_report
+        from hydractl.report.artifact import read_report, report_json
         from hydractl.report.verdict import verdicts
         from hydractl.steps.pipeline import makefile, run_tasks
 
@@ -258,11 +258,11 @@ class Build:
             write_bytes(folder / "Makefile", makefile(tasks, folder, "report.json").encode(), force=True)
             run_tasks(tasks, folder, watch)
             report = read_report(str(folder / "report.json"))
-            verdict = verdicts(report["models"])["hydra"]
+            verdict = verdicts(report.models)["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
             advice = () if verdict.gains else self._advice()
-            built = Built(tasks, folder, report, verdict.sentence(), advice=advice, latency=timed)
+            built = Built(tasks, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / "build.json", f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
 

@@ -20,8 +20,8 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.data.reading import Modality
-    from hydractl.evaluation.certainty import Measured
     from hydractl.evaluation.comparison import Comparison
+    from hydractl.evaluation.measure import Measured
     from hydractl.evaluation.sets import EvaluationData
     from hydractl.evaluation.systems import Running, SystemSpec
     from hydractl.steps.inputs import ModelLike
@@ -98,6 +98,7 @@ class Evaluate:
         """Returns the numbers of every system; a process that does not lead only answers, and returns none."""
         from hydractl.data.ranks import batch_workers, join_ranks, local_device
         from hydractl.evaluation.comparison import serve
+        from hydractl.evaluation.results import Results
         from hydractl.evaluation.systems import Running
 
         self.outputs.check()
@@ -120,7 +121,7 @@ class Evaluate:
             if not ranks.leads:
                 with ranks.following():
                     serve(self._opened(watch), running)
-                return Reported({"models": {}})
+                return Reported(Results(models={}))
             with ranks.leading():
                 return self._measured(self._opened(watch), running, watch)
 
@@ -155,9 +156,9 @@ class Evaluate:
         return self._written(comparison, measured, watch)
 
     def _written(self, comparison: Comparison, measured: Sequence[Measured], watch: Watcher) -> Reported:
-        from hydractl.evaluation.certainty import assemble
         from hydractl.evaluation.comparison import describe_data
-        from hydractl.report.artifact import report_json
+        from hydractl.evaluation.measure import assemble
+        from hydractl.report.artifact import results
 
         resampled = max((one.draws for one in measured), default=0)
         drawn = resampled or self.sets.corrupt or comparison.draws
@@ -172,7 +173,7 @@ class Evaluate:
             "seed": self.measurement.seed if drawn else None,
         }
         complete = len(measured) == len(comparison.systems)
-        content = report_json(assemble(measured), describe_data(comparison), options, complete)
+        content = results(assemble(measured), describe_data(comparison), options, complete)
         return self.outputs.write(content, watch)
 
     def _on_tasks(self, suite: SuiteLike, watch: Watcher) -> SuiteReported:

@@ -53,7 +53,7 @@ class HuggingFace:
         from hydractl.checkpoint.folders import write_folder
         from hydractl.formats.folder import write_hydra
         from hydractl.formats.stock import write_stock
-        from hydractl.report.artifact import read_report
+        from hydractl.report.artifact import read_report, report_json
 
         single, report = checkpoint.members == 1, self.report
         if single and report is not None:
@@ -62,7 +62,8 @@ class HuggingFace:
             if single:
                 write_stock(checkpoint, folder)
             else:
-                write_hydra(checkpoint, folder, read_report(str(report)) if isinstance(report, str | Path) else report)
+                told = report_json(read_report(str(report))) if isinstance(report, str | Path) else report
+                write_hydra(checkpoint, folder, told)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hydractl.evaluation.results import Results
+
 WIDTH = 120  # of a table outside a terminal
 
 JsonReport = Annotated[
@@ -34,25 +36,26 @@ class Reported(Result):
     """A report: every number of every system, and the data that they were measured on.
 
     Attributes:
-        report: as plain JSON, with the curves of the pictures if they were computed.
+        report: the results, with the curves of the pictures if they were computed.
         full: whether its table shows every metric.
     """
 
-    report: Mapping[str, Any]
+    report: Results
     full: bool = False
 
     @property
     def models(self) -> Mapping[str, Mapping[str, Any]]:
         """The numbers of each system, as in `models["hydra"]["id"]["accuracy"]`."""
-        found: Mapping[str, Mapping[str, Any]] = self.report["models"]
+        from hydractl.report.artifact import report_json
+
+        found: Mapping[str, Mapping[str, Any]] = report_json(self.report)["models"]
         return found
 
     def to_json(self) -> dict[str, Any]:
         """Returns the report without the curves, which only pictures need."""
-        models = {
-            name: {key: value for key, value in entry.items() if key != "curves"} for name, entry in self.models.items()
-        }
-        return {**self.report, "models": models}
+        from hydractl.report.artifact import report_json, without_curves
+
+        return report_json(without_curves(self.report))
 
     def lines(self) -> Iterator[str]:
         from rich.console import Console
@@ -101,7 +104,7 @@ class Outputs:
             refuse_existing_report(Path(self.report), self.force)
             require("matplotlib")
 
-    def write(self, report: Mapping[str, Any], watch: Watcher) -> Reported:
+    def write(self, report: Results, watch: Watcher) -> Reported:
         """Writes a report in each form that was chosen, and returns it.
 
         Raises:
@@ -112,8 +115,8 @@ class Outputs:
 
         found = Reported(report, self.full)
         if self.report is not None:
-            command = {} if watch.command is None else {"command": watch.command}
-            page = write_report(Path(self.report), {**report, **command}, self.force, self.full)
+            told = replace(report, command=watch.command or report.command)
+            page = write_report(Path(self.report), told, self.force, self.full)
             watch.note(f"report: {page}")
         if self.json is not None:
             write_json(Path(self.json), found.to_json(), self.force)

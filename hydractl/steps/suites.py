@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.options import Option, function
@@ -14,26 +13,34 @@ from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from hydractl.evaluation.results import System
     from hydractl.evaluation.suites import Suite
+    from hydractl.report.columns import Column
 
     SuiteLike = str | Path | Suite
 else:  # what the command line derives flags from
     SuiteLike = Any
 
 FORMAT, VERSION = "hydractl-suite", 1
-#: What a row of the table shows: its header, where a system's entry has it, and what to multiply it by.
-COLUMNS = (
-    ("acc %", ("id", "accuracy"), 100),
-    ("Brier", ("id", "brier"), 1),
-    ("NLL", ("id", "nll"), 1),
-    ("ECE %", ("id", "ece"), 100),
-    ("AUROC %", ("ood_means", "all", "auroc"), 100),
-    ("FPR95 %", ("ood_means", "all", "fpr95"), 100),
-    ("shift acc %", ("shift_means", "all", "accuracy"), 100),
-    ("shift ECE %", ("shift_means", "all", "ece"), 100),
-)
-#: The parts of a system's entry that are averaged over tasks.
+#: The parts of a system that are averaged over tasks.
 AVERAGED = (("id",), ("ood_means", "all"), ("shift_means", "all"))
+
+
+def columns() -> list[Column]:
+    """Returns the columns of the table."""
+    from hydractl.report.columns import Column
+
+    id_, ood, shift = AVERAGED
+    return [
+        Column("acc %", (*id_, "accuracy"), "percent"),
+        Column("Brier", (*id_, "brier"), "plain"),
+        Column("NLL", (*id_, "nll"), "plain"),
+        Column("ECE %", (*id_, "ece"), "percent"),
+        Column("AUROC %", (*ood, "auroc"), "percent"),
+        Column("FPR95 %", (*ood, "fpr95"), "percent"),
+        Column("shift acc %", (*shift, "accuracy"), "percent"),
+        Column("shift ECE %", (*shift, "ece"), "percent"),
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,8 +57,8 @@ class SuiteReported(Result):
 
     @property
     def means(self) -> dict[str, dict[str, Any]]:
-        """By system the flat means over tasks of what all of them have."""
-        by_task = [report.models for report in self.reports.values()]
+        """By system the flat means over tasks of the numbers that all of them have."""
+        by_task = [report.report.models for report in self.reports.values()]
         systems = by_task[0] if by_task else {}
         return {system: _mean([models[system] for models in by_task]) for system in systems}
 
@@ -60,13 +67,16 @@ class SuiteReported(Result):
         return {"format": FORMAT, "version": VERSION, "suite": self.suite, "tasks": tasks, "means": self.means}
 
     def lines(self) -> Iterator[str]:
-        blocks = {task: report.models for task, report in self.reports.items()}
-        if len(blocks) > 1:
-            blocks[f"mean of {len(blocks)}"] = self.means
-        rows = [(task, system, entry) for task, models in blocks.items() for system, entry in models.items()]
-        columns = [column for column in COLUMNS if any(_at(entry, column[1]) is not None for *_, entry in rows)]
-        cells = [["task", "system", *(name for name, *_ in columns)]]
-        cells += [[task, system, *(_shown(entry, column) for column in columns)] for task, system, entry in rows]
+        from hydractl.report.columns import at
+
+        rows: list[tuple[str, str, Any]] = [
+            (task, name, system) for task, one in self.reports.items() for name, system in one.report.models.items()
+        ]
+        if len(self.reports) > 1:
+            rows += [(f"mean of {len(self.reports)}", name, means) for name, means in self.means.items()]
+        shown = [column for column in columns() if any(at(entry, column.path) is not None for *_, entry in rows)]
+        cells = [["task", "system", *(column.name for column in shown)]]
+        cells += [[task, name, *(_cell(column, entry) for column in shown)] for task, name, entry in rows]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for row in cells:
             left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
@@ -75,7 +85,7 @@ class SuiteReported(Result):
 
     def facts(self) -> Mapping[str, object]:
         return {
-            system: ", ".join(f"{column[0]} {_shown(entry, column)}" for column in COLUMNS[:6])
+            system: ", ".join(f"{column.name} {_cell(column, entry)}" for column in columns()[:6])
             for system, entry in self.means.items()
         }
 
@@ -164,29 +174,19 @@ def _as_json(suite: Suite) -> dict[str, Any]:
     return {"about": suite.about, "tasks": tasks}
 
 
-def _mean(entries: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """The numbers of all entries, averaged where every one has them."""
-    mean: dict[str, Any] = {}
-    for path in AVERAGED:
-        parts = [_at(entry, path) for entry in entries]
-        if any(part is None for part in parts):
-            continue
-        names = [name for name, value in parts[0].items() if isinstance(value, int | float) and name != "samples"]
-        place = mean
-        for key in path[:-1]:
-            place = place.setdefault(key, {})
-        place[path[-1]] = {name: fmean(part[name] for part in parts) for name in names}
-    return mean
+def _mean(systems: Sequence[System]) -> dict[str, Any]:
+    from hydractl.evaluation.results import mean, plain
+    from hydractl.report.columns import at
+
+    found: dict[str, Any] = {}
+    for *above, part in AVERAGED:
+        parts = [at(system, (*above, part)) for system in systems]
+        if all(parts):
+            place = found.setdefault(above[0], {}) if above else found
+            place[part] = plain(replace(mean(parts), samples=None))
+    return found
 
 
-def _at(entry: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        entry = entry.get(key) if isinstance(entry, Mapping) else None
-    return entry
-
-
-def _shown(entry: Mapping[str, Any], column: tuple[str, tuple[str, ...], int]) -> str:
-    value = _at(entry, column[1])
-    if value is None:
-        return "-"
-    return f"{column[2] * value:.2f}" if column[2] > 1 else f"{value:.3f}"
+def _cell(column: Column, entry: Any) -> str:
+    value = column.value(entry)
+    return "-" if value is None else column.show(value)

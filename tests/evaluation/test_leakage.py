@@ -41,7 +41,7 @@ def test_one_sample_in_a_grandparent_is_refused() -> None:
 def test_a_sample_used_twice_counts_once_and_every_set_is_named() -> None:
     seen = {"id": sketch(samples(1, 2).content_hashes()), "ood": sketch(samples(2, 3).content_hashes())}
     found = find_leaks("m", [step(seen)], data(samples(1, 2, 9), samples(3, 8, name="noise")))
-    assert [(leak.key.path, leak.overlap, leak.samples, leak.used_as) for leak in found] == [
+    assert [(leak.known.set, leak.known.overlap, leak.known.samples, leak.known.used_as) for leak in found] == [
         ("id", 2, 3, ("id", "ood")),
         ("ood/far/noise", 1, 2, ("ood",)),
     ]

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,24 @@ from markdown_it.token import Token
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from hydractl.evaluation.results import (
+    Curves,
+    DataInfo,
+    Difference,
+    Doubts,
+    KnownLeak,
+    Model,
+    Reliability,
+    Resampled,
+    Results,
+    RiskCurve,
+    Roc,
+    Sample,
+    Scores,
+    SetInfo,
+    Temperature,
+)
+from hydractl.report.artifact import report_json
 from hydractl.report.columns import column_groups, main_groups
 from hydractl.report.drawing import inline, png, svg, write_picture
 from hydractl.report.escape import markdown_code
@@ -31,38 +50,40 @@ from tests.hostile import FRAGMENTS, NAMES, controls, generated
 from tests.report.test_table import result
 
 ENTRY = result(0.75)
-SET = ENTRY["ood"]["dtd"]
+SET = ENTRY.ood["dtd"]
 SYSTEMS = st.lists(NAMES, min_size=2, max_size=4, unique_by=printable)
 SETS = st.lists(NAMES, min_size=2, max_size=3, unique_by=printable)
 
 
-def report_of(systems: list[str], sets: list[str]) -> dict[str, Any]:
-    entry = {
-        **ENTRY,
-        "ood": dict.fromkeys(sets, SET),
-        "leaks": [{"overlap": 1, "samples": 2, "name": sets[0], "set": systems[0], "used_as": [sets[-1]]}],
-        "temperature": {"value": 1.0, "nll_before": 1.0, "nll_after": 0.5, "argmax_changed": 0.0},
-        "difference": {"id": {"accuracy": {"value": 0.1, "interval": [0.05, 0.2]}}},
-        "model": {"reference": systems[-1], "sha256": "0"},
-    }
-    options = {"ood_score": sets[0], "style": systems[0], systems[0]: sets[0]}
-    data = {"id": {"name": sets[0], "samples": 4}, "ood": {name: {"name": name} for name in sets}}
-    return {
-        "models": dict.fromkeys(systems, entry),
-        "options": options,
-        "data": data,
-        "complete": False,
-        "hydractl": "1",
-        "command": f"hydractl {systems[0]}",
-    }
+def report_of(systems: list[str], sets: list[str]) -> Results:
+    system = replace(
+        ENTRY,
+        ood=dict.fromkeys(sets, SET),
+        leaks=(KnownLeak(systems[0], sets[0], 2, 1, used_as=(sets[-1],)),),
+        temperature=Temperature(1.0, 1.0, 0.5, argmax_changed=0.0),
+        difference=Resampled({"accuracy": Difference(0.1, (0.05, 0.2))}),
+        model=Model(systems[-1], "0"),
+    )
+    return Results(
+        models=dict.fromkeys(systems, system),
+        options={"ood_score": sets[0], "style": systems[0], systems[0]: sets[0]},
+        data=DataInfo(id=SetInfo(sets[0], 4), ood={name: SetInfo(name) for name in sets}),
+        complete=False,
+        command=f"hydractl {systems[0]}",
+    )
 
 
-def columns(report: dict[str, Any], full: bool) -> int:
-    return sum(len(group.columns) for group in column_groups(list(report["models"].values()), full))
+def changed(report: Results, **changes: Any) -> Results:
+    """The report with the same changes to each system."""
+    return replace(report, models={name: replace(one, **changes) for name, one in report.models.items()})
 
 
-def main_columns(report: dict[str, Any]) -> int:
-    return sum(len(group.columns) for group in main_groups(list(report["models"].values())))
+def columns(report: Results, full: bool) -> int:
+    return sum(len(group.columns) for group in column_groups(list(report.models.values()), full))
+
+
+def main_columns(report: Results) -> int:
+    return sum(len(group.columns) for group in main_groups(list(report.models.values())))
 
 
 def markdown_rows(tokens: list[Token]) -> Iterator[list[Token]]:
@@ -174,11 +195,10 @@ class Page(HTMLParser):
             self.names[-1] += data
 
 
-def with_samples(report: dict[str, Any], texts: list[str]) -> dict[str, Any]:
+def with_samples(report: Results, texts: list[str]) -> Results:
     """The report, its systems doubting these texts."""
-    doubts = [{"confidence": 0.5, "said": text, "right": f"{text}!", "text": text} for text in texts]
-    shown = {"curves": {"doubts": {"doubted": doubts, "wrong": doubts}}}
-    return {**report, "models": {name: {**entry, **shown} for name, entry in report["models"].items()}}
+    doubts = tuple(Sample(0.5, text, f"{text}!", text=text) for text in texts)
+    return changed(report, curves=replace(curves([]), doubts=Doubts(doubts, doubts)))
 
 
 @generated(SYSTEMS, SETS)
@@ -212,21 +232,22 @@ def test_terminal(systems: list[str], sets: list[str]) -> None:
 @generated(SYSTEMS, SETS)
 def test_json(systems: list[str], sets: list[str]) -> None:
     report = report_of(systems, sets)
-    text = printable_json(report)
+    content = report_json(report)
+    text = printable_json(content)
     assert not controls(text)
     again = json.loads(text.encode())
     assert len(again["models"]) == len(systems)
-    assert re.search("[\ud800-\udfff]", "".join(systems + sets)) or again == report
+    assert re.search("[\ud800-\udfff]", "".join(systems + sets)) or again == content
 
 
-def curves(sets: list[str]) -> dict[str, Any]:
-    half = [0.0, 0.5, 1.0]
-    return {
-        "reliability": {"edges": half, "counts": [1, 3], "confidence": [0.2, 0.8], "accuracy": [0.3, 0.9]},
-        "risk_coverage": {"coverage": half, "risk": half},
-        "roc": {name: {"false_positive_rate": half, "true_positive_rate": half} for name in sets},
-        "scores": {"edges": half, "id": [0.5, 0.5], "ood": {name: [0.2, 0.8] for name in sets}},
-    }
+def curves(sets: list[str]) -> Curves:
+    half = (0.0, 0.5, 1.0)
+    return Curves(
+        reliability=Reliability(half, (1, 3), (0.2, 0.8), (0.3, 0.9)),
+        risk_coverage=RiskCurve(half, half),
+        roc={name: Roc(half, half) for name in sets},
+        scores=Scores(half, (0.5, 0.5), dict.fromkeys(sets, (0.2, 0.8))),
+    )
 
 
 def read(figure: Figure) -> str:
@@ -249,9 +270,9 @@ def test_each_fragment_in_a_picture() -> None:
 @pytest.mark.filterwarnings("ignore:Glyph")
 def test_each_picture_with_the_worst_names() -> None:
     systems, sets = ["_$\\frac{$", "</svg>\x1b[31m" + "y" * 10_000], ["$$\n", "_<!--\udcff"]
-    report = report_of(systems, sets)
-    own = {"ood_means": {"far": SET, "all": SET}, "curves": curves(sets), "shift": {systems[0]: {"1": ENTRY["id"]}}}
-    report["models"] = {name: {**entry, **own} for name, entry in report["models"].items()}
+    means = {"far": SET, "all": SET}
+    shift = {systems[0]: {"1": ENTRY.id}}
+    report = changed(report_of(systems, sets), ood_means=means, curves=curves(sets), shift=shift)
     drawn = figures(report)
     assert len(drawn) == 6  # of one member each: nothing about their agreement
     for name, figure in drawn.items():

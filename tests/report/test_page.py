@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.report.artifact import report_json
+from hydractl.evaluation.results import DataInfo
+from hydractl.report.artifact import results
 from hydractl.report.page import html_page
 from tests.report.test_table import result
 
@@ -44,7 +45,8 @@ def systems(dom: str) -> list[str]:
     ],
 )
 def test_a_click_on_a_heading_sorts(tmp_path: Path, clicks: list[int], order: list[str]) -> None:
-    page = html_page(report_json({"b": result(0.9), "c": result(0.7), "a": result(0.8)}, {"ood": {}}, {}), {})
+    found = results({"b": result(0.9), "c": result(0.7), "a": result(0.8)}, DataInfo(), {})
+    page = html_page(found, {})
     script = "".join(f"{HEADINGS}[{place}].click();" for place in clicks)
     (tmp_path / "page.html").write_text(page.replace("</body>", f"<script>{script}</script></body>"))
     assert systems(rendered(tmp_path / "page.html")) == order

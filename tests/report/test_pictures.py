@@ -14,6 +14,7 @@ from hydractl.analysis.members import Similarity
 from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
+from hydractl.evaluation.results import Cost, Curves, Labelled, Reliability, Results, RiskCurve, Scores, System
 from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure
 from hydractl.report.drawing import Key, Panel, Picture, arranged, whole, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
@@ -170,17 +171,19 @@ def test_the_grid_of_matrices_is_fine() -> None:
     assert axes.xaxis.get_minor_ticks()[0].gridline.get_color() == GRID
 
 
-def system(cost: int, nll: float) -> dict[str, object]:
-    curve = {"coverage": [0, 1], "risk": [0, 0.1]}
-    reliability = {"edges": [0, 1], "counts": [1], "confidence": [0.5], "accuracy": [0.5]}
-    scores = {"edges": [0, 1], "id": [1], "ood": {}}
-    curves = {"risk_coverage": curve, "reliability": reliability, "roc": {}, "scores": scores}
-    return {"cost": {"multiply_adds": cost}, "id": {"nll": nll}, "ood": {}, "curves": curves}
+def system(cost: int, nll: float) -> System:
+    curves = Curves(
+        reliability=Reliability((0.0, 1.0), (1,), (0.5,), (0.5,)),
+        risk_coverage=RiskCurve((0.0, 1.0), (0.0, 0.1)),
+        roc={},
+        scores=Scores((0.0, 1.0), (1.0,), {}),
+    )
+    return System(id=Labelled(nll=nll, accuracy=0.5), ood={}, cost=Cost(1, 1, cost), curves=curves)
 
 
 def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() -> None:
     models = {f"s{place}": system(100 + place, 1 - place / 100) for place in range(20)}
-    found = pictures({"models": models})
+    found = pictures(Results(models=models))
     best = [f"s{place}" for place in range(20 - MOST + 1, 20)]
     assert [panel.title for panel in found["reliability"].panels] == ["s0", *best]
     assert [key.name for key in found["cost"].legend] == [key.name for key in found["risk-coverage"].legend]

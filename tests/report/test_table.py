@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import io
 import re
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from hydractl.evaluation.cost import Cost
-from hydractl.evaluation.results import measure
+from hydractl.evaluation.measure import measure
+from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, System
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.table import tabulate
-from hydractl.report.artifact import report_json
+from hydractl.report.artifact import results
 from hydractl.report.table import draw, result_table
 
 
-def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> dict[str, Any]:
+def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> System:
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(members, 20, 3))
     tables = {SetKey("id", "pets"): tabulate(logits, generator.integers(0, 3, 20))}
     tables |= {
         SetKey("ood", name, "far"): tabulate(generator.normal(size=(members, 5, 3))) for name in ("dtd", "mnist")
     }
-    cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, 197)
+    cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, tokens=197)
     scores = {key: -table.msp for key, table in tables.items()}
-    entry = measure(Predictions(Calibration(1.0), tables, scores), cost, Settings()).to_json()
-    entry["id"]["accuracy"] = accuracy
-    return entry
+    found = measure(Predictions(Calibration(1.0), tables, scores), cost, Settings())
+    return replace(found, id=replace(found.id, accuracy=accuracy))
 
 
-def printed(results: dict[str, dict[str, Any]], width: int, colour: bool = False) -> str:
+def printed(models: dict[str, System], width: int, colour: bool = False) -> str:
     out = io.StringIO()
     draw(
-        result_table(report_json(results, {}, {})),
+        result_table(results(models, DataInfo(), {})),
         Console(file=out, width=width, force_terminal=colour, color_system="standard" if colour else None),
     )
     return out.getvalue().split("OOD is positive")[0].rstrip()
@@ -84,9 +83,9 @@ def test_a_mean_is_shown_where_it_says_something_new() -> None:
     assert "mean of near" not in text
 
 
-def compared(accuracy: float, low: float, high: float) -> dict[str, Any]:
-    value = {"value": (low + high) / 2, "interval": [low, high]}
-    return {**result(accuracy), "difference": {"id": {"accuracy": value}}}
+def compared(accuracy: float, low: float, high: float) -> System:
+    value = Difference((low + high) / 2, (low, high))
+    return replace(result(accuracy), difference=Resampled({"accuracy": value}))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +97,6 @@ def compared(accuracy: float, low: float, high: float) -> dict[str, Any]:
         ([compared(0.25, -0.4, -0.1), compared(0.375, -0.3, 0.1)], None),  # one of them may be as good
     ],
 )
-def test_the_best_is_bold_only_beyond_chance(others: list[dict[str, Any]], best: str | None) -> None:
+def test_the_best_is_bold_only_beyond_chance(others: list[System], best: str | None) -> None:
     text = printed(dict(zip("abc", [result(0.5), *others], strict=False)), 1000, colour=True)
     assert re.findall(r"(?m)^([abc]) +\x1b\[1m", text) == ([best] if best else [])

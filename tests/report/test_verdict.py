@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
-from collections.abc import Mapping
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,38 +15,34 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import hydractl
-from hydractl.report.artifact import join_reports, report_json
+from hydractl.evaluation.results import Cost, DataInfo, Difference, Labelled, Resampled, Results, SetInfo, System
+from hydractl.report.artifact import join_reports, read_report, report_json, results
 from hydractl.report.columns import main_groups
 from hydractl.report.page import html_page
 from hydractl.report.table import draw, html, latex, markdown, result_table
 from hydractl.report.verdict import JUDGED, outcome, verdicts
 from tests.report.test_table import result
 
-
-def entry(differences: dict[tuple[str, ...], tuple[float, float, float]], multiply_adds: int = 100) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, (value, low, high) in differences.items():
-        place = tree
-        for key in path[:-1]:
-            place = place.setdefault(key, {})
-        place[path[-1]] = {"value": value, "interval": [low, high]}
-    return {"difference": tree, "cost": {"multiply_adds": multiply_adds, "parameters": 2 * multiply_adds}}
+PLAIN = System(id=Labelled(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
 
 
-ACCURACY, NLL, ECE, AUROC = (judged.column.path for judged in JUDGED)
+def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) -> System:
+    """A system that differs so much from the first one, with these intervals; `auroc` is the mean over sets."""
+    found = {name: Difference(value, (low, high)) for name, (value, low, high) in differences.items()}
+    means = {"all": {"auroc": found.pop("auroc")}} if "auroc" in found else None
+    cost = Cost(1, 2 * multiply_adds, multiply_adds)
+    return System(id=Labelled(nll=0.6, accuracy=0.92), ood={}, cost=cost, difference=Resampled(found, ood_means=means))
 
 
 def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
     models = {
-        "single": {"cost": {"multiply_adds": 100, "parameters": 100}},
-        "hydra": entry(
-            {
-                ACCURACY: (-0.01, -0.02, -0.002),
-                NLL: (-0.1, -0.15, -0.05),
-                ECE: (0.01, -0.001, 0.02),
-                AUROC: (0.03, 0.01, 0.05),
-            },
-            multiply_adds=250,
+        "single": PLAIN,
+        "hydra": system(
+            250,
+            accuracy=(-0.01, -0.02, -0.002),
+            nll=(-0.1, -0.15, -0.05),
+            ece=(0.01, -0.001, 0.02),
+            auroc=(0.03, 0.01, 0.05),
         ),
     }
     verdict = verdicts(models)["hydra"]
@@ -62,35 +60,27 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
 
 
 def test_where_nothing_is_gained_it_says_so() -> None:
-    models = {"a": {}, "b": entry({ACCURACY: (0.0, -0.01, 0.01), NLL: (0.1, 0.05, 0.15)})}
+    models = {"a": PLAIN, "b": system(accuracy=(0.0, -0.01, 0.01), nll=(0.1, 0.05, 0.15))}
     verdict = verdicts(models)["b"]
     assert not verdict.gains
     assert verdict.sentence().startswith("b against a: nothing is better beyond chance; worse in NLL")
 
 
 def test_without_intervals_there_is_no_verdict() -> None:
-    assert verdicts({"a": {}, "b": {"cost": {"multiply_adds": 1, "parameters": 1}}}) == {}
+    assert verdicts({"a": PLAIN, "b": PLAIN}) == {}
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
 def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expected: str) -> None:
-    assert outcome(JUDGED[0].column, entry({ACCURACY: (0.05, low, high)})) == expected
+    assert outcome(JUDGED[0].column, system(accuracy=(0.05, low, high))) == expected
 
 
-PLAIN = {"id": {"accuracy": 0.9, "nll": 0.5}, "ood": {}, "cost": {"multiply_adds": 100, "parameters": 100}}
-
-
-def compared(**of_b: tuple[float, float, float]) -> dict[str, Any]:
+def compared(**of_b: tuple[float, float, float]) -> Results:
     """A report of `a` and of `b`, whose metrics of ID samples differ from it so much, with these intervals."""
-    differing = entry({("id", name): found for name, found in of_b.items()}, multiply_adds=150)
-    return report_json(
-        {"a": PLAIN, "b": {**PLAIN, "id": {"accuracy": 0.92, "nll": 0.6}, **differing}},
-        {"id": {"name": "x"}, "ood": {}},
-        {},
-    )
+    return results({"a": PLAIN, "b": system(150, **of_b)}, DataInfo(id=SetInfo("x")), {})
 
 
-def printed(report: Mapping[str, Any], encoding: str = "utf-8") -> str:
+def printed(report: Results, encoding: str = "utf-8") -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding)
     draw(result_table(report), Console(file=file, width=1000))
@@ -100,9 +90,10 @@ def printed(report: Mapping[str, Any], encoding: str = "utf-8") -> str:
 
 def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     report = compared(accuracy=(0.02, 0.01, 0.03), nll=(0.1, 0.05, 0.15))
-    sentence = report["models"]["b"]["verdict"]["sentence"]
-    assert sentence == verdicts(report["models"])["b"].sentence()
-    assert "verdict" not in report["models"]["a"]
+    written = report_json(report)["models"]
+    sentence = written["b"]["verdict"]["sentence"]
+    assert sentence == verdicts(report.models)["b"].sentence()
+    assert "verdict" not in written["a"]
     table = result_table(report, brief=True)
     readable = (printed(report), markdown(table), html_page(report, {}), html(table))
     for text in (*readable, latex(table)):
@@ -121,7 +112,7 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
 
 def test_what_is_within_chance_has_no_mark() -> None:
     report = compared(accuracy=(0.02, -0.01, 0.05))
-    assert report["models"]["b"]["verdict"]["accuracy"] == {
+    assert report_json(report)["models"]["b"]["verdict"]["accuracy"] == {
         "outcome": "within chance",
         "difference": 0.02,
         "interval": [-0.01, 0.05],
@@ -139,30 +130,29 @@ def test_marks_that_a_terminal_cannot_show_are_replaced() -> None:
 
 
 def test_without_comparison_nothing_is_explained() -> None:
-    report = report_json({"a": PLAIN}, {"id": {"name": "x"}, "ood": {}}, {})
+    report = results({"a": PLAIN}, DataInfo(), {})
     table = result_table(report)
     assert "beyond chance" not in printed(report) + markdown(table) + latex(table)
 
 
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:
     one, two = compared(accuracy=(0.02, 0.01, 0.03)), compared(accuracy=(0.04, 0.01, 0.06))
-    two["models"]["c"] = two["models"].pop("b")
-    joined, notes = join_reports({"one.json": one, "two.json": two})
+    same = replace(two, models={"a": PLAIN, "c": two.models["b"]})
+    joined, notes = join_reports({"one.json": one, "two.json": same})
     assert not notes
-    assert [name for name, found in joined["models"].items() if "verdict" in found] == ["b", "c"]
-    two["models"]["a"] = {**PLAIN, "id": {"accuracy": 0.8, "nll": 0.5}}
-    two["models"] = dict(sorted(two["models"].items()))
-    joined, notes = join_reports({"one.json": one, "two.json": two})
+    assert list(verdicts(joined.models)) == ["b", "c"]
+    worse = replace(PLAIN, id=replace(PLAIN.id, accuracy=0.8))
+    joined, notes = join_reports({"one.json": one, "two.json": replace(same, models={**same.models, "a": worse})})
     assert notes == ["two.json: its differences are to a, which is not the first system here: left out"]
-    assert [name for name, found in joined["models"].items() if "verdict" in found] == ["b"]
+    assert list(verdicts(joined.models)) == ["b"]
 
 
-def test_a_verdict_in_a_file_is_computed_again() -> None:
-    report = compared(accuracy=(0.02, 0.01, 0.03))
-    said = report["models"]["b"]["verdict"]
-    report["models"]["b"]["verdict"] = {"sentence": "all is well"}
-    joined, _ = join_reports({"one.json": report})
-    assert joined["models"]["b"]["verdict"] == said
+def test_a_verdict_in_a_file_is_computed_again(tmp_path: Path) -> None:
+    content = report_json(compared(accuracy=(0.02, 0.01, 0.03)))
+    forged = copy.deepcopy(content)
+    forged["models"]["b"]["verdict"] = {"sentence": "all is well"}
+    (tmp_path / "r.json").write_text(json.dumps(forged))
+    assert report_json(read_report(str(tmp_path / "r.json"))) == content
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[Any]:
@@ -227,15 +217,15 @@ def test_the_verdict_agrees_with_a_computation_by_hand(tmp_path: Path) -> None:
 def test_a_page_begins_with_the_system_of_its_cards_and_tells_of_the_others_below_them() -> None:
     models = {"single": result(0.5), "pruned": result(0.5), "hydra": result(0.5, members=3)}
     for name in ("pruned", "hydra"):
-        models[name] |= {"difference": entry({ACCURACY: (0.0, -0.1, 0.1)})["difference"]}
-    page = html_page(report_json(models, {"ood": {}}, {}), {})
+        models[name] = replace(models[name], difference=system(accuracy=(0.0, -0.1, 0.1)).difference)
+    page = html_page(results(models, DataInfo(), {}), {})
     places = [page.index(part) for part in ('<h1 class="verdict">hydra against', 'class="cards"', ">pruned against")]
     assert places == sorted(places)
 
 
 @pytest.mark.parametrize(("near", "columns"), [("far", ["far"]), ("near", ["near: dtd", "far: mnist", "mean"])])
 def test_a_mean_over_all_sets_is_shown_where_it_is_not_that_of_one_group(near: str, columns: list[str]) -> None:
-    one = result(0.5)
-    one["ood"]["dtd"]["group"] = near
+    found = result(0.5)
+    one = replace(found, ood=found.ood | {"dtd": replace(found.ood["dtd"], group=near)})  # type: ignore[operator, arg-type]
     (group,) = (group for group in main_groups([one]) if group.title == "AUROC %")
     assert [column.name for column in group.columns] == columns

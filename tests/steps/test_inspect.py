@@ -10,6 +10,7 @@ import pytest
 
 import hydractl as library
 from hydractl.errors import HydractlError
+from hydractl.evaluation.results import DataInfo, Results, SetInfo
 from hydractl.report.artifact import report_json
 from hydractl.report.describe import KINDS
 from hydractl.report.summary import summary_lines
@@ -40,7 +41,7 @@ ARTIFACTS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["acc 1, without vision 0.2, vision 1.0", "1.50 x the network's", "90.00 %        -  0.3000"],
     ),
     "hydractl-report": (
-        report_json({"single": result(0.5)}, {"id": {"name": "pets"}, "ood": {}}, {}),
+        report_json(Results(models={"single": result(0.5)}, data=DataInfo(id=SetInfo("pets")))),
         ["systems    single", "ID data    pets", "nothing was compared", "50.00"],
     ),
     "hydractl-build": (

@@ -12,53 +12,55 @@ from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from hydractl.data.samples import Samples
-from hydractl.evaluation.doubts import LONGEST, SIDE, doubts_json
+from hydractl.evaluation.curves import LONGEST, SIDE, doubts_of
+from hydractl.evaluation.results import Doubts, Sample
 from hydractl.evaluation.run import Calibration, Predictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.table import tabulate
-from hydractl.report.artifact import _Sample
 
 #: Of four samples with label 0: sure and right, unsure and right, unsure and wrong, sure and wrong.
 LOGITS = np.array([[[5.0, 0.0], [0.2, 0.0], [0.0, 0.1], [0.0, 4.0]]])
 
 
-def shown(inputs: list[Any], modality: Any, names: tuple[str, ...] | None = ("cat", "dog")) -> dict[str, Any]:
+def shown(inputs: list[Any], modality: Any, names: tuple[str, ...] | None = ("cat", "dog")) -> Doubts:
     key = SetKey("id", "id")
     table = tabulate(LOGITS, np.zeros(4, dtype=np.int64))
     samples = Samples("pets", modality, inputs, np.zeros(4, dtype=np.int64), ("cat", "dog"))
-    return doubts_json(Predictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
+    found = doubts_of(Predictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
+    assert found is not None
+    return found
 
 
 def test_the_least_sure_and_the_wrongly_sure_come_first() -> None:
     found = shown(["a", "b", "c", "d"], "text")
-    assert [one["text"] for one in found["doubted"]] == ["c", "b", "d", "a"]
-    assert [(one["text"], one["said"], one["right"]) for one in found["wrong"]] == [
+    assert [one.text for one in found.doubted] == ["c", "b", "d", "a"]
+    assert [(one.text, one.said, one.right) for one in found.wrong] == [
         ("d", "dog", "cat"),
         ("c", "dog", "cat"),
     ]
-    assert found["wrong"][0]["confidence"] == pytest.approx(1 / (1 + np.exp(-4)), abs=1e-5)
+    assert found.wrong[0].confidence == pytest.approx(1 / (1 + np.exp(-4)), abs=1e-5)
 
 
 def test_pairs_long_texts_and_classes_without_names() -> None:
     found = shown([("a", "b"), "x" * 1000, "\x1b[2J", "d"], "text", None)
-    by_place = {one["text"][:1]: one for one in found["doubted"]}
-    assert by_place["a"]["text"] == "a | b"
-    assert len(by_place["x"]["text"]) == LONGEST
-    assert all("\x1b" not in one["text"] for one in found["doubted"])
-    assert found["wrong"][0]["said"] == "1"
+    by_place = {str(one.text)[:1]: one for one in found.doubted}
+    assert by_place["a"].text == "a | b"
+    assert len(str(by_place["x"].text)) == LONGEST
+    assert all("\x1b" not in str(one.text) for one in found.doubted)
+    assert found.wrong[0].said == "1"
 
 
 @pytest.mark.parametrize(("size", "form"), [((8, 8), "png"), ((640, 480), "jpeg")])
 def test_images_are_embedded_small(size: tuple[int, int], form: str) -> None:
     found = shown([Image.new(mode, size) for mode in ("RGB", "L", "P", "RGBA")], "image")
-    for one in found["doubted"]:
-        kind, _, data = one["image"].partition(";base64,")
+    for one in found.doubted:
+        kind, _, data = str(one.image).partition(";base64,")
         assert kind == f"data:image/{form}"
         assert max(Image.open(BytesIO(b64decode(data))).size) == min(max(size), SIDE)
-        TypeAdapter(_Sample).validate_python(one)
+        TypeAdapter(Sample).validate_python(vars(one))
 
 
 @pytest.mark.parametrize("image", ["https://x.example/x", "javascript:alert(1)", "data:image/svg+xml;base64,AA=="])
 def test_a_report_of_a_stranger_fetches_nothing(image: str) -> None:
     with pytest.raises(ValidationError, match="image"):
-        TypeAdapter(_Sample).validate_python({"confidence": 0.5, "said": "a", "right": "b", "image": image})
+        TypeAdapter(Sample).validate_python({"confidence": 0.5, "said": "a", "right": "b", "image": image})

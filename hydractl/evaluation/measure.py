@@ -1,0 +1,283 @@
+"""From the predictions of a system to its numbers, with intervals, paired differences and deviations over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from hydractl.data.corruptions import CORRUPTIONS
+from hydractl.errors import DataError, OptionError
+from hydractl.evaluation.results import (
+    GROUPS,
+    Cost,
+    Difference,
+    Interval,
+    Labelled,
+    Ood,
+    Resampled,
+    Selective,
+    ShiftMeans,
+    System,
+    Temperature,
+    combined,
+    is_number,
+    mean,
+)
+from hydractl.evaluation.run import Predictions
+from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.settings import Settings
+from hydractl.metrics.bootstrap import (
+    accuracy_replicates,
+    classification_replicates,
+    percentile_interval,
+    sets_replicates,
+)
+from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.conformal import conformal_metrics
+from hydractl.metrics.selective import error_metrics, selective_metrics
+from hydractl.metrics.styles import OURS
+from hydractl.metrics.table import PredictionTable
+
+BINS = 15  # of confidence, for both calibration errors
+OWN = "own confidence"  # the name in a report of the score of a system that brings one
+#: The kinds of corruption that published means leave out.
+EXTRA = frozenset(kind.name for kind in CORRUPTIONS if kind.extra)
+#: The default number of resamples, and the most samples that are resampled by default: more would take minutes.
+RESAMPLES, MOST_RESAMPLED = 1000, 100_000
+#: The parts of a system that are averaged over seeds.
+MEASURED = ("id", "selective", "ood", "ood_means", "shift", "shift_means", "conformal", "temperature", "cost")
+
+#: Arrays `[draws]` of resampled values.
+Replicates = Resampled[FloatArray]
+
+
+def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> System:
+    """Returns every number of one system.
+
+    Args:
+        predictions: on the in-distribution set and any others.
+        cost: of the system, passed through.
+
+    Raises:
+        DataError: the ID samples have no labels, or the style has no such score.
+    """
+    inside = id_key(predictions)
+    ood = {key.name: _ood(key, predictions, settings) for key in predictions.scores if key.role == "ood"}
+    shift: dict[str, dict[str, Labelled]] = {}
+    for key in predictions.scores:
+        if key.role == "shift":
+            shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions, settings)
+    return System(
+        id=_labelled(inside, predictions, settings),
+        selective=_selective(predictions, settings),
+        score=OWN if predictions.confident else None,
+        ood=ood,
+        ood_means=group_means(ood),
+        shift=shift or None,
+        shift_means=shift_means(shift),
+        conformal=None if predictions.sets is None else conformal_metrics(predictions.sets),
+        temperature=_temperature(predictions),
+        cost=cost,
+    )
+
+
+def id_key(predictions: Predictions) -> SetKey:
+    """Returns the in-distribution set.
+
+    Raises:
+        DataError: there is none.
+    """
+    for key in predictions.scores:
+        if key.role == "id":
+            return key
+    raise DataError("an evaluation needs in-distribution data")
+
+
+def group_means(ood: Mapping[str, Ood]) -> dict[str, Ood]:
+    """Returns flat means over the near, the far and all sets, leaving out groups without sets."""
+    members = {group: [one for one in ood.values() if group in (one.group, "all")] for group in GROUPS}
+    return {group: mean(sets) for group, sets in members.items() if sets}
+
+
+def shift_means(shift: Mapping[str, Mapping[str, Labelled]]) -> ShiftMeans | None:
+    """Returns the means of published tables; None if there are fewer than two sets to average.
+
+    Args:
+        shift: by kind and severity. Kinds besides the benchmarks' fifteen count in no mean but their own.
+    """
+    counting = [by for kind, by in shift.items() if kind not in EXTRA]
+    sets = [one for by in counting for one in by.values()]
+    if len(sets) < 2:
+        return None
+    severities = sorted({severity for by in counting for severity in by}, key=int)
+    return ShiftMeans(
+        {severity: mean([by[severity] for by in counting if severity in by]) for severity in severities},
+        {kind: mean(list(by.values())) for kind, by in shift.items()},
+        mean(sets),
+    )
+
+
+def _labelled(key: SetKey, predictions: Predictions, settings: Settings) -> Labelled:
+    table = predictions.tables.get(key)
+    if table is None:
+        correct = predictions.right(key)
+        return Labelled(len(correct), accuracy=float(correct.mean()))
+    found = settings.definitions.classification_metrics(table, BINS)
+    return Labelled(len(table.msp), **asdict(found), **_diversity(table))
+
+
+def _ood(key: SetKey, predictions: Predictions, settings: Settings) -> Ood:
+    inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
+    found, table = settings.definitions.ood_metrics(inside, outside), predictions.tables.get(key)
+    diversity = {} if table is None else _diversity(table)
+    return Ood(group=key.group, samples=len(outside), **asdict(found), **diversity)
+
+
+def _diversity(table: PredictionTable) -> dict[str, float]:
+    """Returns how much members differ, [HE] B.5; both numbers are 0 for a single network."""
+    found = {"mutual_information": table.mutual_information, "disagreement": table.disagreement}
+    return {name: float(values.mean()) for name, values in found.items()}
+
+
+def _selective(predictions: Predictions, settings: Settings) -> Selective:
+    inside, style = id_key(predictions), settings.definitions
+    confidence, correct = predictions.confidence(inside), predictions.right(inside)
+    found = selective_metrics(confidence, correct)
+    errors = error_metrics(predictions.scores[inside], correct, style.ood_metrics)
+    at_coverage = {f"{share:g}": value for share, value in found.accuracy_at_coverage}
+    return Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
+
+
+def _temperature(predictions: Predictions) -> Temperature:
+    value, fitted = predictions.calibration.temperature, predictions.calibration.fitted
+    if fitted is None:
+        return Temperature(value)
+    return Temperature(value, fitted.nll_before, fitted.nll_after, argmax_changed=fitted.argmax_changed)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One file of a system: its numbers, and resampled values of them."""
+
+    name: str
+    system: System
+    replicates: Replicates | None = None
+
+    @property
+    def draws(self) -> int:
+        """How often its samples were resampled."""
+        return 0 if self.replicates is None else len(self.replicates.id["accuracy"])
+
+
+def resamples(wanted: int | None, predictions: Predictions, settings: Settings, on_note: Callable[[str], None]) -> int:
+    """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds.
+
+    Args:
+        on_note: called if the samples are too many.
+    """
+    if wanted is not None:
+        return wanted
+    if settings.style != OURS.name:
+        return 0
+    samples = sum(len(scores) for key, scores in predictions.scores.items() if key.role in ("id", "ood"))
+    if samples > MOST_RESAMPLED:
+        on_note(f"no intervals for {samples} samples: `bootstrap` {RESAMPLES} computes them, which takes a while")
+        return 0
+    return RESAMPLES
+
+
+def resample(predictions: Predictions, settings: Settings, replicates: int, seed: int) -> Replicates:
+    """Returns resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
+
+    Args:
+        replicates: how many draws.
+        seed: of the draws.
+
+    Raises:
+        OptionError: another tool's style, whose numbers are not resampled.
+    """
+    if settings.style != OURS.name:
+        raise OptionError(f"`bootstrap` resamples the numbers of `style` {OURS.name}, not of {settings.style}")
+    inside = id_key(predictions)
+    if inside in predictions.tables:
+        found = classification_replicates(predictions.tables[inside], replicates, seed)
+    else:
+        found = accuracy_replicates(predictions.right(inside), replicates, seed)
+    keys = [key for key in predictions.scores if key.role == "ood"]
+    if not keys:
+        return Resampled(found)
+    scores = {key.name: predictions.scores[key] for key in keys}
+    sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
+    members = {group: [sets[key.name] for key in keys if group in (key.group, "all")] for group in GROUPS}
+    means = {group: combined(_mean_array, *values) for group, values in members.items() if values}
+    return Resampled(found, sets, means)
+
+
+def assemble(measured: Iterable[Measured]) -> dict[str, System]:
+    """Returns systems by name: joins files of one name, and adds intervals and differences to the first system."""
+    by_name: dict[str, list[Measured]] = {}
+    for part in measured:
+        by_name.setdefault(part.name, []).append(part)
+    systems: dict[str, System] = {}
+    first: tuple[Resampled[float], Replicates] | None = None
+    for name, parts in by_name.items():
+        system = parts[0].system if len(parts) == 1 else aggregate([part.system for part in parts])
+        drawn = [part.replicates for part in parts if part.replicates is not None]
+        if drawn:
+            # Of a mean over seeds, the draws are means over seeds too.
+            values, numbers = combined(_mean_array, *drawn), system.resampled
+            difference = None if first is None else combined(_difference, first[1], values, first[0], numbers)
+            system = replace(system, intervals=combined(_interval, values, numbers), difference=difference)
+            first = first or (numbers, values)
+        systems[name] = system
+    return systems
+
+
+def aggregate(systems: Sequence[System]) -> System:
+    """Returns one system for several of its seeds: means, their deviations, and the seeds themselves.
+
+    Args:
+        systems: two or more.
+    """
+    means = {name: combined(_mean, *(getattr(one, name) for one in systems)) for name in MEASURED}
+    spread = {name: combined(_deviation, *(getattr(one, name) for one in systems)) for name in MEASURED}
+    seeds = tuple(replace(one, curves=None) for one in systems)
+    return replace(systems[0], **means, std=System(**spread), seeds=seeds)
+
+
+def _difference(theirs: FloatArray, ours: FloatArray, their_value: float, value: float) -> Difference:
+    return Difference(value - their_value, _percentiles(_centred(ours - theirs, value - their_value)))
+
+
+def _interval(values: FloatArray, number: float) -> Interval:
+    # Every metric is 0 or more, and none can be above all of its draws and the number.
+    return _percentiles(np.clip(_centred(values, number), 0, max(values.max(), number)))
+
+
+def _centred(values: FloatArray, number: float) -> FloatArray:
+    """Returns the draws moved so that their mean is the number.
+
+    Resampled data looks worse calibrated than the data it is drawn from, so that ECE's draws may all lie above its ECE.
+    """
+    return values - values.mean() + number
+
+
+def _percentiles(values: FloatArray) -> Interval:
+    interval = percentile_interval(values)
+    return interval.low, interval.high
+
+
+def _mean_array(*arrays: FloatArray) -> FloatArray:
+    return np.asarray(np.mean(arrays, axis=0))
+
+
+def _mean(*values: Any) -> Any:
+    return values[0] if not is_number(*values) or len(set(values)) == 1 else fmean(values)
+
+
+def _deviation(*values: Any) -> float | None:
+    return stdev(values) if is_number(*values) else None

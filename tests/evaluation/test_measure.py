@@ -1,0 +1,131 @@
+"""Numbers of a system, intervals, paired differences and seeds, against their definitions applied by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hydractl.errors import OptionError
+from hydractl.evaluation.measure import Measured, aggregate, assemble, group_means, measure, resample
+from hydractl.evaluation.results import Cost, Difference, Labelled, Resampled, System, plain
+from hydractl.evaluation.run import Calibration, Predictions
+from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.settings import Settings
+from hydractl.metrics.ood_detection import ood_metrics
+from hydractl.metrics.table import tabulate
+
+COST = Cost(members=2, parameters=10, multiply_adds=20, performed=20, tokens=4)
+ID = SetKey("id", "pets")
+SETS = (("a", "near", 30), ("b", "far", 30), ("c", "far", 9), ("d", None, 11))
+
+
+def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(4, size=60)
+    logits = generator.normal(size=(2, 60, 4))
+    logits[:, np.arange(60), labels] += sharpness
+    tables = {ID: tabulate(logits, labels)}
+    for name, group, samples in SETS:
+        tables[SetKey("ood", name, group)] = tabulate(generator.normal(size=(2, samples, 4)))  # type: ignore[arg-type]
+    return Predictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
+
+
+def measured(name: str, found: Predictions) -> Measured:
+    settings = Settings()
+    return Measured(name, measure(found, None, settings), resample(found, settings, 200, 0))
+
+
+def test_means_are_flat_over_the_sets_of_a_group() -> None:
+    found = predictions(0)
+    result = measure(found, COST, Settings())
+    inside = -found.tables[ID].msp
+    auroc = {key.name: ood_metrics(inside, found.scores[key]).auroc for key in found.scores if key.role == "ood"}
+    assert {name: one.auroc for name, one in result.ood.items()} == auroc
+    assert result.ood_means["near"].auroc == auroc["a"]
+    assert result.ood_means["far"].auroc == pytest.approx((auroc["b"] + auroc["c"]) / 2)
+    assert result.ood_means["all"].auroc == pytest.approx(sum(auroc.values()) / 4)
+    assert result.ood_means["all"].samples == 30 + 30 + 9 + 11
+    assert group_means({}) == {}
+
+
+def test_another_score_changes_detection_only() -> None:
+    found = predictions(0)
+    entropies = {key: table.entropy for key, table in found.tables.items()}
+    by_msp, by_entropy = (measure(one, COST, Settings()) for one in (found, replace(found, scores=entropies)))
+    assert by_msp.id == by_entropy.id
+    b = found.tables[SetKey("ood", "b", "far")]
+    assert by_entropy.ood["b"].auroc == ood_metrics(found.tables[ID].entropy, b.entropy).auroc
+
+
+def test_json_leaves_out_what_was_not_measured() -> None:
+    entry = plain(measure(predictions(0), COST, Settings()))
+    assert list(entry) == ["id", "selective", "ood", "ood_means", "temperature", "cost"]
+    assert ("group" in entry["ood"]["a"], "group" in entry["ood"]["d"]) == (True, False)
+    assert entry["temperature"] == {"value": 1.0}
+    assert entry["cost"] == {"members": 2, "parameters": 10, "multiply_adds": 20, "performed": 20, "tokens": 4}
+    assert plain(measure(predictions(0), None, Settings()))["cost"] is None
+
+
+def test_replicates_are_the_metrics_of_resampled_samples() -> None:
+    found = predictions(0)
+    drawn = resample(found, Settings(), 3, seed=5)
+    assert drawn.ood is not None and drawn.ood_means is not None
+    scores = {key.name: scores for key, scores in found.scores.items()}
+    generator = np.random.default_rng(5)
+    for r in range(3):
+        inside, *outside = (generator.integers(n, size=n) for n in (60, 30, 30, 9, 11))
+        expected = [
+            ood_metrics(scores["pets"][inside], scores[name][rows]).auroc
+            for name, rows in zip("abcd", outside, strict=True)
+        ]
+        assert [drawn.ood[name]["auroc"][r] for name in "abcd"] == pytest.approx(expected)
+        assert drawn.ood_means["all"]["auroc"][r] == pytest.approx(np.mean(expected))
+
+
+def test_intervals_hold_the_number_and_differences_are_paired() -> None:
+    weak, strong = predictions(0), predictions(0, sharpness=4.0)
+    systems = assemble([measured("weak", weak), measured("again", weak), measured("strong", strong)])
+    first, again, other = (systems[name] for name in ("weak", "again", "strong"))
+    assert first.intervals and first.intervals.ood_means and again.difference and other.difference
+    low, high = first.intervals.ood_means["all"]["auroc"]
+    assert low < first.ood_means["all"].auroc < high
+    assert first.difference is None
+    # The same predictions differ by nothing at all: draws are the same for every system.
+    assert again.difference.id["accuracy"] == Difference(0.0, (0.0, 0.0))
+    found = other.difference.id["accuracy"]
+    assert found.value == other.id.accuracy - first.id.accuracy
+    assert 0 < found.interval[0] < found.value < found.interval[1]
+
+
+def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:
+    drawn = Resampled({"ece": np.array([0.04, 0.05, 0.06]), "accuracy": np.array([0.9, 1.0, 1.0])})
+    found = assemble([Measured("m", System(id=Labelled(ece=0.02, accuracy=1.0), ood={}), drawn)])["m"].intervals
+    assert found is not None
+    assert found.id["ece"] == pytest.approx([0.0105, 0.0295])  # about .02, not about .05
+    assert found.id["accuracy"][1] == 1.0  # never beyond what can be
+
+
+def test_seeds_are_a_mean_and_a_deviation() -> None:
+    parts = [measured("m", predictions(seed)) for seed in range(3)]
+    found = assemble(parts)["m"]
+    assert found.std and found.seeds and found.intervals
+    accuracies = [part.system.id.accuracy for part in parts]
+    assert found.id.accuracy == pytest.approx(np.mean(accuracies))
+    assert found.std.id.accuracy == pytest.approx(np.std(accuracies, ddof=1))
+    assert [seed.id.accuracy for seed in found.seeds] == accuracies
+    assert (found.ood["a"].group, found.id.samples) == ("near", 60)
+    low, high = found.intervals.id["accuracy"]
+    assert low < found.id.accuracy < high
+
+
+def test_numbers_that_only_some_seeds_have_are_left_out() -> None:
+    one = System(id=Labelled(nll=1.0, accuracy=0.5), ood={})
+    found = aggregate([one, replace(one, id=Labelled(nll=3.0, accuracy=0.5), cost=COST)])
+    assert (found.id, found.cost) == (Labelled(nll=2.0, accuracy=0.5), None)
+
+
+def test_other_styles_have_no_intervals() -> None:
+    with pytest.raises(OptionError, match="`style` hydractl"):
+        resample(predictions(0), Settings(style="openood"), 10, 0)
