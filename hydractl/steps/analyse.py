@@ -480,7 +480,7 @@ class AnalyseMembers:
         self.picture.check()
         checkpoint, reading = as_checkpoint(self.model), self.reading
         require_several(checkpoint)
-        network = running(checkpoint, self.compute.device, self.compute.dtype)
+        network = running(checkpoint, self.compute)
         if reading.classes is not None:
             network.set_classes(read_classes(reading.classes), reading.template)
         texts = network.spec.task == "text-classification"

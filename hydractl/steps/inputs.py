@@ -1,11 +1,11 @@
-"""What steps are given, by path or by value: models, circuits, scores, data."""
+"""Options and inputs that steps share: models, circuits and scores, by path or by value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from hydractl import bounds
 from hydractl.data.reading import DEFAULT_TEMPLATE as DEFAULT_TEMPLATE
@@ -17,6 +17,8 @@ from hydractl.steps.compute import Device as Device
 from hydractl.steps.compute import DeviceLike as DeviceLike
 from hydractl.steps.compute import Dtype as Dtype
 from hydractl.steps.compute import DtypeLike as DtypeLike
+
+Kind = TypeVar("Kind")
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,83 +53,67 @@ if TYPE_CHECKING:
 else:  # what the command line derives flags from: any text will do
     ModelLike = CircuitLike = ScoresLike = Any
 
-# Options that several steps share, each said once.
+# Options that several steps share.
 Model = Annotated[
     ModelLike,
     Option(
         "A file of ours, a folder of transformers, timm or OpenCLIP, or a hub id.",
-        heading="Model",
-        metavar="MODEL",
+        "Model",
+        "MODEL",
         positional=True,
         remembered=False,
     ),
 ]
 Precision = Annotated[
-    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", heading="Compute")
+    Literal["no", "bf16", "fp16"], Option("Mixed precision of products; weights stay float32.", "Compute")
 ]
-Compiled = Annotated[
-    bool, Option("Compile the model with torch.compile first.", heading="Compute", flags=("--compile",))
-]
+Compiled = Annotated[bool, Option("Compile the model with torch.compile first.", "Compute", flags=("--compile",))]
+
+
 Workers = Annotated[
     int,
     Option(
         "Processes that decode images; the result is the same for any.",
-        heading="Compute",
+        "Compute",
         minimum=0,
         maximum=1024,
         remembered=False,
     ),
 ]
-Seed = Annotated[int, Option("Seed of whatever is drawn at random.", heading="Compute", minimum=0, maximum=bounds.SEED)]
-Output = Annotated[
-    str | Path | None, Option("File to write.", heading="Output", flags=("--output", "-o"), remembered=False)
-]
-Force = Annotated[
-    bool, Option("Replace an output that exists.", heading="Output", flags=("--force", "-f"), remembered=False)
-]
-Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", heading="Output", remembered=False)]
+Seed = Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)]
+Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=("--output", "-o"), remembered=False)]
+Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
+Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
 Plot = Annotated[
     str | Path | None,
-    Option("Draw the result as well; .svg and .pdf will do.", heading="Output", metavar="FILE.png", remembered=False),
+    Option("Draw the result as well; .svg and .pdf will do.", "Output", "FILE.png", remembered=False),
 ]
 Limit = Annotated[
     int | None,
     Option(
         "Use only N samples of each data set, spread evenly over it; of a stream the first N.",
-        heading="Data",
-        metavar="N",
+        "Data",
+        "N",
         minimum=1,
         maximum=bounds.SAMPLES,
     ),
 ]
-ImageColumn = Annotated[
-    str | None, Option("Column that holds the images, where it cannot be guessed.", heading="Data", metavar="NAME")
-]
+ImageColumn = Annotated[str | None, Option("Column that holds the images, where it cannot be guessed.", "Data", "NAME")]
 TextColumn = Annotated[
     str | None,
-    Option(
-        "Column that holds the texts, or two with a comma between for pairs of texts.",
-        heading="Data",
-        metavar="NAME[,NAME]",
-    ),
+    Option("Column that holds the texts, or two with a comma between for pairs of texts.", "Data", "NAME[,NAME]"),
 ]
-LabelColumn = Annotated[str | None, Option("Column that holds the labels.", heading="Data", metavar="NAME")]
+LabelColumn = Annotated[str | None, Option("Column that holds the labels.", "Data", "NAME")]
 MatchLabels = Annotated[
-    Literal["name", "index"],
-    Option("Match the data's labels to the model's by name, or by index.", heading="Data"),
+    Literal["name", "index"], Option("Match the data's labels to the model's by name, or by index.", "Data")
 ]
 SkipBad = Annotated[
-    bool, Option("Leave unreadable images and empty texts out, and say which.", heading="Data", remembered=False)
+    bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False)
 ]
 Classes = Annotated[
-    Any,
-    Option(
-        "Class names of a zero-shot model without labels of its own: a file with one a line.",
-        heading="Data",
-        metavar="FILE",
-    ),
+    Any, Option("Class names of a zero-shot model without labels of its own: a file with one a line.", "Data", "FILE")
 ]
-Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", heading="Data")]
+Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data")]
 
 
 @dataclass(frozen=True)
@@ -153,12 +139,12 @@ class Picture:
 
 
 def as_path(given: str | Path | None) -> Path | None:
-    """Where a step writes, as a path; None where it writes nothing."""
+    """Returns the path that a step writes to; None where it writes nothing."""
     return None if given is None else Path(given)
 
 
 def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpoint:
-    """The checkpoint of a model, its tensors still on disk where it is named by a path.
+    """Returns the checkpoint of a model, its tensors still on disk where it is named by a path.
 
     Args:
         model: a reference as the command line takes it, a loaded model, a checkpoint, or the result of a step.
@@ -166,7 +152,7 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
 
     Raises:
         CheckpointError: nothing there, or not a model this project reads.
-        OptionError: something that is no model.
+        OptionError: not a model.
     """
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.load import read_checkpoint
@@ -177,19 +163,16 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
         return read_checkpoint(model, without_classifier)
     if isinstance(model, Hydra):
         return to_checkpoint(model)
-    found = getattr(model, "checkpoint", model)
-    if not isinstance(found, Checkpoint):
-        raise OptionError(f"{type(model).__name__}: is no model: give a path, what hydractl.load returns, or a result")
-    return found
+    return _value(getattr(model, "checkpoint", model), Checkpoint, "a model (a path, or what hydractl.load returns)")
 
 
 def as_several(models: ModelLike | Sequence[ModelLike]) -> Sequence[ModelLike]:
-    """Models that were given one by one or together."""
+    """Returns models that were given one by one or together."""
     return [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
 
 
 def as_member(model: ModelLike) -> Checkpoint:
-    """As `as_checkpoint`, for a model of one member.
+    """Returns the checkpoint of a model of one member; see `as_checkpoint`.
 
     Raises:
         OptionError: it has several.
@@ -201,40 +184,41 @@ def as_member(model: ModelLike) -> Checkpoint:
 
 
 def as_circuit(circuit: CircuitLike) -> Circuit:
-    """A circuit from its file, from standard input where that is `-`, or from the search that found it.
+    """Returns a circuit from its file (`-` is standard input), or from the search that found it.
 
     Raises:
         ArtifactError: the file cannot be read, or is no circuit.
-        OptionError: something that is no circuit.
+        OptionError: not a circuit.
     """
     from hydractl.circuit.artifact import Circuit, read_circuit
 
     if isinstance(circuit, str | Path):
         return read_circuit(str(circuit))
     found = getattr(circuit, "circuit", circuit)
-    if not isinstance(found, Circuit):
-        raise OptionError(f"{type(circuit).__name__}: is no circuit: give a path, or what extract_circuit returns")
-    return found
+    return _value(found, Circuit, "a circuit (a path, or the result of extract_circuit)")
 
 
 def as_scores(scores: ScoresLike) -> Scores:
-    """Head scores from their file, from standard input where that is `-`, or from what computed them.
+    """Returns head scores from their file (`-` is standard input), or from the step that computed them.
 
     Raises:
         ArtifactError: the file cannot be read, or holds no scores.
-        OptionError: something that is no scores.
+        OptionError: not head scores.
     """
     from hydractl.circuit.scores import Scores, read_scores
 
     if isinstance(scores, str | Path):
         return read_scores(str(scores))
-    found = getattr(scores, "scores", scores)
-    if not isinstance(found, Scores):
-        raise OptionError(f"{type(scores).__name__}: is no head scores: give a path, or what score_heads returns")
+    return _value(getattr(scores, "scores", scores), Scores, "head scores (a path, or the result of score_heads)")
+
+
+def _value(found: object, kind: type[Kind], expected: str) -> Kind:
+    if not isinstance(found, kind):
+        raise OptionError(f"expected {expected}, got {type(found).__name__}")
     return found
 
 
 def model_name(model: ModelLike) -> str:
-    """What tables and messages call a model: the stem of its file, or the name of its folder."""
+    """Returns the name of a model in tables and messages: the stem of its file, or the name of its folder."""
     name = str(model) if isinstance(model, str | Path) else as_checkpoint(model).name
     return Path(name).resolve().name.removesuffix(".safetensors")

@@ -1,4 +1,4 @@
-"""What scores and searches start from: a network of one member, ready to run, and samples to run it on."""
+"""A network of one member, ready to run, and the samples that scores and searches run it on."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Material:
     def scoring_data(
         self, batch_size: int, ranks: Ranks, share: int = 1, advance: Callable[[float], None] | None = None
     ) -> ScoringData:
-        """The samples as head scores and searches take them.
+        """Returns the samples as head scores and searches take them.
 
         Args:
-            share: how many of these share the memory for batches that are asked for again.
-            advance: told of the samples of each batch that is taken.
+            share: how many of these share the memory for batches that are read again.
+            advance: receives the number of samples of each batch that is read.
         """
         from hydractl.circuit.data import ScoringData, prompt_batches
         from hydractl.data.batching import JoinedBatches, ToldBatches
@@ -74,20 +74,15 @@ class Material:
         if advance is not None:
             inside, outside = ToldBatches(inside, advance), ToldBatches(outside, advance)
         prompts = prompt_batches(self.prompts, batch_size)
-        return ScoringData(inside, len(self.id), outside, sum(sizes), prompts, ranks, sizes)
+        return ScoringData(inside, len(self.id), outside, sum(sizes), prompts=prompts, ranks=ranks, ood_sets=sizes)
 
     @property
     def samples(self) -> int:
-        """How many there are, ID and OOD."""
+        """The number of samples, ID and OOD."""
         return len(self.id) + sum(map(len, self.ood.values()))
 
-    @property
-    def modality(self) -> Modality:
-        """What the network takes."""
-        return "text" if self.checkpoint.spec.task == "text-classification" else "image"
-
     def batches(self, samples: Samples, batch_size: int, share: int = 1) -> CachedBatches:
-        """The samples as the network's inputs, the same batches on every rank."""
+        """Returns the samples as the network's inputs, the same batches on every rank."""
         from hydractl.data.batching import CACHED_BYTES, CachedBatches, make_batches
         from hydractl.data.preprocess import preprocessor_from_json
 
@@ -102,11 +97,11 @@ class Material:
 
     @property
     def device(self) -> torch.device:
-        """Where the network computes."""
+        """The device that the network computes on."""
         return next(self.model.parameters()).device
 
     def used(self, inside: str, outside: str) -> dict[str, Samples]:
-        """All samples, the ID ones by one name and the OOD sets by another, with their own behind where it takes that.
+        """Returns all samples, the ID ones by one name and the OOD sets by another, with their own behind it if needed.
 
         Where there is one set its name does not matter: no result depends on it.
         """
@@ -116,7 +111,7 @@ class Material:
         }
 
     def data_identity(self) -> dict[str, Any]:
-        """What results depend on besides the model and the options, as plain JSON."""
+        """Returns the data that results depend on besides the model and the options, as plain JSON."""
         classes = {"classes": list(self.labels or ())} if self.model.spec.task == "zero-shot" else {}
         return {name: samples.identity() for name, samples in self.used("ID data", "OOD data").items()} | classes
 
@@ -124,11 +119,11 @@ class Material:
 def origin_of(
     checkpoint: Checkpoint, options: Mapping[str, Any], used: Mapping[str, Samples] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """What an artifact says of how it was made.
+    """Returns the record in an artifact of how it was made.
 
     Args:
         options: those that determine the result; None stands for one that was not used and is left out.
-        used: the samples that were used by what they were used as, which an evaluation shall refuse later.
+        used: the samples by their use, which an evaluation will refuse later.
     """
     from importlib.metadata import version
 
@@ -207,11 +202,13 @@ def _material(
         raise OptionError(f"{checkpoint.name}: its classes have no names: pass `match_labels` index")
     labels = network.labels or tuple(f"LABEL_{i}" for i in range(network.spec.classes or 0))
     matched = match_labels(samples, labels, reading.match_labels)
-    return Material(checkpoint, network, matched, ood, reading, network.labels, network.class_prompts or {})
+    return Material(
+        checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=network.class_prompts or {}
+    )
 
 
 def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Reading) -> dict[str, Samples]:
-    """The OOD sets by name."""
+    """Returns the OOD sets by name."""
     from hydractl.data.open import open_samples
     from hydractl.data.sources import parse_data_sets
 

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import DeviceLike, DtypeLike, ModelLike
+from hydractl.steps.compute import Compute, DeviceLike, DtypeLike
+from hydractl.steps.inputs import ModelLike
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 
 def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None = None) -> Hydra:
-    """A model in eval mode with its preprocessing; nothing else of the process changes.
+    """Loads a model in eval mode with its preprocessing; nothing else of the process changes.
 
     >>> hydractl.load("hydra").members
     2
@@ -35,7 +36,7 @@ def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None =
 
 
 def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
-    """Writes a model as one self-contained file, and says where.
+    """Writes a model as one self-contained file, and returns its path.
 
     >>> hydractl.save(hydractl.load("hydra"), "copy.safetensors").name
     'copy.safetensors'
@@ -50,8 +51,8 @@ def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
     return Path(path)
 
 
-def running(model: ModelLike, device: DeviceLike, dtype: DtypeLike | None) -> Hydra:
-    """A model laid out for fast answers; one that is loaded already is left as and where it is.
+def running(model: ModelLike, compute: Compute) -> Hydra:
+    """Returns a model laid out for fast answers; one that is loaded already is left as and where it is.
 
     Raises:
         CheckpointError: it cannot be read.
@@ -60,8 +61,8 @@ def running(model: ModelLike, device: DeviceLike, dtype: DtypeLike | None) -> Hy
     from hydractl.model.hydra import Hydra
 
     if not isinstance(model, Hydra):
-        return load(model, device, dtype).optimize_for_inference()
-    if device != "auto" or dtype is not None:
-        option = "dtype" if dtype is not None else "device"
+        return load(model, compute.device, compute.dtype).optimize_for_inference()
+    if compute.device != "auto" or compute.dtype is not None:
+        option = "dtype" if compute.dtype is not None else "device"
         raise OptionError(f"`{option}` is for models that are yet to be loaded: give it to hydractl.load")
     return model

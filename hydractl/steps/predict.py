@@ -196,7 +196,7 @@ class Predict:
         from hydractl.data.labels import read_classes
         from hydractl.steps.models import running
 
-        hydra = running(self.model, self.compute.device, self.compute.dtype)
+        hydra = running(self.model, self.compute)
         if self.reading.classes is not None:
             if hydra is self.model:
                 raise OptionError("`classes` would change the loaded model: call its set_classes instead")
