@@ -14,7 +14,8 @@ from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
-from hydractl.metrics.ood_scores import Answers, MemberSamples, OodScore, Scorer, find_ood_score, fit_scorer
+from hydractl.metrics.feature_scores import MemberSamples
+from hydractl.metrics.ood_scores import Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.table import PredictionTable, concatenate, in_order, tabulate
 from hydractl.metrics.temperature import FittedTemperature, fit_temperature
 

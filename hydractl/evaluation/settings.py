@@ -138,7 +138,7 @@ class Settings:
     def __post_init__(self) -> None:
         # Raises before anything is computed.
         _ = self.wanted_temperature
-        require(*self.score.packages, *self.definitions.packages)
+        require(*self.definitions.packages)
 
     @cached_property
     def wanted_temperature(self) -> float | Literal["fit"] | None:

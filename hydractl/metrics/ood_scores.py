@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
-    from hydractl.metrics.checks import FloatArray, IntArray, Logits
+    from hydractl.metrics.checks import FloatArray, Logits
+    from hydractl.metrics.feature_scores import MemberSamples
     from hydractl.metrics.table import PredictionTable
 
 
@@ -34,40 +35,8 @@ class Answers:
     features: Logits | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class MemberSamples:
-    """Labelled ID samples as one member sees them, in float64.
-
-    Attributes:
-        features: `[N,D']`.
-        logits: `[N,C]`.
-        labels: `[N]` in 0..C-1.
-        affine: the weights `[C,D']` and biases `[C]` of its classifier, None where they are not known.
-    """
-
-    features: FloatArray
-    logits: FloatArray
-    labels: IntArray
-    affine: tuple[FloatArray, FloatArray] | None = None
-
-    def classifier(self) -> tuple[FloatArray, FloatArray]:
-        """The weights `[C,D']` and biases `[C]` by which the member makes logits of features.
-
-        Raises:
-            DataError: they are not known.
-        """
-        if self.affine is None:
-            raise DataError(
-                "these predictions were saved without the classifier that the OOD score needs: add "
-                "classifier.safetensors with its `weight` and `bias`, or choose another score"
-            )
-        return self.affine
-
-
 #: From an ensemble's answers to a score for each sample, `[n]`.
 Scorer = Callable[[Answers], "FloatArray"]
-#: From one member's features `[n,D']` and logits `[n,C]`, both float64, to a score for each sample, `[n]`.
-Detector = Callable[["FloatArray", "FloatArray"], "FloatArray"]
 
 
 @dataclass(frozen=True)
@@ -75,20 +44,18 @@ class OodScore:
     """One way to tell OOD from ID samples; it has either `of_answers` or `fit`.
 
     Attributes:
-        name: what options and reports call it.
-        help: what it is, to stand after its name.
+        name: its name in options and reports.
+        help: a description, to stand after the name.
         source: who published it.
-        of_answers: the score, where logits are all it takes.
-        fit: makes a member's detector of ID samples, where it takes features.
-        packages: those it takes that come with an extra.
+        of_answers: the score, if logits are all it takes.
+        fit: the name of the function in `hydractl.metrics.feature_scores` that fits it, if it takes features.
     """
 
     name: str
     help: str
     source: str
     of_answers: Scorer | None = None
-    fit: Callable[[MemberSamples], Detector] | None = None
-    packages: tuple[str, ...] = ()
+    fit: str | None = None
 
     @property
     def needs_features(self) -> bool:
@@ -96,34 +63,21 @@ class OodScore:
         return self.fit is not None
 
 
-def _gen(answers: Answers) -> FloatArray:
-    from hydractl.metrics.gen import generalised_entropy
-
-    return generalised_entropy(answers)
+EXPONENT, TOP_CLASSES = 0.1, 100  # of the generalised entropy
 
 
-def _mahalanobis(samples: MemberSamples) -> Detector:
-    from hydractl.metrics.mahalanobis import fit_mahalanobis
+def generalised_entropy(answers: Answers) -> FloatArray:
+    """Returns sum_c p_c^g (1 - p_c)^g of the mean probabilities, g = 0.1, over the 100 likeliest classes, `[n]`.
 
-    return fit_mahalanobis(samples)
+    Source: Liu et al. 2023, equation 4, with the exponent and the number of classes of OpenOOD 1.5.
+    """
+    import numpy as np
 
+    from hydractl.metrics.probabilities import mean_probabilities
 
-def _vim(samples: MemberSamples) -> Detector:
-    from hydractl.metrics.vim import fit_vim
-
-    return fit_vim(samples)
-
-
-def _knn(samples: MemberSamples) -> Detector:
-    from hydractl.metrics.knn import fit_knn
-
-    return fit_knn(samples)
-
-
-def _react(samples: MemberSamples) -> Detector:
-    from hydractl.metrics.react import fit_react
-
-    return fit_react(samples)
+    p = mean_probabilities(answers.member_logits, answers.temperature)
+    likeliest = np.sort(p, axis=-1)[:, -TOP_CLASSES:]
+    return np.asarray((likeliest**EXPONENT * (1 - likeliest) ** EXPONENT).sum(axis=-1))
 
 
 OOD_SCORES = (
@@ -161,32 +115,43 @@ OOD_SCORES = (
         "gen",
         "generalised entropy of the members' mean probability over the 100 likeliest classes, exponent 0.1",
         "Liu et al. 2023",
-        _gen,
+        generalised_entropy,
     ),
     OodScore(
         "react",
         "free energy of the logits of features clipped at their 90th percentile, mean over members",
         "Sun et al. 2021",
-        fit=_react,
+        fit="fit_react",
     ),
     OodScore(
         "mahalanobis",
         "squared Mahalanobis distance of the features to the nearest class mean, mean over members",
         "Lee et al. 2018",
-        fit=_mahalanobis,
+        fit="fit_mahalanobis",
+    ),
+    OodScore(
+        "relative-mahalanobis",
+        "Mahalanobis distance less that to all calibration samples as one class, mean over members",
+        "Ren et al. 2021",
+        fit="fit_relative_mahalanobis",
     ),
     OodScore(
         "vim",
         "length of the features outside their principal space, as a logit, plus the free energy, mean over members",
         "Wang et al. 2022",
-        fit=_vim,
+        fit="fit_vim",
     ),
     OodScore(
         "knn",
         "squared distance of unit-length features to the 50th nearest calibration sample, mean over members",
         "Sun et al. 2022",
-        fit=_knn,
-        packages=("sklearn",),
+        fit="fit_knn",
+    ),
+    OodScore(
+        "combined",
+        "free energy plus Mahalanobis distance, each standardised on calibration samples, mean over members",
+        "this project",
+        fit="fit_combined",
     ),
 )
 
@@ -213,19 +178,16 @@ def fit_scorer(score: OodScore, members: Iterable[MemberSamples]) -> Scorer:
     Raises:
         DataError: the samples are too few for this score, or lack what it needs.
     """
-    import numpy as np
-
+    from hydractl.metrics import feature_scores
     from hydractl.metrics.probabilities import mean_over_members
+    from hydractl.model.ood import DETECTORS
 
-    fit = score.fit
-    assert fit is not None
-    detectors = [fit(samples) for samples in members]
+    assert score.fit is not None
+    fit, detector = getattr(feature_scores, score.fit), DETECTORS[score.name]
+    fitted = [fit(samples) for samples in members]
 
     def of_answers(answers: Answers) -> FloatArray:
         assert answers.features is not None
-        read = zip(detectors, answers.features, answers.member_logits, strict=True)
-        return mean_over_members(
-            np.stack([detect(x.astype(np.float64), z.astype(np.float64)) for detect, x, z in read])
-        )
+        return mean_over_members(feature_scores.detect(detector, fitted, answers.features, answers.member_logits))
 
     return of_answers

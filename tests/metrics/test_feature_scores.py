@@ -8,10 +8,11 @@ from sklearn.covariance import EmpiricalCovariance
 from sklearn.decomposition import PCA
 
 from hydractl.errors import DataError
-from hydractl.metrics.mahalanobis import fit_mahalanobis
-from hydractl.metrics.ood_scores import OOD_SCORES, Answers, MemberSamples, find_ood_score, fit_scorer
+from hydractl.metrics import feature_scores
+from hydractl.metrics.feature_scores import MemberSamples, detect, principal_dimensions
+from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score, fit_scorer
 from hydractl.metrics.table import tabulate
-from hydractl.metrics.vim import principal_dimensions
+from hydractl.model.ood import DETECTORS
 
 CLASSES, WIDTH, COUNT = 4, 10, 200
 NAMES = [score.name for score in OOD_SCORES if score.needs_features]
@@ -29,7 +30,11 @@ def samples(generator):
 
 def detected(name, samples, features):
     weight, bias = samples.affine
-    return find_ood_score(name).fit(samples)(features, features @ weight.T + bias)
+    return detect(DETECTORS[name], [fit(name, samples)], features[None], (features @ weight.T + bias)[None])[0]
+
+
+def fit(name, samples):
+    return getattr(feature_scores, find_ood_score(name).fit)(samples)
 
 
 def energy(logits):
@@ -58,9 +63,30 @@ def test_mahalanobis_equals_scikit_learn(samples, generator):
 def test_mahalanobis_of_fewer_samples_than_features_counts_known_directions_only():
     # Two samples of each class, one unit either side of its mean along the first axis: all the variance there is.
     features = np.array([[-1.0, 0, 0], [1, 0, 0], [-1, 9, 0], [1, 9, 0]])
-    detect = fit_mahalanobis(MemberSamples(features, np.zeros((4, 2)), np.array([0, 0, 1, 1])))
+    fitted = fit("mahalanobis", MemberSamples(features, np.zeros((4, 2)), np.array([0, 0, 1, 1])))
+    far = np.array([[[2.0, 4, 7], [0, 0, 0]]])
 
-    np.testing.assert_allclose(detect(np.array([[2.0, 4, 7], [0, 0, 0]]), np.zeros((2, 2))), [4, 0], atol=1e-12)
+    np.testing.assert_allclose(detect(DETECTORS["mahalanobis"], [fitted], far, None), [[4, 0]], atol=1e-12)
+
+
+def test_relative_mahalanobis_equals_scikit_learn(samples, generator):
+    far = 5 * generator.normal(size=(30, WIDTH))
+    background = EmpiricalCovariance().fit(samples.features)
+    theirs = detected("mahalanobis", samples, far) - background.mahalanobis(far)
+
+    np.testing.assert_allclose(detected("relative-mahalanobis", samples, far), theirs, rtol=1e-9)
+
+
+def test_combined_adds_scores_that_are_standardised_on_id_samples(samples, generator):
+    far = 5 * generator.normal(size=(30, WIDTH))
+    weight, bias = samples.affine
+
+    def parts(features):
+        return np.array([energy(features @ weight.T + bias), detected("mahalanobis", samples, features)])
+
+    known = parts(samples.features)
+    expected = (parts(far) - known.mean(1, keepdims=True)) / known.std(1, keepdims=True)
+    np.testing.assert_allclose(detected("combined", samples, far), expected.sum(0), rtol=1e-9)
 
 
 def test_vim_equals_its_formula(samples, generator):
@@ -131,4 +157,4 @@ def test_too_few_samples_are_named(samples):
         ("react", MemberSamples(samples.features, samples.logits, samples.labels), "add classifier.safetensors"),
     ):
         with pytest.raises(DataError, match=message):
-            find_ood_score(name).fit(held)
+            fit(name, held)

@@ -1,0 +1,183 @@
+"""Fits of the OOD scores that read features, one member at a time; `hydractl.model.ood` computes the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hydractl.errors import DataError
+from hydractl.metrics.checks import FloatArray, IntArray, Logits
+
+if TYPE_CHECKING:
+    from hydractl.model.ood import Detector
+
+#: Fitted numbers of one member by name.
+Fitted = Mapping[str, FloatArray]
+PERCENTILE = 90  # of the numbers that `react` leaves as they are
+
+
+@dataclass(frozen=True, eq=False)
+class MemberSamples:
+    """Labelled ID samples as one member sees them, in float64.
+
+    Attributes:
+        features: `[N,D']`.
+        logits: `[N,C]`.
+        labels: `[N]` in 0..C-1.
+        affine: the weights `[C,D']` and biases `[C]` of its classifier, None if they are not known.
+    """
+
+    features: FloatArray
+    logits: FloatArray
+    labels: IntArray
+    affine: tuple[FloatArray, FloatArray] | None = None
+
+    def classifier(self) -> tuple[FloatArray, FloatArray]:
+        """Returns the weights `[C,D']` and biases `[C]` by which the member makes logits of features.
+
+        Raises:
+            DataError: they are not known.
+        """
+        if self.affine is None:
+            raise DataError(
+                "these predictions were saved without the classifier that the OOD score needs: add "
+                "classifier.safetensors with its `weight` and `bias`, or choose another score"
+            )
+        return self.affine
+
+
+def fit_mahalanobis(samples: MemberSamples) -> Fitted:
+    """Fits the class means and the covariance within classes, which all classes share.
+
+    With fewer samples than features, the pseudo-inverse counts no distance along the unknown directions.
+
+    Raises:
+        DataError: a class has no samples.
+
+    Source: Lee et al. 2018, equations 1 and 2, as OpenOOD 1.5 computes it (`mds`).
+    """
+    classes = samples.logits.shape[1]
+    counts = np.bincount(samples.labels, minlength=classes)
+    if not counts.all():
+        raise DataError(
+            f"the calibration data holds no samples of class {int(np.argmin(counts))}: the Mahalanobis distance needs "
+            "the mean of each class: give more data, or choose another score"
+        )
+    center = samples.features.mean(axis=0)
+    centred = samples.features - center
+    sums = np.zeros((classes, centred.shape[1]))
+    np.add.at(sums, samples.labels, centred)
+    means = sums / counts[:, None]
+    whiten = _whitening(centred - means[samples.labels])
+    return {"center": center, "whiten": whiten, "means": means @ whiten}
+
+
+def fit_relative_mahalanobis(samples: MemberSamples) -> Fitted:
+    """Fits `fit_mahalanobis`, and the covariance of all samples as one class.
+
+    Raises:
+        DataError: a class has no samples.
+
+    Source: Ren et al. 2021, section 2, as OpenOOD 1.5 computes it (`rmds`).
+    """
+    fitted = fit_mahalanobis(samples)
+    return {**fitted, "background": _whitening(samples.features - fitted["center"])}
+
+
+def _whitening(centred: FloatArray) -> FloatArray:
+    """Returns V `[D',D']`, where V V^T is the pseudo-inverse of the covariance; unknown directions are columns of 0."""
+    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+    known = variances > variances[-1] * len(variances) * np.finfo(np.float64).eps
+    return np.asarray(directions * np.where(known, 1 / np.sqrt(np.where(known, variances, 1)), 0))
+
+
+def fit_knn(samples: MemberSamples) -> Fitted:
+    """Keeps the features of all samples, at unit length.
+
+    Raises:
+        DataError: fewer than 50 samples.
+
+    Source: Sun et al. 2022, as OpenOOD 1.5 computes it with its K of 50.
+    """
+    from hydractl.model.ood import NEIGHBOURS
+
+    if len(samples.features) < NEIGHBOURS:
+        raise DataError(
+            f"the calibration data holds {len(samples.features)} samples: knn needs {NEIGHBOURS} at least, to find the "
+            f"{NEIGHBOURS}th nearest"
+        )
+    lengths = np.linalg.norm(samples.features, axis=-1, keepdims=True)
+    return {"bank": samples.features / np.maximum(lengths, np.finfo(np.float64).tiny)}
+
+
+def fit_vim(samples: MemberSamples) -> Fitted:
+    """Fits the directions beyond the principal ones of the ID features, and the scale of the virtual logit.
+
+    The origin is the point at which all logits are equal but for what the classifier cannot reach, -W^+ b. The scale
+    alpha makes the virtual logit of ID samples as large as their largest logit, on average.
+
+    Raises:
+        DataError: no more samples than principal directions.
+
+    Source: Wang et al. 2022, section 4, as OpenOOD 1.5 computes it.
+    """
+    count, width = samples.features.shape
+    if count <= (principal := principal_dimensions(width)):
+        raise DataError(
+            f"the calibration data holds {count} samples: vim needs more than the {principal} principal directions of "
+            f"{width} features"
+        )
+    weight, bias = samples.classifier()
+    origin = -np.linalg.pinv(weight) @ bias
+    centred = samples.features - origin
+    _, directions = np.linalg.eigh(centred.T @ centred / count)  # by ascending variance
+    rest = directions[:, : width - principal]
+    alpha = samples.logits.max(axis=-1).mean() / np.linalg.norm(centred @ rest, axis=-1).mean()
+    return {"origin": origin, "rest": rest, "alpha": np.array([alpha])}
+
+
+def principal_dimensions(width: int) -> int:
+    """Returns how many directions of features of this width count as principal.
+
+    Source: Wang et al. 2022, appendix: 1000 of 2048 and 512 of 768; half of narrower ones, which it does not treat.
+    """
+    return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
+
+
+def fit_react(samples: MemberSamples) -> Fitted:
+    """Fits the 90th percentile of all numbers in the ID features.
+
+    Source: Sun et al. 2021, equation 4, as OpenOOD 1.5 computes it with its percentile of 90.
+    """
+    weight, bias = samples.classifier()
+    return {"threshold": np.percentile(samples.features, [PERCENTILE]), "weight": weight, "bias": bias}
+
+
+def fit_combined(samples: MemberSamples) -> Fitted:
+    """Fits `fit_mahalanobis`, and means and deviations of the free energy and of the distance.
+
+    Raises:
+        DataError: a class has no samples.
+    """
+    from scipy.special import logsumexp
+
+    from hydractl.model.ood import mahalanobis
+
+    fitted = fit_mahalanobis(samples)
+    parts = (-logsumexp(samples.logits, axis=-1), detect(mahalanobis, [fitted], samples.features[None], None)[0])
+    location, scale = (np.array([f(part) for part in parts]) for f in (np.mean, np.std))
+    return {**fitted, "location": location, "scale": np.where(scale > 0, scale, 1)}
+
+
+def detect(detector: Detector, fitted: Iterable[Fitted], features: Logits, logits: Logits | None) -> FloatArray:
+    """Returns the scores `[M,n]` of the members' features `[M,n,D']` and logits `[M,n,C]`, in float64."""
+    import torch
+
+    each = list(fitted)
+    state = {name: torch.from_numpy(np.stack([member[name] for member in each])) for name in each[0]}
+    read = torch.from_numpy(np.asarray(features, np.float64))
+    z = read[..., :0] if logits is None else torch.from_numpy(np.asarray(logits, np.float64))
+    return np.asarray(detector(state, read, z).numpy())
