@@ -44,13 +44,6 @@ def test_systems_of_one_run(hydractl: Command, vit: Path, members: list[Path], t
     assert dense["timing"]["peak_memory"] > dense["weight"]["size"] == 4 * dense["weight"]["parameters"]
 
 
-def test_texts_and_figures_on_stdout(hydractl: Command, bert: Path) -> None:
-    result = hydractl("benchmark", bert, "--batch-sizes", 2, "--tokens", 7, "--seconds", 0, "--json", "-")
-    assert result.code == 0, result.err
-    (row,) = json.loads(result.out)["rows"]
-    assert row["name"] == "bert" and row["batch_size"] == 2
-
-
 def test_a_folder_that_names_another_network_is_not_given_to_transformers(
     hydractl: Command, vit: Path, tmp_path: Path
 ) -> None:

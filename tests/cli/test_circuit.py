@@ -87,11 +87,6 @@ def test_both_towers_and_names_of_files(hydractl: Command, here: Path) -> None:
         assert f">{title}<" in picture
 
 
-def test_a_circuit_from_stdin(hydractl: Command, three: list[str]) -> None:
-    piped = hydractl("circuit", "overlap", three[0], "-", stdin=Path(three[1]).read_bytes())
-    assert piped.out == hydractl("circuit", "overlap", *three[:2]).out
-
-
 def test_circuits_scores_and_pruned_models_alike(hydractl: Command, vit: Path, here: Path) -> None:
     assert hydractl("score-heads", vit, "--method=magnitude", "-o", "s.json").code == 0
     for scope in ("global", "layer"):

@@ -15,15 +15,10 @@ from sklearn.metrics import roc_auc_score
 from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
 
 from hydractl.checkpoint.contents import identity
+from hydractl.data.hashes import sketch
+from hydractl.data.open import open_samples
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import LABELS, Command, save_vit
-
-
-def report(hydractl: Command, *arguments: object) -> dict[str, Any]:
-    result = hydractl("evaluate", *arguments, "--json", "-")
-    assert (result.code, result.err) == (0, "")
-    content: dict[str, Any] = json.loads(result.out)
-    return content
+from tests.cli.conftest import LABELS, Command, models, save_images, save_vit
 
 
 @torch.no_grad()
@@ -36,7 +31,7 @@ def probabilities(folder: Path, files: list[Path]) -> np.ndarray:
 
 
 def test_a_folder_s_numbers_are_those_of_transformers(hydractl: Command, vit: Path, images: Path, noise: Path) -> None:
-    entry = report(hydractl, f"mine={vit}", "--id-data", images, "--ood-data", f"far/noise={noise}")["models"]["mine"]
+    entry = models(hydractl, f"mine={vit}", "--id-data", images, "--ood-data", f"far/noise={noise}")["mine"]
     inside = probabilities(vit, sorted(images.glob("*/*.png")))
     outside = probabilities(vit, sorted(noise.glob("*.png")))
     labels = np.repeat(np.arange(3), 4)
@@ -59,9 +54,9 @@ def test_texts_too(hydractl: Command, bert: Path, tmp_path: Path) -> None:
     rows = [json.dumps({"text": text, "label": label}) for text, label in zip(texts, labels, strict=True)]
     (tmp_path / "id.jsonl").write_text("\n".join(rows))
     (tmp_path / "ood.csv").write_text("text\nowl owl\nfilm\n")
-    entry = report(
+    entry = models(
         hydractl, bert, "--id-data", tmp_path / "id.jsonl", "--ood-data", tmp_path / "ood.csv", "--batch-size", 2
-    )["models"]["bert"]
+    )["bert"]
     inputs = AutoTokenizer.from_pretrained(bert)(texts, return_tensors="pt", padding=True)
     logits = BertForSequenceClassification.from_pretrained(bert).eval()(**inputs).logits
     expected = torch.nn.functional.cross_entropy(logits, torch.tensor([LABELS.index(label) for label in labels]))
@@ -122,5 +117,109 @@ def test_labels_are_matched_by_name_whatever_their_order(
         state[name] = state[name][[2, 0, 1]]
     turned.load_state_dict(state)
     turned.save_pretrained(other)
-    models = report(hydractl, f"a={vit}", f"b={other}", "--id-data", images)["models"]
-    assert models["a"]["id"]["nll"] == pytest.approx(models["b"]["id"]["nll"], abs=1e-6)
+    found = models(hydractl, f"a={vit}", f"b={other}", "--id-data", images)
+    assert found["a"]["id"]["nll"] == pytest.approx(found["b"]["id"]["nll"], abs=1e-6)
+
+
+def test_shifted_data_by_severity(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    held_out = save_images(tmp_path / "held-out", count=6, seed=5)
+    shift = [f"--shift-data=fog/{severity}={source}" for severity, source in ((1, images), (5, held_out))]
+    found = models(hydractl, vit, "--id-data", images, *shift)["vit"]
+    assert found["shift"]["fog"].keys() == {"1", "5"}
+    for key, value in found["id"].items():
+        assert found["shift"]["fog"]["1"][key] == value
+    assert found["shift"]["fog"]["5"]["samples"] == 18
+    result = hydractl("evaluate", vit, "--id-data", images, "--shift-data", f"fog={images}")
+    assert (result.code, "NAME/SEVERITY=" in result.err) == (2, True)
+
+
+def test_corrupted_images_by_severity(hydractl: Command, vit: Path, images: Path) -> None:
+    arguments = (vit, "--id-data", images, "--corrupt", "gaussian_noise,pixelate:2-3")
+    found = models(hydractl, *arguments)["vit"]["shift"]
+    assert {kind: set(by) for kind, by in found.items()} == {
+        "gaussian_noise": {"2", "3"},
+        "pixelate": {"2", "3"},
+    }
+    assert found == models(hydractl, *arguments, "--workers", 2)["vit"]["shift"]
+
+
+def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
+    other = save_images(tmp_path / "other", count=2, seed=5)
+    sets = [f"--shift-data={name}={images}" for name in ("fog/1", "rain/1", "rain/2")]
+    arguments = ["evaluate", vit, "--id-data", images, *sets, f"--shift-data=fog/2={other}", "--bootstrap=0"]
+    result = hydractl(*arguments, f"--shift-data=saturate/1={other}", "--json=-")
+    found = json.loads(result.out)["models"]["vit"]
+    same, differs = found["id"], found["shift"]["fog"]["2"]
+    for metric in ("accuracy", "brier", "nll", "ece", "adaptive_ece"):
+        means = {
+            where: {name: one[metric] for name, one in found["shift_means"][where].items()}
+            for where in ("by_severity", "by_kind")
+        }
+        half = (same[metric] + differs[metric]) / 2
+        assert means["by_severity"] == pytest.approx({"1": same[metric], "2": half})
+        # Of the kinds besides the fifteen there is a mean, and they are in no other.
+        assert means["by_kind"] == pytest.approx(
+            {"fog": half, "rain": same[metric], "saturate": found["shift"]["saturate"]["1"][metric]}
+        )
+        assert found["shift_means"]["all"][metric] == pytest.approx((3 * same[metric] + differs[metric]) / 4)
+    assert found["shift_means"]["all"]["samples"] == 3 * same["samples"] + 6
+    shown = hydractl(*arguments, "--full").out
+    assert all(title in shown for title in ("mean under shift", "mean at severity 2", "mean of rain", "fog 2"))
+    assert "mean at severity" not in hydractl(*arguments).out
+    alone = json.loads(hydractl("evaluate", vit, "--id-data", images, sets[0], "--json=-").out)
+    assert "shift_means" not in alone["models"]["vit"]
+
+
+def in_blocks(hydractl: Command, *arguments: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    result = hydractl("evaluate", *arguments, "--batch-size", 5, "--json", "-")
+    assert (result.code, result.err) == (0, "")
+    content = json.loads(result.out)
+    return content["models"], content["data"]
+
+
+def test_images_give_the_same_bytes(hydractl: Command, vit: Path, images: Path, noise: Path) -> None:
+    asked = (vit, "--id-data", images, "--ood-data", f"far/noise={noise}", "--shift-data", f"fog/3={images}")
+    whole = in_blocks(hydractl, *asked)
+    assert in_blocks(hydractl, *asked, "--streaming") == whole
+    assert in_blocks(hydractl, *asked, "--streaming", "--workers", 2) == whole
+
+
+def test_texts_of_unknown_number_give_the_same_numbers(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    rows = [{"text": "a good film " * (i % 4 + 1) + "owl " * (i % 3), "label": LABELS[i % 3]} for i in range(17)]
+    (tmp_path / "id.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "ood.csv").write_text("text\n" + "owl owl\nfilm\n" * 9)
+    asked = (f"one={bert}", f"two={bert}", "--id-data", tmp_path / "id.jsonl", "--ood-data", tmp_path / "ood.csv")
+    (whole, _), (streamed, described) = in_blocks(hydractl, *asked), in_blocks(hydractl, *asked, "--streaming")
+    assert "samples" not in described["id"]
+    for name in ("one", "two"):  # each system reads the stream anew
+        assert streamed[name]["id"] == pytest.approx(whole[name]["id"], abs=1e-6)
+        assert streamed[name]["ood"]["ood"]["samples"] == 18
+        assert streamed[name]["ood"]["ood"]["auroc"] == pytest.approx(whole[name]["ood"]["ood"]["auroc"], abs=1e-4)
+
+
+def test_what_made_the_model_is_refused_at_its_block(
+    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path
+) -> None:
+    used = open_samples(f"{images}:[8:9]", "image")
+    circuit = {
+        "format": "hydractl-circuit",
+        "version": 1,
+        "steps": [{"tower": "vision", "layer": 0, "head": 0}],
+        "search_data": {"id": sketch(used.content_hashes())},
+    }
+    (tmp_path / "c.json").write_text(json.dumps(circuit))
+    chosen = ("--method=circuit", "--circuit", tmp_path / "c.json", "--budget=1")
+    assert hydractl("prune", vit, *chosen, "-o", tmp_path / "m").code == 0
+    asked = ("evaluate", tmp_path / "m", "--streaming", "--batch-size", 4, "--id-data")
+    refused = hydractl(*asked, images)
+    assert refused.code == 1
+    assert "1 of 4 samples were used to make m (as id)" in refused.err
+    assert "read them without --streaming and pass --allow-leak" in refused.err
+    assert hydractl(*asked, f"{images}:[:8]").code == 0
+    calibrated = hydractl(*asked, f"{images}:[:8]", "--calib-data", f"{images}:[7:8]", "--temperature", "fit")
+    assert "1 of 4 samples are in --calib-data too" in calibrated.err
+
+
+def test_a_stream_is_corrupted_as_samples_are(hydractl: Command, vit: Path, images: Path) -> None:
+    arguments = (vit, "--id-data", images, "--batch-size", 4, "--corrupt", "glass_blur,snow:2")
+    assert in_blocks(hydractl, *arguments, "--streaming") == in_blocks(hydractl, *arguments)

@@ -94,17 +94,6 @@ def test_every_system_and_option(hydractl: Command, case: Case, tmp_path: Path) 
     }
 
 
-def test_seeds_scores_and_styles(hydractl: Command, case: Case, tmp_path: Path) -> None:
-    data = ("--id-data", case.id, "--ood-data", f"n={case.ood}", *PROMPT)
-    entry = models(hydractl, f"m={case.a}", f"m={case.b}", *data, "--seeds", "--save-logits", tmp_path / "logits")["m"]
-    assert len(entry["seeds"]) == 2
-    saved = f"m=predictions:{tmp_path / 'logits' / 'm'}"
-    for score in ("entropy", "mutual-information", "max-logit", "energy"):
-        assert 0 <= models(hydractl, saved, "--ood-score", score)["m"]["ood"]["n"]["auroc"] <= 1
-    for style in ("openood", "torch-uncertainty"):
-        assert 0 <= models(hydractl, saved, "--style", style)["m"]["ood"]["n"]["auroc"] <= 1
-
-
 def test_texts_cannot_be_corrupted_and_empty_ones_are_left_out(hydractl: Command, tmp_path: Path) -> None:
     case = texts(tmp_path)
     result = hydractl("evaluate", case.a, "--id-data", case.id, "--corrupt", "contrast")

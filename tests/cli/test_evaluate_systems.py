@@ -154,17 +154,6 @@ def test_unreadable_images_fail_or_are_named_and_left_out(hydractl: Command, vit
     assert "1.png" in result.err
 
 
-def test_styles_and_scores(hydractl: Command, vit: Path, other: Path, images: Path, noise: Path) -> None:
-    arguments = (f"DE={vit}+{other}", "--id-data", images, "--ood-data", f"n={noise}")
-    ours, energy, theirs = (
-        models(hydractl, *arguments, *options)["DE"]["ood"]["n"]["auroc"]
-        for options in ((), ("--ood-score", "energy"), ("--style", "openood"))
-    )
-    assert len({ours, energy, theirs}) > 1
-    result = hydractl("evaluate", *arguments, "--style", "openood", "--ood-score", "entropy")
-    assert (result.code, "openood has no score entropy" in result.err) == (1, True)
-
-
 def test_saved_predictions_alone_are_measured_by_hand_values(hydractl: Command, tmp_path: Path) -> None:
     (tmp_path / "ood").mkdir()
     sure, unsure = np.log([0.9, 0.1]), np.log([0.6, 0.4])

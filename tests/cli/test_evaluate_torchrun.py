@@ -87,3 +87,19 @@ def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finis
     wrong = in_two(tmp_path, "evaluate", vit, "--id-data", tmp_path / "nothing")
     assert wrong.returncode != 0
     assert wrong.stderr.count("there is no such file or folder") == 1
+
+
+@pytest.mark.parametrize("wanted", [("--random=3", "--budgets=1"), ("--search=joint", "--budgets=1,2")])
+def test_members_are_the_same(
+    hydractl: Command,
+    vit: Path,
+    images: Path,
+    noise: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: tuple[str, ...],
+) -> None:
+    data = ("--id-data", images, "--ood-data", noise, "--batch-size", 5, "--objective=avg")
+    kept = ("--members=2", "--selection=s.json", "-o", "hydra")
+    written = compare(hydractl, tmp_path, monkeypatch, "select", vit, *wanted, *data, *kept)
+    assert {"s.json", "hydra"} == written.keys()

@@ -44,13 +44,6 @@ def test_writes_a_circuit_for_each_objective(hydractl: Command, here: Path, sear
     assert sorted(path.name for path in here.iterdir()) == ["c-acc.json", "c-avg.json", "c-ood.json"]
 
 
-def test_objectives_are_the_same_alone_and_together(hydractl: Command, here: Path, search: Sequence[str]) -> None:
-    hydractl(*search, "--objective=acc,avg", "--budget=4", "-o", "{objective}.json")
-    for objective in ("acc", "avg"):
-        assert hydractl(*search, f"--objective={objective}", "--budget=4", "-o", "alone.json", "--force").code == 0
-        assert (here / "alone.json").read_bytes() == (here / f"{objective}.json").read_bytes()
-
-
 def test_a_pipeline_prunes_and_the_search_data_are_refused_later(
     hydractl: Command, here: Path, search: Sequence[str], images: Path, noise: Path
 ) -> None:
@@ -113,15 +106,6 @@ def test_inexact_searches_say_what_they_left_to_chance(hydractl: Command, here: 
     assert circuit["search"]["checked"] == [8, 2, 2]
     assert circuit["options"]["shortlist"] == 2
     assert f"the first shortlist was {circuit['search']['gap']:.4f} below the best of all" in listed.err
-
-
-def test_headmap_takes_each_layer_its_share(hydractl: Command, here: Path, search: Sequence[str]) -> None:
-    result = hydractl(*search, "--search=headmap", "--budget=3")
-    assert result.code == 0
-    circuit = json.loads((here / "circuit.json").read_text())
-    assert [step["layer"] for step in circuit["steps"]] == [0, 0, 1]
-    assert len(result.err.splitlines()) == 4
-    assert "search" not in circuit
 
 
 def test_resume_with_nothing_to_go_on_from_starts_afresh(hydractl: Command, here: Path, search: Sequence[str]) -> None:

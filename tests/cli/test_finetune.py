@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -161,14 +160,6 @@ def test_an_open_clip_has_no_place_for_a_classifier(hydractl: Command, images: P
     build_reference("open-clip").save(here / "base")
     result = hydractl("finetune", "base", "--data", images, *FAST, "-o", "m1", "--new-classifier", "zeros")
     assert result.code == 2 and "start from CLIP as transformers writes it, or from timm's image tower" in result.err
-
-
-def test_recipes_are_listed_and_shown(hydractl: Command) -> None:
-    listed = hydractl("recipes", "list").out.splitlines()
-    assert [line.split()[0] for line in listed][:4] == ["imagenet1k", "cifar100", "sst2", "clip-lit"]
-    shown = tomllib.loads(hydractl("recipes", "show", "sst2").out)
-    assert (shown["lr"], shown["clip"], shown["patience"]) == ([1e-5], 1.0, 2)
-    assert hydractl("recipes", "show", "x").err.startswith("error: RECIPE x: unknown")
 
 
 def test_a_hydra_trains_member_by_member_or_jointly(hydractl: Command, vit: Path, images: Path, here: Path) -> None:

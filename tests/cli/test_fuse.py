@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from hydractl.families import FAMILIES
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, Command, save_vit
 
@@ -79,3 +80,38 @@ def test_the_change_the_next_step_and_degenerate_members_are_noted(
     odd = hydractl("fuse", "m0", "bare", "m0", "-o", "odd").err
     assert "members 1, 3 are identical" in odd and "member 2: no head is left" in odd
     assert hydractl("fuse", "m0", "m0", "-o", "same", "--quiet").err == ""
+
+
+def test_the_cost_falls_as_the_trunk_grows(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    steps = [{"tower": "vision", "layer": 0, "head": 1}]
+    (tmp_path / "common.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
+
+    def fused(*options: object) -> dict[str, object]:
+        members = [tmp_path / f"m{seed}" for seed in (1, 2)]
+        for seed, member in enumerate(members):
+            rest = ["--seed", seed, "-o", member, "--force"]
+            made = hydractl("prune", vit, "--method", "random", "--budget", 1, *options, *rest)
+            assert made.code == 0, made.err
+        hydractl("fuse", *members, "-o", tmp_path / "hydra", "--force")
+        summary: dict[str, object] = json.loads(hydractl("inspect", tmp_path / "hydra", "--json").out)
+        return summary
+
+    apart = fused()
+    trunk = fused("--share-below", 1, "--common-circuit", tmp_path / "common.json")
+    assert trunk["towers"]["vision"]["trunk_layers"] >= 1
+    assert trunk["multiply_adds"] < apart["multiply_adds"] < 2 * apart["dense_multiply_adds"]
+    assert "x one network with every head" in hydractl("inspect", tmp_path / "hydra").out
+
+
+def test_every_family_is_listed(hydractl: Command) -> None:
+    result = hydractl("families")
+    assert result.code == 0
+    names = [line.split()[0] for line in result.out.split("\n\n")[0].splitlines()]
+    assert names == [family.name for family in FAMILIES]
+    assert "swin: its attention works in windows" in result.out
+
+
+def test_json(hydractl: Command) -> None:
+    listed = json.loads(hydractl("families", "--json").out)
+    assert {family["name"]: family["verified_against"] for family in listed["families"]}["timm"] == "timm"
+    assert "albert" in listed["refused"]

@@ -87,23 +87,6 @@ def test_reports_of_other_data_are_joined_with_a_word_and_of_other_definitions_n
     assert (result.code, "ood_score is energy, in" in result.err) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "is not readable JSON"),
-        ('{"format": "hydractl-circuit", "version": 1}', "should be 'hydractl-report'"),
-        ('{"format": "hydractl-report", "version": 9}', "version is 9"),
-        ('{"format": "hydractl-report", "version": 1}', "models is missing"),
-        ('{"format": "hydractl-report", "version": 1, "models": {"m": {}}}', "models.m.id is missing"),
-    ],
-)
-def test_bad_reports(hydractl: Command, tmp_path: Path, content: str, message: str) -> None:
-    (tmp_path / "r.json").write_text(content)
-    result = hydractl("report", tmp_path / "r.json")
-    assert (result.code, result.out) == (1, "")
-    assert message in result.err
-
-
 def test_without_matplotlib_it_says_how_to_get_it_before_the_work(
     hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,15 +32,6 @@ def test_scores_are_written_drawn_and_pruned_by(
     assert "12 of 12 samples were used to make m1" in leak.err
 
 
-def test_magnitude_takes_no_data_and_so_nothing_is_refused_later(
-    hydractl: Command, here: Path, vit: Path, images: Path
-) -> None:
-    assert hydractl("score-heads", vit, "--method=magnitude").code == 0
-    assert "search_data" not in json.loads((here / "scores.json").read_text())
-    assert hydractl("prune", "--method=scores", "--budget=3", "-o", "m1").code == 0
-    assert hydractl("evaluate", "m1", "--id-data", images).code == 0
-
-
 def test_separation_tells_both_distances_and_draws_what_heads_say(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
 ) -> None:
