@@ -1,4 +1,4 @@
-"""How every picture looks: its colours, letters, lines and ticks. Knows nothing of what is drawn."""
+"""The look of every picture: colours, letters, lines and ticks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLE: Any = {
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """A function that makes a figure, or writes one, in this style."""
+    """Wraps a function that makes or writes a figure, so that it uses this style."""
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -51,12 +51,12 @@ def styled(draw: Callable[P, R]) -> Callable[P, R]:
 
 
 def line(place: int) -> dict[str, Any]:
-    """How the line of the thing at this place looks: colours repeat after ten, and are dashed then."""
+    """Returns the look of a numbered line: colours repeat after ten, and are then dashed."""
     return {"color": COLORS[place % len(COLORS)], "linestyle": ("-", "--")[place // len(COLORS) % 2]}
 
 
 def whole_numbers(*scales: Axis) -> None:
-    """Ticks at whole numbers alone, where something is counted."""
+    """Sets ticks at whole numbers only, for counts."""
     from matplotlib.ticker import MaxNLocator
 
     for scale in scales:
@@ -64,11 +64,11 @@ def whole_numbers(*scales: Axis) -> None:
 
 
 def draw_matrix(axes: Axes, cells: ArrayLike, said: bool = False, **look: Any) -> AxesImage:
-    """Draws a matrix, its first row on top, lines between its cells; what is NaN stays empty.
+    """Draws a matrix with its first row on top and lines between cells; NaN stays empty.
 
     Args:
-        said: whether the numbers stand in the cells.
-        look: what `imshow` takes.
+        said: whether to write the numbers into the cells.
+        look: keywords of `imshow`.
     """
     import numpy as np
 
@@ -84,16 +84,16 @@ def draw_matrix(axes: Axes, cells: ArrayLike, said: bool = False, **look: Any) -
     axes.tick_params(which="minor", length=0)
     if said:
         for (row, column), number in np.ndenumerate(cells):
-            _say(axes, image, column, row, float(number))
+            _say(axes, image, (column, row), float(number))
     return image
 
 
-def _say(axes: Axes, image: AxesImage, column: int, row: int, number: float) -> None:
-    """A number in its cell, in whichever of black and white can be read there; a dash for none."""
+def _say(axes: Axes, image: AxesImage, place: tuple[int, int], number: float) -> None:
+    """Writes a number into its cell, in black or white, whichever can be read; a dash for NaN."""
     import numpy as np
 
     red, green, blue = image.to_rgba(np.asarray(number))[:3]
     dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
     none = number != number
     text = "–" if none else f"{number:.2f}"
-    axes.text(column, row, text, ha="center", va="center", fontsize=8, color="white" if dark and not none else INK)
+    axes.text(*place, text, ha="center", va="center", fontsize=8, color="white" if dark and not none else INK)

@@ -1,7 +1,7 @@
-"""Text from outside on its way into a line that a person reads: an error, a note, a line of a terminal.
+"""Makes text from outside safe for a line that a person reads: an error, a note, a line of a terminal.
 
 Files, names and other libraries may hold anything: codes that move a cursor or turn the direction of writing, line
-ends, secrets, pages of explanations. What passes through here is one line that shows what was there.
+ends, secrets, pages of explanations. These functions return one line that shows what was there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import textwrap
 from typing import Any
 
 LONGEST_SENTENCE = 300  # of another library's message
-#: What `str.isprintable` refuses and every language needs: blanks of other widths, and what joins letters and emoji.
+#: Characters that languages need but `str.isprintable` refuses: wide and narrow blanks, joiners of letters and emoji.
 HARMLESS = frozenset("\u00a0\u2002\u2003\u2007\u2009\u202f\u3000\u200c\u200d")
 _SECRETS = (
     (re.compile(r"(?<=://)[^/@\s]+(?=@)"), "***"),  # a name and a password in an address
@@ -24,10 +24,10 @@ _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def printable(text: str) -> str:
-    """Text with control characters escaped, so that it breaks no line, moves no cursor and turns nothing around.
+    """Escapes control characters, so that text breaks no line, moves no cursor and turns nothing around.
 
-    The escapes are Python's own, as in `\\x1b`. Halves of characters, as which Python reads names that are not UTF-8,
-    are escaped too: what comes back can be encoded.
+    The escapes are Python's own, as in `\\x1b`. Surrogates, as which Python reads names that are not UTF-8, are
+    escaped too, so the result can be encoded.
     """
     if text.isprintable():
         return text
@@ -35,9 +35,9 @@ def printable(text: str) -> str:
 
 
 def printable_json(value: Any) -> str:
-    """JSON as people read it, what is no printable character escaped: it reads back as the same value.
+    """Returns JSON for people, with unprintable characters escaped; it reads back as the same value.
 
-    A half of a character, which JSON readers refuse, becomes the escape that `printable` shows.
+    A surrogate, which JSON readers refuse, becomes the escape that `printable` shows.
     """
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
     return "\n".join(line if line.isprintable() else "".join(map(_in_json, line)) for line in lines)
@@ -51,30 +51,30 @@ def _in_json(character: str) -> str:
 
 
 def is_harmless(character: str) -> bool:
-    """Whether a character may stand in files and on terminals as it is."""
+    """Tells whether files and terminals may contain a character as it is."""
     return character.isprintable() or character in HARMLESS
 
 
 def one_line(text: str) -> str:
-    """Text as one line: a line end is a blank, and what else cannot be printed is escaped."""
+    """Returns text as one line: line ends become blanks, other unprintable characters are escaped."""
     return printable(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
 
 def shortened(text: str, most: int) -> str:
-    """Text without control characters, its end left out where it is longer than `most` characters."""
+    """Returns text without control characters, cut at the end to `most` characters."""
     text = printable(text[: most + 1])
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def abridged(text: str, most: int) -> str:
-    """Text with its middle left out where it is longer than `most` characters: names often differ at their ends."""
+    """Returns text of at most `most` characters, cut in the middle: names often differ at their ends."""
     if len(text) <= most:
         return text
     return f"{text[: most - most // 3 - 1]}…{text[len(text) - most // 3 :]}"
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """A line in pieces no wider than that, cut at blanks; the further ones stand under where its last column begins.
+    """Cuts a line at blanks into pieces of at most `width`; later pieces start below its last column.
 
     >>> wrapped("name  what it is, in words", 16)
     ['name  what it', '      is, in', '      words']
@@ -87,7 +87,7 @@ def wrapped(line: str, width: int) -> list[str]:
 
 
 def continued(command: str, width: int) -> list[str]:
-    """A command as a shell takes it in lines no wider than that: where it is too long it goes on after a backslash.
+    """Breaks a shell command into lines of at most `width`, with a backslash at each break.
 
     >>> continued("hydractl inspect model --json file", 24)
     ['hydractl inspect model \\\\', '    --json file']
@@ -104,7 +104,7 @@ def continued(command: str, width: int) -> list[str]:
 
 
 def first_sentence(message: str) -> str:
-    """What another library says, in one line: its first sentence, without secrets, and at most 300 characters of it."""
+    """Returns the first sentence of another library's message, without secrets, in at most 300 characters."""
     # Where the first line only announces what follows, that belongs to it.
     message = re.sub(r":[ \t]*\n\s*", ": ", message.strip()[: 20 * LONGEST_SENTENCE])
     first = re.split(r"(?<=[.!?])\s+(?=[A-Z])|\n", message, maxsplit=1)[0]
@@ -112,7 +112,7 @@ def first_sentence(message: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Text without tokens of the hub and without passwords and signatures in addresses."""
+    """Removes tokens of the hub, and passwords and signatures in addresses."""
     for name in _TOKENS:
         if len(token := os.environ.get(name, "").strip()) >= 6:
             text = text.replace(token, "***")

@@ -28,7 +28,7 @@ def write_code(folder: Path, force: bool = False) -> None:
 
 
 def flat_modules() -> dict[str, str]:
-    """Module name to its source, with imports of this project's modules made relative and flat."""
+    """Returns the source of each module by name, with relative and flat imports of this project's modules."""
     found: dict[str, str] = {}
     waiting = sorted(ENTRIES)
     while waiting:
@@ -45,7 +45,7 @@ def flat_modules() -> dict[str, str]:
 
 
 def file_name(module: str) -> str:
-    """What a module's file is called among the others, without its ending."""
+    """Returns the name of a module's file, without its ending."""
     return ENTRIES.get(module, "hydra_" + module.removeprefix("hydractl.").replace(".", "_"))
 
 
@@ -56,12 +56,12 @@ def _source(module: str) -> str:
 
 
 def _named(modules: list[str]) -> str:
-    """Lines that name the modules and import none: transformers 5.9 copies only what an entry itself names."""
+    """Returns lines that name the modules but import none: transformers 5.9 copies only what an entry itself names."""
     return "\n\nif False:\n" + "".join(f"    from .{file_name(module)} import *\n" for module in modules)
 
 
 def _imports(source: str) -> list[str]:
-    """This project's modules that a source imports as it is loaded; imports inside functions stay where they are."""
+    """Returns this project's modules that a source imports when it is loaded, not those inside functions."""
     return [
         node.module
         for node in ast.parse(source).body

@@ -1,4 +1,4 @@
-"""A model of any number of members as a folder that transformers loads, with the code that runs it and a model card."""
+"""Folders that transformers loads, with a model of any number of members, its code and its card."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_hydra(
 
 
 def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The config.json of the folder."""
+    """Returns the config.json of the folder."""
     model, automatic = CLASSES[checkpoint.spec.task]
     dtype = str(checkpoint.dtype).removeprefix("torch.")
     config: dict[str, Any] = {
@@ -75,7 +75,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automatic: str) -> str:
-    """The card as Markdown, with the metadata in front that the hub reads.
+    """Returns the model card as Markdown, with the metadata in front that the hub reads.
 
     Args:
         report: a report of `hydractl evaluate`.

@@ -80,7 +80,7 @@ def trace(model: Hydra) -> Traced:
 def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inputs:
     """Returns random inputs by name; the last text of several is padded by a token."""
     device = next(model.parameters()).device
-    inputs = synthetic_inputs(model.spec, batch, device, tokens, seed)
+    inputs = synthetic_inputs(model.spec, batch, device, tokens=tokens, seed=seed)
     embeddings = model.spec.towers[0].embeddings
     if not isinstance(embeddings, TextEmbeddings):
         return {"pixel_values": inputs["pixel_values"].to(next(model.parameters()).dtype)}

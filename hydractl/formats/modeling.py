@@ -23,10 +23,10 @@ from hydractl.model.hydra import Hydra, HydraOutput
 
 @dataclass
 class HydraClassifierOutput(ModelOutput):
-    """What a forward pass returns.
+    """The result of a forward pass.
 
     Attributes:
-        loss: the mean over members of their cross-entropy, where labels are given.
+        loss: the mean over members of their cross-entropy, if labels are given.
         logits: `[B,C]`, the logarithm of the mean of the members' probabilities.
         member_logits: `[B,M,C]`.
     """
@@ -38,7 +38,7 @@ class HydraClassifierOutput(ModelOutput):
 
 @dataclass
 class HydraZeroShotOutput(ModelOutput):
-    """What a zero-shot forward pass returns: logits `[B,C]` and `[B,M,C]` of images against texts."""
+    """The result of a zero-shot forward pass: logits `[B,C]` and `[B,M,C]` of images against texts."""
 
     logits_per_image: Tensor | None = None
     logits_per_text: Tensor | None = None
@@ -46,7 +46,7 @@ class HydraZeroShotOutput(ModelOutput):
 
 
 class HydraPreTrainedModel(PreTrainedModel):
-    """What the models have in common."""
+    """The part that the models have in common."""
 
     config_class = HydraConfig
     base_model_prefix = "hydra"
@@ -78,7 +78,7 @@ class HydraPreTrainedModel(PreTrainedModel):
                 nn.init.normal_(parameter, std=0.02)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """As in transformers, with the code beside the weights so that the folder loads where this project is not."""
+        """Saves as transformers does, and adds the code, so that the folder loads without this project."""
         super().save_pretrained(save_directory, *args, **kwargs)
         try:
             from hydractl.formats.code import write_code
@@ -125,7 +125,7 @@ class HydraForSequenceClassification(HydraPreTrainedModel):
 
 
 class HydraForZeroShotImageClassification(HydraPreTrainedModel):
-    """A Hydra that tells which of some texts fits an image."""
+    """A Hydra that finds the text that fits an image."""
 
     main_input_name = "pixel_values"
 

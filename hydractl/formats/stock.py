@@ -28,7 +28,7 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
     """Writes a checkpoint of one member as transformers (timm, OpenCLIP) would, to be loaded by it as any other.
 
     A head that was dropped contributes nothing there because its columns of the output projection are zero. A
-    calibrated temperature is divided out of the classifier, as no such folder can name one.
+    calibrated temperature is divided out of the classifier, because such a folder has no field for it.
 
     Raises:
         CheckpointError: the config it holds is damaged, or of a family that is not known.
@@ -36,8 +36,10 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
         OutputError: a file exists and `force` is not set, or the disk refuses it.
     """
     if checkpoint.members > 1:
-        raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members, no other library has a model of it")
-    # A manifest's own spec says what the network is: what it holds of the source's config is first read here.
+        raise OptionError(
+            f"{checkpoint.name}: has {checkpoint.members} members, and no other library has a model for that"
+        )
+    # So far only the manifest's own spec was checked, not the config that it carries.
     spec_of(checkpoint.name, checkpoint.family, checkpoint.config)
     family = next(family for family in FAMILIES if family.name == checkpoint.family)
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,12 +50,12 @@ def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> No
 
 
 def to_json(value: object) -> bytes:
-    """The bytes of a JSON file that a person can read."""
+    """Returns the bytes of a JSON file that a person can read."""
     return (printable_json(value) + "\n").encode()
 
 
 def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
-    """The config of the library a checkpoint came from, with the labels it has by now."""
+    """Returns the config of the library that a checkpoint came from, with its present labels."""
     if family.to_source is not None:
         return family.to_source(checkpoint.config, checkpoint.labels)
     dtype = str(checkpoint.dtype).removeprefix("torch.")
@@ -62,7 +64,7 @@ def source_config(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def label_fields(labels: Sequence[str]) -> dict[str, Any]:
-    """How a config.json names its classes."""
+    """Returns the fields by which a config.json names its classes."""
     id2label = {str(i): label for i, label in enumerate(labels)}
     return {"id2label": id2label, "label2id": {label: i for i, label in enumerate(labels)}}
 
@@ -74,7 +76,7 @@ def _preprocessing(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
-    """The tensors of a dense network under the names of the library it came from, nothing read yet."""
+    """Returns the tensors of a dense network under the names of the library it came from, still unread."""
     spelling = family.spellings[family.saved_as(checkpoint.config)]
     pieces: dict[str, dict[int, tuple[Source, LazyTensor]]] = {}
     for name, slot in checkpoint.slots().items():
@@ -88,7 +90,7 @@ def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTe
     temperature = checkpoint.temperature
     if temperature is None or temperature == 1.0:
         return tensor
-    if name == "logit_scale":  # of which the exponential multiplies
+    if name == "logit_scale":  # its exponential multiplies
         return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() - log(temperature))
     if "classifier." in name:
         return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() / temperature)
@@ -96,7 +98,7 @@ def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTe
 
 
 def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:
-    """One tensor of theirs from the parts of it that are ours."""
+    """Returns one tensor of theirs, made of our parts of it."""
     source, first = parts[0]
     if source.parts > 1:
         shape = (sum(tensor.shape[0] for _, tensor in parts), *first.shape[1:])
@@ -113,11 +115,11 @@ def write_adapters(checkpoint: Checkpoint, folder: Path) -> None:
     The network has the classifier of the first member; each adapter brings its own.
 
     Raises:
-        OptionError: no LoRA-Ensemble, or calibrated: an adapter cannot name a temperature.
+        OptionError: not a LoRA-Ensemble, or calibrated: an adapter has no temperature.
         OutputError: the disk refuses it.
     """
     if checkpoint.temperature not in (None, 1.0):
-        raise OptionError(f"{checkpoint.name}: is calibrated, of which adapters can tell nothing: export it as hf")
+        raise OptionError(f"{checkpoint.name}: is calibrated, which adapters cannot express: export it as hf")
     members = adapter_files(checkpoint)
     write_stock(_network(checkpoint), folder / "network")
     for number, (config, tensors) in enumerate(members):
@@ -128,7 +130,7 @@ def write_adapters(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def _network(checkpoint: Checkpoint) -> Checkpoint:
-    """The one network without what members change of it."""
+    """Returns the network without the members' changes."""
     plain = checkpoint.spec.plain
     table = slots(plain)
     first = {name: tuple((members[0],) for members in layers) for name, layers in checkpoint.heads.items()}

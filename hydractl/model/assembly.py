@@ -19,10 +19,10 @@ from hydractl.model.hydra import Hydra
 def from_checkpoint(
     checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Hydra:
-    """The model a checkpoint holds, in eval mode, its weights read once.
+    """Returns the model in a checkpoint, in eval mode; its weights are read once.
 
     Args:
-        dtype: of the weights; the stored one where left out, or the widest of those.
+        dtype: of the weights. Default: the stored one, the widest if there are several.
 
     Raises:
         CheckpointError: a tensor cannot be read or holds NaN.
@@ -43,7 +43,7 @@ def from_checkpoint(
 
 
 def to_checkpoint(model: Hydra) -> Checkpoint:
-    """The checkpoint that `model` is now: what it was built from, with the numbers it holds.
+    """Returns the checkpoint that `model` was built from, with the model's present numbers.
 
     Raises:
         OptionError: the model was not built from a checkpoint.
@@ -55,7 +55,7 @@ def to_checkpoint(model: Hydra) -> Checkpoint:
 
 
 def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:
-    """The single-member model less the heads that are gone; every tensor they have no part in is the model's own."""
+    """Returns a single-member model without some heads; all tensors that they have no part in are shared with it."""
     if not gone:
         return model
     heads, table = without(model.heads, gone), slots(model.spec)
@@ -71,7 +71,7 @@ def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:
 
 
 def copied(model: Hydra) -> Hydra:
-    """The model a second time, its tensors being the first one's until a parameter is given others."""
+    """Returns a second model with the first one's tensors, until a parameter is given others."""
     return _rebuilt(model, model.heads, model.state_dict())
 
 

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.linear import Heads, Linear, Stored, build_linear
 
+Qkv = tuple[Tensor, Tensor, Tensor]
+
 PRODUCTS_UP_TO = 512  # tokens: so far a processor trains faster in half precision by plain products
 
 
@@ -31,19 +33,18 @@ class FusedAttention(nn.Module):
         self.dropout = nn.Dropout(tower.attention_dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
+        """Maps `[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
         return self.output(self.mix(x, mask))
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """What heads see, before the output projection: `[S,B,T,R]`.
+        """Computes the heads' outputs before the output projection, `[S,B,T,R]`.
 
-        S is G where members share the layer, else 1 with the members' heads side by side.
+        S is G if members share the layer, else 1 with the members' heads side by side.
         """
         q, k, v = self._project(self.q, x), self._project(self.k, x), self._project(self.v, x)  # [S,B,T,R]
         if q.shape[-1] == 0:
             return q
-        q, k, v = by_head(q, k, v, self.head_width)
-        z = attend(q, k, v, mask, self.causal, self.dropout.p if self.training else 0.0)
+        z = attend(by_head(q, k, v, self.head_width), mask, self.causal, self.dropout.p if self.training else 0.0)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ class FusedAttention(nn.Module):
         return torch.stack([F.linear(*member) for member in members])
 
     def _project(self, linear: Linear, x: Tensor) -> Tensor:
-        """`[G,B,T,D]` to `[S,B,T,R]`."""
+        """Maps `[G,B,T,D]` to `[S,B,T,R]`."""
         if len(self.rows) == 1 or len(x) == 1:
             # Either one set of heads for every member, or one input for all heads.
             return linear(x)
@@ -66,18 +67,18 @@ class FusedAttention(nn.Module):
         return torch.cat([F.linear(*member) for member in zip(x, weights, biases, strict=True)], -1)[None]
 
 
-def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Three times `[S*B,T,H,K]` of `[1 or S,B,T,R]`: where members adapt some of the three, the others are common."""
+def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> Qkv:
+    """Splits three `[1 or S,B,T,R]` into heads, `[S*B,T,H,K]`; one that members share is expanded."""
     copies = max(q.shape[0], k.shape[0], v.shape[0])
     q, k, v = (t.expand(copies, -1, -1, -1).flatten(0, 1).unflatten(-1, (-1, head_width)) for t in (q, k, v))
     return q, k, v
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
-    """What heads see, `[S*B,T,H,K]` from three of that shape; mask `[B,T]` is true where a token counts."""
-    # By shapes, since `len` would fix the batch size of a graph that is traced.
-    allowed = _allowed(mask, causal, copies=q.shape[0] // mask.shape[0]) if mask is not None else None
-    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+def attend(qkv: Qkv, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
+    """Computes attention, `[S*B,T,H,K]` from three of that shape; mask `[B,T]` is true where a token counts."""
+    # `len` would fix the batch size of a traced graph.
+    allowed = _allowed(mask, causal, copies=qkv[0].shape[0] // mask.shape[0]) if mask is not None else None
+    q, k, v = (t.transpose(1, 2) for t in qkv)
     own = attend_by_products if _trains_in_half_on_cpu(q) else F.scaled_dot_product_attention
     z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal and mask is None, dropout_p=dropout)
     return z.transpose(1, 2)
@@ -86,7 +87,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, d
 def attend_by_products(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool, dropout_p: float
 ) -> Tensor:
-    """What torch's `scaled_dot_product_attention` computes of three `[B,H,T,K]`, written out.
+    """Computes torch's `scaled_dot_product_attention` of three `[B,H,T,K]`, written out.
 
     Its own backward pass, in half precision on a processor, takes three to five times as long at 65 tokens.
     """
@@ -104,7 +105,7 @@ def _trains_in_half_on_cpu(q: Tensor) -> bool:
 
 
 def _allowed(mask: Tensor, causal: bool, copies: int) -> Tensor:
-    """Which tokens each token may look at, `[S*B,1,1 or T,T]`, of a mask `[B,T]`."""
+    """Returns which tokens each token may look at, `[S*B,1,1 or T,T]`, given a mask `[B,T]`."""
     allowed = mask[:, None, None, :]
     if causal:
         tokens = mask.shape[1]

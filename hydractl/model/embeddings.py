@@ -36,7 +36,7 @@ class PatchEmbeddings(nn.Module):
         self.dropout = nn.Dropout(tower.dropout)
 
     def forward(self, pixel_values: Tensor) -> Tensor:
-        """`[B,channels,height,width]` to `[G,B,T,D]`."""
+        """Maps `[B,channels,height,width]` to `[G,B,T,D]`."""
         expected = (self.spec.channels, *self.spec.image_size)
         if tuple(pixel_values.shape[1:]) != expected:
             raise DataError(f"images of shape {list(pixel_values.shape[1:])} for a model of {list(expected)}")
@@ -91,7 +91,7 @@ class TokenEmbeddings(nn.Module):
         self.dropout = nn.Dropout(tower.dropout)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Ids `[B,T]` to `[G,B,T,D]`; no sentence types mean the first type everywhere."""
+        """Maps ids `[B,T]` to `[G,B,T,D]`; no sentence types mean the first type everywhere."""
         tokens = input_ids.shape[1]
         if tokens > self.spec.max_tokens:
             raise DataError(f"a text of {tokens} tokens for a model of at most {self.spec.max_tokens}: truncate it")

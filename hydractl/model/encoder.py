@@ -38,7 +38,7 @@ class Mlp(nn.Module):
         self.activation = tower.activation
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,D]` to `[G,...,D]`."""
+        """Maps `[G,...,D]` to `[G,...,D]`."""
         made = self.fc2.features(self.fc1, x) if isinstance(self.fc2, KeptFeatures) else self.fc1(x)
         return self.fc2(ACTIVATIONS[self.activation](made))
 
@@ -62,15 +62,15 @@ class Layer(nn.Module):
             self.register_parameter(scale, empty(stored.shapes[f"{prefix}.{scale}"]) if tower.layer_scale else None)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`[G,B,T,D]` to `[G,B,T,D]`."""
+        """Maps `[G,B,T,D]` to `[G,B,T,D]`."""
         return self.complete(x, self.attention(self.attention_input(x), mask))
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """What this layer's attention reads of the hidden state."""
+        """Returns what this layer's attention reads of the hidden state."""
         return self.attention_norm(x) if self.pre_norm else x
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's result, given the hidden state it started from and its attention output."""
+        """Returns the layer's result, given the hidden state it started from and its attention output."""
         x = x + _scaled(self.dropout(attended), self.attention_scale)
         if self.pre_norm:
             x = x + _scaled(self.dropout(self.mlp(self.mlp_norm(x))), self.mlp_scale)
@@ -85,13 +85,13 @@ def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
 
 
 class Place(NamedTuple):
-    """Where the tokens stand that are pooled: the `leading` ones of each sample, or the one at `[B]` places."""
+    """The place of the pooled tokens: the `leading` ones of each sample, or the one at `[B]` places."""
 
     leading: int
     at: Tensor | None = None
 
     def of(self, x: Tensor) -> Tensor:
-        """The tokens `[G,B,1 or 2,D]` that stand there in `[G,B,T,D]`."""
+        """Returns the tokens `[G,B,1 or 2,D]` at this place of `[G,B,T,D]`."""
         if self.at is None:
             return x[:, :, : self.leading]
         return x[:, torch.arange(self.at.shape[0], device=x.device), self.at, None]
@@ -114,39 +114,39 @@ class Tower(nn.Module):
         self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
-        """Pooled tokens `[G,B,D]` of images `[B,channels,height,width]`."""
+        """Returns pooled tokens `[G,B,D]` of images `[B,channels,height,width]`."""
         return self(self.embeddings(pixel_values), None, None)
 
     def forward_text(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        """Pooled tokens `[G,B,D]` of texts `[B,T]`; the mask is non-zero where a token counts."""
+        """Returns pooled tokens `[G,B,D]` of texts `[B,T]`; the mask is non-zero where a token counts."""
         mask = attention_mask.bool() if attention_mask is not None else None
         return self(self.embeddings(input_ids, token_type_ids), mask, input_ids)
 
     def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
-        """Pooled tokens `[G,B,D]` of what the first layer reads, `[G,B,T,D]`; ids `[B,T]` where these are texts."""
+        """Returns pooled tokens `[G,B,D]`, given the first layer's input `[G,B,T,D]`; ids `[B,T]` for texts."""
         for layer in self.layers:
             x = layer(x, mask)
         return self.pool(x, input_ids)
 
     def pool(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
-        """What is pooled `[G,B,D]` of a last hidden state, normed and through the pooler where there is one.
+        """Returns the pooled tokens `[G,B,D]` of a last hidden state, after norm and pooler.
 
-        Where two tokens are pooled they lie side by side, `[G,B,2*D]`.
+        Two pooled tokens lie side by side, `[G,B,2*D]`.
         """
         if self.spec.norm_tokens:
             return self.finish(self._pooled(self.norm(x), input_ids))
         return self.finish(self.norm(self._pooled(x, input_ids)))
 
     def finish(self, tokens: Tensor) -> Tensor:
-        """What is pooled `[G,B,D]` of normed tokens `[G,B,1 or 2,D]`: through the pooler, side by side."""
+        """Puts normed tokens `[G,B,1 or 2,D]` through the pooler and side by side, `[G,B,D]`."""
         if self.pooler is not None and self.spec.pooler is not None:
             tokens = ACTIVATIONS[self.spec.pooler](self.pooler(tokens))
         return tokens.flatten(2)
 
     def _pooled(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
-        """The one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
+        """Returns the one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
         place, embeddings = self.place(input_ids), self.spec.embeddings
         if place is not None:
             return place.of(x)
@@ -155,7 +155,7 @@ class Tower(nn.Module):
         return mean if self.spec.pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
 
     def place(self, input_ids: Tensor | None) -> Place | None:
-        """Where the pooled tokens stand, unless it takes all tokens."""
+        """Returns the place of the pooled tokens; None if all tokens are pooled."""
         pool, embeddings = self.spec.pool, self.spec.embeddings
         if pool in ("first", "first+second"):
             return Place(1 if pool == "first" else 2)

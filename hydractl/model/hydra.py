@@ -31,13 +31,13 @@ class Preprocessor(Protocol):
 
 
 class HydraOutput(NamedTuple):
-    """What one forward pass returns.
+    """The result of one forward pass.
 
     Attributes:
         member_logits: `[M,B,C]`, in the model's dtype.
         probabilities: `[B,C]`, the mean over members of their softmax probabilities, at least float32.
         logits: `[B,C]`, the logarithm of `probabilities`, always finite.
-        features: `[M,B,D']`, what each member's classifier reads: pooled tokens, or a zero-shot model's embeddings of
+        features: `[M,B,D']`, the input of each member's classifier: pooled tokens, or a zero-shot model's embeddings of
             unit length.
     """
 
@@ -94,11 +94,11 @@ class Hydra(nn.Module):
         Args:
             pixel_values: `[B,channels,height,width]` images, for a model with a vision tower.
             input_ids: `[B,T]` texts; for a zero-shot model `[C,T]` class prompts, unless `encode_classes` has them.
-            attention_mask: as `input_ids`, non-zero where a token counts; all count where it is left out.
+            attention_mask: as `input_ids`, non-zero where a token counts; all count without it.
             token_type_ids: as `input_ids`.
 
         Raises:
-            OptionError: an input that this model's task needs is left out.
+            OptionError: an input that this model's task needs is missing.
         """
         if self.spec.task == "zero-shot":
             pooled = self.vision.forward_image(_given(pixel_values, "pixel_values"))
@@ -111,7 +111,7 @@ class Hydra(nn.Module):
         return self._finish(self.classify(pooled), pooled)
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Logits `[G,B,C]` of what a tower pooled, `[G,B,D]`."""
+        """Returns logits `[G,B,C]` of pooled tokens `[G,B,D]`."""
         pooled = self.dropout(pooled)
         if self.spec.distilled:
             first, second = pooled.chunk(2, -1)
@@ -120,7 +120,7 @@ class Hydra(nn.Module):
         return self.classifier(pooled)
 
     def classifier_weights(self) -> tuple[Tensor, Tensor]:
-        """`[M,C,D']` and `[M,C]`: the affine map by which each member makes logits of its features.
+        """Returns `[M,C,D']` and `[M,C]`, the affine map from each member's features to its logits.
 
         Raises:
             OptionError: a zero-shot model without classes.
@@ -148,12 +148,12 @@ class Hydra(nn.Module):
         return classes
 
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
-        """Unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
+        """Returns unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
         projected: Tensor = self.get_submodule(f"{tower}.projection")(pooled)
         return projected / projected.norm(dim=-1, keepdim=True)
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""
+        """Returns unit-length embeddings `[G,C,P]` of class prompts `[C,T]`."""
         return self.embed("text", self.text.forward_text(input_ids, attention_mask))
 
     def _finish(self, member_logits: Tensor, features: Tensor) -> HydraOutput:
@@ -162,7 +162,7 @@ class Hydra(nn.Module):
         return HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
 
     def optimize_for_inference(self) -> Self:
-        """This model made fast: the same answers up to rounding, but no gradients and no training from now on.
+        """Makes this model fast: the same answers up to rounding, but no gradients and no training from now on.
 
         See `hydractl.model.fast.optimize`. The state dict keeps the names and shapes of the file.
         """
@@ -172,7 +172,7 @@ class Hydra(nn.Module):
         return self
 
     def set_classes(self, labels: Sequence[str], template: str = TEMPLATE) -> None:
-        """Makes a zero-shot model tell these classes apart; each member embeds the prompts once.
+        """Sets the classes of a zero-shot model; each member embeds the prompts once.
 
         Args:
             labels: class names, in the order of the logits.
@@ -199,13 +199,13 @@ class Hydra(nn.Module):
         batch_size: int = 64,
         on_batch: Callable[[int], None] = lambda samples: None,
     ) -> Prediction:
-        """What the model makes of raw images or texts, preprocessed as its checkpoint says.
+        """Predicts raw images or texts, preprocessed as the checkpoint says.
 
         Args:
             samples: one image (PIL) or text, or any number of them. Images of a generator are read as they are needed,
-                so that memory need not hold them all.
+                so that memory does not have to hold them all.
             batch_size: samples per forward pass, 1 or more.
-            on_batch: told the size of each finished batch.
+            on_batch: receives the size of each finished batch.
 
         Raises:
             DataError: there are no samples, the model does not take their kind, or its logits are not finite.

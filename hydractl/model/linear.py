@@ -68,7 +68,7 @@ class Linear(nn.Module):
         return self.weight, self.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[G,...,out]`; G becomes M where weight or bias are per member."""
+        """Maps `[G,...,in]` to `[G,...,out]`; G becomes M if weight or bias are per member."""
         if self.serves_all:
             return F.linear(x, self.weight, self.bias.flatten() if self.bias is not None else None)
         y = x.flatten(1, -2) @ self.weight.mT  # [G,N,out]
@@ -92,7 +92,7 @@ class LowRank(Linear):
         self.scale = stored.adapter.scale
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[M,...,out]`; members whose inputs agree, G being 1, have the product with W in common."""
+        """Maps `[G,...,in]` to `[M,...,out]`; members with the same input (G = 1) share the product with W."""
         bias = self.bias.flatten() if self.bias is not None else None
         change = x.flatten(1, -2) @ self.lora_a.mT @ (self.lora_b.mT * self.scale)  # [M,N,out]
         return F.linear(x, self.weight, bias) + change.unflatten(1, x.shape[1:-1])
@@ -116,7 +116,7 @@ class RankOne(Linear):
         self.r, self.s = (empty(stored.shapes[f"{name}.{part}"]) for part in "rs")
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[M,...,out]`."""
+        """Maps `[G,...,in]` to `[M,...,out]`."""
         y = F.linear(x * per_member(self.r, x), self.weight) * per_member(self.s, x)
         return y if self.bias is None else y + per_member(self.bias, x)
 
@@ -140,7 +140,7 @@ class KeptFeatures(Linear):
         self.register_buffer("kept", torch.empty(stored.shapes[f"{name}.kept"], dtype=torch.int32, device="meta"))
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[M,...,k]` to `[M,...,out]`."""
+        """Maps `[M,...,k]` to `[M,...,out]`."""
         assert self.bias is not None
         y = x.flatten(1, -2) @ self.weight.T[self.kept]  # [M,N,out]
         return y.unflatten(1, x.shape[1:-1]) + self.bias
@@ -168,9 +168,9 @@ class LayerNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,D]` to the same shape; G becomes M where scale or shift are per member."""
+        """Maps `[G,...,D]` to the same shape; G becomes M if scale or shift are per member."""
         if self.weight.ndim == 1 and self.bias.ndim == 1:
-            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, eps=self.eps)
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
         return y * per_member(self.weight, x) + per_member(self.bias, x)
 

@@ -1,4 +1,4 @@
-"""What members' logits say of samples: the ensemble's answer, how sure it is, and how far its members disagree."""
+"""Predictions from members' logits: the ensemble's answer, its confidence, and its members' disagreement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = 10  # samples that a readable prediction shows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """What a model says of N samples, in their order; tensors are on the CPU, float32 (float64 of a float64 model).
+    """A model's answers for N samples, in their order; tensors are on the CPU, float32 (float64 for a float64 model).
 
     Attributes:
         classes: names of the C classes.
@@ -65,11 +65,11 @@ class Prediction:
 
 
 def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str] | None) -> Prediction:
-    """What logits `[M,N,C]` say.
+    """Returns the prediction for logits `[M,N,C]`.
 
     Args:
         temperature: divides the logits of each member.
-        classes: names of the C classes; without them they are called LABEL_0 and so on.
+        classes: names of the C classes. Default: LABEL_0 and so on.
     """
     probabilities = log_probabilities(member_logits, temperature).exp()
     msp, best = probabilities.max(-1)
@@ -77,11 +77,19 @@ def prediction(member_logits: Tensor, temperature: float, classes: Sequence[str]
     expected = torch.special.entr((member_logits / temperature).softmax(-1)).sum(-1).mean(0)
     names = tuple(classes or (f"LABEL_{i}" for i in range(probabilities.shape[-1])))
     labels = [names[i] for i in best.tolist()]
-    return Prediction(names, labels, probabilities, msp, entropy, (entropy - expected).clamp(min=0), member_logits)
+    return Prediction(
+        classes=names,
+        labels=labels,
+        probabilities=probabilities,
+        msp=msp,
+        entropy=entropy,
+        mutual_information=(entropy - expected).clamp(min=0),
+        member_logits=member_logits,
+    )
 
 
 def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
-    """The logarithm `[N,C]` of the mean of the members' softmax probabilities, always finite, at least float32.
+    """Returns the logarithm `[N,C]` of the mean of the members' softmax probabilities, always finite, at least float32.
 
     Args:
         member_logits: `[M,N,C]`.
@@ -91,11 +99,11 @@ def log_probabilities(member_logits: Tensor, temperature: float) -> Tensor:
 
 
 def finite_on_cpu(tensor: Tensor, what: str, places: Sequence[int] | None = None) -> Tensor:
-    """The tensor `[M,B,...]` on the CPU, at least float32: metrics and decisions are not made of half precision.
+    """Returns the tensor `[M,B,...]` on the CPU, at least in float32, as metrics and decisions need it.
 
     Args:
-        what: it is, for the message.
-        places: of the B samples among all, where the error shall say which is the first.
+        what: its name, for the message.
+        places: the numbers of the B samples among all, if the error should name the first bad one.
 
     Raises:
         NotFiniteError: a number of it is NaN or infinite.

@@ -1,4 +1,4 @@
-"""Which architectures are read, and which are not and why."""
+"""Listing the architectures that can be read, and those that are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.families import Family
 
-#: What the tests show of each family, in one sentence.
+#: A sentence on what the tests show.
 VERIFIED = (
     "Each was verified against the forward pass of its own library (transformers, timm, open_clip), "
     "in float64 to 1e-10: dense, pruned, fused, searched, exported back."

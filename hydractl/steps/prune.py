@@ -48,7 +48,7 @@ class PrunedMember:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pruned(Result):
-    """What was pruned: one network, or each member of a selection."""
+    """The pruned networks: one, or each member of a selection."""
 
     members: Sequence[PrunedMember]
 
@@ -69,7 +69,7 @@ class Pruned(Result):
 
     @property
     def output(self) -> Path | None:
-        """Where it was written, if it was."""
+        """The file it was written to, if any."""
         return self._only.output
 
     @property

@@ -101,7 +101,7 @@ class Pruning:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """How a method chooses heads, with everything read that it needs.
+    """A method with everything read that it needs.
 
     Attributes:
         heads: returns the heads to drop, first dropped first.

@@ -1,4 +1,4 @@
-"""Which heads to drop for a budget: by a circuit, by scores, or at random."""
+"""Chooses heads to drop for a budget: by a circuit, by scores, or at random."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Scope = Literal["global", "layer"]
 
 
 def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
-    """How many heads a budget is.
+    """Returns the number of heads in a budget.
 
     Raises:
         OptionError: neither a number nor a share, or more than there are.
@@ -26,12 +26,12 @@ def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
     heads = len(member_heads(checkpoint.heads, 0))
     count = number_of_heads(budget, heads)
     if count is None:
-        raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the heads there are, or a share as in 33%")
+        raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the number of heads, or a share as in 33%")
     return count
 
 
 def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, seed: int = 0) -> list[Head]:
-    """The first `budget` heads of a circuit, or as many drawn at random from its first `pool` ([HE] B.5).
+    """Returns the first `budget` heads of a circuit, or as many drawn at random from its first `pool` ([HE] B.5).
 
     Raises:
         OptionError: the ranking is shorter than the budget or the pool, or the pool smaller than the budget.
@@ -41,7 +41,7 @@ def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, se
     wanted = budget if pool is None else pool
     if len(ranking) < wanted:
         raise OptionError(
-            f"the circuit ranks {len(ranking)} heads, {wanted} are asked for: extract it with a larger budget"
+            f"the circuit ranks {len(ranking)} heads, but {wanted} are needed: extract it with a larger budget"
         )
     if pool is None:
         return list(ranking[:budget])
@@ -49,10 +49,10 @@ def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, se
 
 
 def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global") -> list[Head]:
-    """The `budget` heads with the lowest scores, the first in candidate order among equals.
+    """Returns the `budget` heads with the lowest scores, the first in candidate order among equals.
 
     Args:
-        scores: higher = keep, of every head that is there to drop.
+        scores: higher = keep, of every head that may be dropped.
         scope: one ranking over the whole model, or one per layer with the budget spread evenly over layers.
     """
     check_budget(budget, len(scores))
@@ -67,7 +67,7 @@ def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global"
 
 
 def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "global") -> list[Head]:
-    """`budget` of the heads drawn uniformly, the same ones for the same seed."""
+    """Draws `budget` of the heads uniformly, the same ones for the same seed."""
     check_budget(budget, len(heads))
     order, random = in_candidate_order(heads), Random(seed)
     if scope == "global":

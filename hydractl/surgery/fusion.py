@@ -24,18 +24,18 @@ MERGED = frozenset({"mlp", "norm", "embeddings"})
 def fuse(
     checkpoints: Sequence[Checkpoint], separate: Iterable[str] | None = None, dtype: torch.dtype | None = None
 ) -> Checkpoint:
-    """One checkpoint of all members, in the order given; a fused checkpoint joins with all of its members.
+    """Returns one checkpoint of all members, in the order given; a fused checkpoint adds all of its members.
 
-    What is bit-identical in all members is stored once and passes through unchanged. What differs is averaged in
-    float64 and rounded once (MLP, norms, embeddings), or stored per member (attention, pooler, projection,
+    Tensors that are bit-identical in all members are stored once, unchanged. Others are averaged in float64 and
+    rounded once (MLP, norms, embeddings), or stored per member (attention, pooler, projection,
     classifier, and the groups in `separate`). Tensors are compared now and read again when written.
 
     Args:
         checkpoints: of one or more members each, at least two members together.
-        separate: groups to keep per member, of `GROUPS` or "all", of one tower where written `text.mlp`, a whole tower
-            as in `text`. None: nothing, but of a zero-shot model the text tower, whose embeddings of the classes are
-            computed once: a fine-tuned one of each member's own costs nothing then.
-        dtype: of the result; the members' own where left out.
+        separate: groups to keep per member: of `GROUPS`, "all", `text.mlp` for one tower, `text` for a whole tower.
+            Default: nothing, or the text tower of a zero-shot model, which costs nothing, because class embeddings
+            are computed once.
+        dtype: that of the result. Default: the members' own.
 
     Raises:
         CheckpointError: members differ in family, sizes, labels, preprocessing or dtype; the first difference is named.
@@ -68,7 +68,7 @@ def fuse(
 
 
 def parse_separate(names: Iterable[str]) -> frozenset[str]:
-    """The groups to keep per member, each as `group` or `tower.group`.
+    """Returns the groups to keep per member, each as `group` or `tower.group`.
 
     "all" stands for every group, "none" for no group, and a tower for every group of it.
 
@@ -86,44 +86,45 @@ def parse_separate(names: Iterable[str]) -> frozenset[str]:
         tower, _, group = name.rpartition(".")
         if group not in GROUPS or tower not in ("", *TOWERS):
             raise OptionError(
-                f"`separate` {name}: unknown: expected all, none, a tower, or of {', '.join(GROUPS)} (vision.mlp ...)"
+                f"`separate` {name}: unknown: choose all, none, a tower, or of {', '.join(GROUPS)} (vision.mlp ...)"
             )
     return frozenset(chosen)
 
 
 def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
     if first.family != other.family:
-        _differ(first, other, "family", first.family, other.family)
+        _differ(first, other, "family", (first.family, other.family))
     if first.spec != other.spec:
         _differ(first, other, *_first_difference(first.spec, other.spec))
     if first.labels != other.labels:
-        _differ(first, other, "labels", first.labels, other.labels)
+        _differ(first, other, "labels", (first.labels, other.labels))
     if first.preprocessing != other.preprocessing:
         names = first.preprocessing.keys() | other.preprocessing.keys()
         name = min(n for n in names if first.preprocessing.get(n) != other.preprocessing.get(n))
         raise CheckpointError(f"{other.name}: its preprocessing ({name}) differs from that of {first.name}")
     for name, tensor in first.tensors.items():
         if tensor.dtype != other.tensors[name].dtype:
-            _differ(first, other, f"dtype of {name}", tensor.dtype, other.tensors[name].dtype)
+            _differ(first, other, f"dtype of {name}", (tensor.dtype, other.tensors[name].dtype))
 
 
-def _differ(first: Checkpoint, other: Checkpoint, what: str, a: object, b: object) -> None:
+def _differ(first: Checkpoint, other: Checkpoint, what: str, values: tuple[object, object]) -> None:
+    a, b = values
     raise CheckpointError(f"{other.name}: {what} is {b}, but {a} in {first.name}: members must agree")
 
 
-def _first_difference(a: object, b: object, where: str = "") -> tuple[str, object, object]:
-    """Name and values of the first field in which two specs differ."""
+def _first_difference(a: object, b: object, where: str = "") -> tuple[str, tuple[object, object]]:
+    """Returns name and values of the first field in which two specs differ."""
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return next(_first_difference(x, y, where) for x, y in zip(a, b, strict=True) if x != y)
     if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
         name = getattr(a, "name", "")
         field = next(f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name))  # type: ignore[arg-type]
         return _first_difference(getattr(a, field), getattr(b, field), f"{where}{name} {field}".strip() + " ")
-    return where.strip(), a, b
+    return where.strip(), (a, b)
 
 
 def _units(spec: ModelSpec) -> Iterable[list[str]]:
-    """Names of tensors that can only be shared as a whole: those of one layer's attention, or a single one."""
+    """Groups the names of tensors that can only be shared together: those of one layer's attention, or a single one."""
     units: dict[object, list[str]] = {}
     for name, slot in slots(spec).items():
         units.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)

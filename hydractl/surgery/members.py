@@ -19,7 +19,7 @@ from hydractl.surgery.weights import rounded
 
 
 def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:
-    """The checkpoint without some of its heads, equal to the dense network with their output columns zeroed.
+    """Returns the checkpoint without some of its heads, equal to the dense network with their output columns zeroed.
 
     The output bias belongs to the layer and stays, also when no head is left. Nothing is read yet.
 
@@ -50,9 +50,11 @@ def _sliced(checkpoint: Checkpoint, heads: KeptHeads, slot: Slot, tensor: LazyTe
 
 
 def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """The members of a checkpoint as checkpoints of one member each; what they share is read by each.
+    """Returns the members of a checkpoint as checkpoints of one member each.
 
-    What a member changes of shared weights is part of its weights then.
+    Each of them reads what they share.
+
+    A member's change of shared weights becomes part of its weights.
     """
     if checkpoint.members == 1:
         return [checkpoint]
@@ -73,16 +75,16 @@ def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
 
 
 def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
-    """The checkpoint of some of its members, in the order given; it keeps what these share as it is.
+    """Returns the checkpoint of some of its members, in the order given; they share what they shared.
 
-    What was fitted to all members together, as a temperature is, is left out where they are fewer.
+    A subset loses what was fitted to all members together, such as a temperature.
 
     Raises:
-        OptionError: a member that is not there, or one twice.
+        OptionError: a member that does not exist, or one given twice.
     """
     if not members or len(set(members)) < len(members) or not all(0 <= m < checkpoint.members for m in members):
         listed, most = ",".join(map(str, members)), checkpoint.members - 1
-        raise OptionError(f"{checkpoint.name}: members {listed}: choose of 0 to {most}, each once")
+        raise OptionError(f"{checkpoint.name}: members {listed}: choose from 0 to {most}, each once")
     if len(members) == checkpoint.members == 1:
         return checkpoint
     name = f"{checkpoint.name}:{','.join(map(str, members))}"
@@ -90,7 +92,7 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     if len(members) == 1:
         return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
     if len(members) == checkpoint.members:
-        del fitted["temperature"]  # for which their order does not count
+        del fitted["temperature"]  # which does not depend on their order
     tensors = {
         key: checkpoint.tensors[key]
         if key in checkpoint.shared
@@ -105,7 +107,7 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
 
 
 def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
-    """A tensor of the member's network."""
+    """Returns a tensor of the member's network."""
     tensor = checkpoint.tensors[name]
     if is_adapted(checkpoint.spec.adapter, name, slot):
         return _adapted(checkpoint, name, slot, member)
@@ -113,7 +115,7 @@ def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTens
 
 
 def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
-    """A weight or bias with the member's change of it, computed in float64 and rounded once."""
+    """Returns a weight or bias with the member's change of it, computed in float64 and rounded once."""
     tensor, adapter = checkpoint.tensors[name], checkpoint.spec.adapter
     assert adapter is not None
     linear, _, part = name.rpartition(".")
@@ -131,13 +133,13 @@ def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> Lazy
 
 
 def _changes(checkpoint: Checkpoint, linear: str) -> dict[str, LazyTensor]:
-    """What members have beside the weight of a map, by its last name."""
+    """Returns the members' tensors beside the weight of a map, by their last name."""
     own = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s", KEPT)}
     return {other: checkpoint.tensors[name] for other, name in own.items() if name in checkpoint.tensors}
 
 
 def _changed(adapter: Adapter, weight: Tensor, own: Mapping[str, Tensor]) -> Tensor:
-    """What a member has for a weight `[out,in]` that it shares, in float64."""
+    """Returns a member's version of a shared weight `[out,in]`, in float64."""
     if adapter.kind == "low-rank":
         return weight + own["lora_b"].double() @ own["lora_a"].double() * adapter.scale
     if adapter.kind == "rank-one":
@@ -148,14 +150,14 @@ def _changed(adapter: Adapter, weight: Tensor, own: Mapping[str, Tensor]) -> Ten
 
 
 def _row(tensor: LazyTensor, member: int, slot: Slot) -> LazyTensor:
-    """A member's bias as its network has it: an output bias with an axis of one member before it."""
+    """Returns a member's bias as its network stores it: an output bias with a leading axis of one member."""
     alone = slot.is_attention and slot.head_axis is None
     shape = (1, *tensor.shape[1:]) if alone else tensor.shape[1:]
     return LazyTensor(shape, tensor.dtype, lambda: tensor.load()[member].reshape(shape))
 
 
 def fold(checkpoint: Checkpoint) -> Checkpoint:
-    """The same ensemble of members that share no weight which one of them changes; as it is where none does."""
+    """Returns the same ensemble with each member's changes of shared weights in weights of its own."""
     if checkpoint.spec.adapter is None:
         return checkpoint
     members, plain = split_members(checkpoint), checkpoint.spec.plain
@@ -179,7 +181,7 @@ def fold(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:
-    """Attention one member after the other along its heads; anything else with a leading axis of members."""
+    """Joins attention along its heads, one member after the other, and stacks anything else by member."""
     if not slot.is_attention:
         shape = (len(tensors), *tensors[0].shape)
         return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
@@ -204,7 +206,7 @@ def _part(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, member: int) -
 
 
 def dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
-    """A slot's tensor with every head in its place."""
+    """Returns a slot's tensor with every head in its place, and zeros for dropped ones."""
     if slot.head_axis is None or slot.tower is None or slot.layer is None:
         return LazyTensor(slot.shape, tensor.dtype, lambda: tensor.load().reshape(slot.shape))
     width = checkpoint.spec.tower(slot.tower).head_width

@@ -28,15 +28,15 @@ SEEN = "search_data"  # where a history remembers the samples that an evaluation
 def with_provenance(
     result: Checkpoint, command: str, inputs: Sequence[Checkpoint], options: Mapping[str, Any]
 ) -> Checkpoint:
-    """The checkpoint `result` with its provenance: the command, its inputs' identities and histories, its options.
+    """Adds provenance to a checkpoint: the command, its inputs' identities and histories, its options.
 
-    The samples used in any step on the way are remembered at the top, those that several inputs have in common once.
-    What an input accepts as ID is not the result's, nor is what was fitted to it.
+    Samples used in any step on the way are remembered at the top, once if several inputs used them. What was fitted
+    to an input does not pass to the result.
 
     Args:
-        inputs: what it was made of; all of their weights are read once.
-        options: those that determine the result; None stands for one that was not used and is left out. Under
-            `search_data` the samples that this step used, sketches by name.
+        inputs: the checkpoints it was made of; all of their weights are read once.
+        options: those that determine the result; None is left out. `search_data` holds the samples that this step
+            used, sketches by name.
 
     Raises:
         ArtifactError: an input's record of samples used is damaged.
@@ -46,8 +46,7 @@ def with_provenance(
     remembered = merged(seen, result.name)
     return replace(
         result,
-        # Found for the inputs, by which nothing is known of the result.
-        acceptance=None,
+        acceptance=None,  # it was fitted to the inputs
         provenance={
             "command": command,
             "options": own,
@@ -59,10 +58,10 @@ def with_provenance(
 
 
 def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Name and sketch of every set of samples that a model's history remembers.
+    """Yields name and sketch of every set of samples that a model's history remembers.
 
     Args:
-        provenance: a manifest's. In files of early versions each step has its samples among its own options.
+        provenance: that of a manifest. In early files each step has its samples among its own options.
     """
     for place in (provenance, provenance.get("options")):
         named = place.get(SEEN) if isinstance(place, Mapping) else None
@@ -75,14 +74,14 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def samples_behind(artifacts: Iterable[Circuit | Scores | None]) -> dict[str, Any] | None:
-    """All samples that some artifacts were made with, sketches by name; None where they name none."""
+    """Returns all samples that some artifacts were made with, sketches by name; None if they name none."""
     given = [artifact for artifact in artifacts if artifact is not None]
     seen = [named for artifact in given for named in (artifact.search_data or {}).items()]
     return merged(seen, given[0].name) if seen else None
 
 
 def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelReference | None) -> None:
-    """Raises ArtifactError where an artifact of some name speaks of another model; one written by hand names none."""
+    """Raises ArtifactError if an artifact names another model; one written by hand names none."""
     if model is not None and (found := identity(checkpoint)) != model.sha256:
         raise ArtifactError(
             f"{artifact}: was made from another model (sha256 {model.sha256[:12]}...) than "
@@ -90,7 +89,7 @@ def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelRefere
         )
 
 
-#: What the name of a pruned model's file says of it, and the words before what would be bare numbers.
+#: The options in the name of a pruned model's file, with a word before what would be a bare number.
 NAMED = {
     **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
     "keep": "keep",
@@ -101,10 +100,10 @@ NAMED = {
 
 
 def telling_name(checkpoint: Checkpoint, options: Mapping[str, Any]) -> str:
-    """The name of a file that says how a model was pruned, e.g. `vit-circuit-avg-48-pool100-seed0.safetensors`.
+    """Returns a file name that tells how a model was pruned, e.g. `vit-circuit-avg-48-pool100-seed0.safetensors`.
 
     Args:
-        checkpoint: what was pruned.
+        checkpoint: the one that was pruned.
         options: those of its provenance.
     """
     parts = [Path(checkpoint.name).resolve().name.removesuffix(".safetensors")]
@@ -113,7 +112,7 @@ def telling_name(checkpoint: Checkpoint, options: Mapping[str, Any]) -> str:
 
 
 def headless(checkpoint: Checkpoint) -> Iterator[str]:
-    """What is said of layers, and of whole networks, whose members kept no head."""
+    """Yields notes on layers and whole networks whose members kept no head."""
     for member in range(checkpoint.members):
         of = f"member {member + 1}: " if checkpoint.members > 1 else ""
         kept = {name: [len(layer[member]) for layer in layers] for name, layers in checkpoint.heads.items()}
@@ -128,7 +127,7 @@ def headless(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def alike(members: Sequence[Checkpoint]) -> Iterator[str]:
-    """What is said of members that are the same, or that may differ too little."""
+    """Yields notes on members that are the same, or that may differ too little."""
     same: dict[str, list[str]] = {}
     for number, member in enumerate(members, 1):
         same.setdefault(identity(member), []).append(str(number))
@@ -149,14 +148,14 @@ def _input(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _without_search_data(value: Any) -> Any:
-    """A history without its sketches, which the result carries at its top."""
+    """Returns a history without its sketches, which the result carries at its top."""
     if isinstance(value, Mapping):
         return {name: _without_search_data(inner) for name, inner in value.items() if name != SEEN}
     return [_without_search_data(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _origin(provenance: Mapping[str, Any]) -> str:
-    """The method that pruned a network last, with what it went by; empty where something else was done last."""
+    """Returns the method that pruned a network last, with its artifact; empty if the last step was another."""
     options = provenance.get("options")
     if provenance.get("command") != "prune" or not isinstance(options, Mapping):
         return ""

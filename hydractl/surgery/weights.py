@@ -16,7 +16,7 @@ CLASSIFIERS = ("classifier", "distillation_classifier")
 
 
 def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
-    """The checkpoint with every floating-point tensor in `dtype`, converted when it is read; as it is where None.
+    """Returns the checkpoint with every floating-point tensor in `dtype`, converted when read; unchanged if None.
 
     Raises:
         CheckpointError: when read, a number is too large for `dtype`.
@@ -31,7 +31,7 @@ def with_dtype(checkpoint: Checkpoint, dtype: torch.dtype | None) -> Checkpoint:
 
 
 def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in `dtype`, each number rounded once, to the nearest."""
+    """Returns the tensor in `dtype`, each number rounded once, to the nearest."""
     if tensor.dtype != torch.float64 or dtype.itemsize > 2:
         return tensor.to(dtype)
     # torch converts float64 to a two-byte type through float32 and so rounds twice. Instead of rounding to float32,
@@ -56,7 +56,7 @@ def require_exact_classifier(checkpoint: Checkpoint) -> None:
     """Raises OptionError for a network without a classifier of its own, and for one whose weights are rounded."""
     if checkpoint.spec.task == "zero-shot":
         raise OptionError(
-            f"{checkpoint.name}: is zero-shot, and its classes may change, so none has a scale: choose `method` "
+            f"{checkpoint.name}: is zero-shot, and its classes may change, so they have no scales: choose `method` "
             "temperature"
         )
     if checkpoint.dtype.itemsize < torch.float32.itemsize:
@@ -67,7 +67,7 @@ def require_exact_classifier(checkpoint: Checkpoint) -> None:
 
 
 def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: Sequence[float]) -> Checkpoint:
-    """The network whose every member says `scale * z + shift` where it said z.
+    """Returns the network whose every member has logits `scale * z + shift` in place of z.
 
     Args:
         scale: `[C]`.
@@ -82,12 +82,13 @@ def with_scaled_classes(checkpoint: Checkpoint, scale: Sequence[float], shift: S
     for name in tensors:
         linear, _, part = name.rpartition(".")
         if linear in CLASSIFIERS:
-            tensors[name] = _changed(tensors[name], part, factors, terms, f"{linear}.s" in tensors)
+            tensors[name] = _changed(tensors[name], part, (factors, terms), f"{linear}.s" in tensors)
     return replace(checkpoint, tensors=tensors, acceptance=None)
 
 
-def _changed(tensor: LazyTensor, part: str, scale: Tensor, shift: Tensor, factored: bool) -> LazyTensor:
-    """One tensor of a classifier; of a `factored` one, s scales the rows of all members' products."""
+def _changed(tensor: LazyTensor, part: str, change: tuple[Tensor, Tensor], factored: bool) -> LazyTensor:
+    """Returns one tensor of a classifier; in a `factored` one, s scales the rows of all members' products."""
+    scale, shift = change
     if part == "bias":
         return _computed(tensor, lambda whole: whole * scale + shift)
     if part == "s":

@@ -147,7 +147,7 @@ def test_a_file_is_read_as_it_was_written_and_its_members_part(ensemble: Ensembl
     assert fuse([stored]).spec.adapter is None
     with pytest.raises(OptionError, match="has 3 members, which adapt weights .*: prune the network"):
         drop_heads(stored, [])
-    with pytest.raises(OptionError, match="file: members 0,3: choose of 0 to 2, each once"):
+    with pytest.raises(OptionError, match="file: members 0,3: choose from 0 to 2, each once"):
         pick_members(stored, [0, 3])
 
 

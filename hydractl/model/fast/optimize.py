@@ -50,7 +50,7 @@ def compile_model(model: nn.Module, backend: str = "inductor") -> None:
     """Compiles a model in place, into one graph that serves every batch size.
 
     Args:
-        backend: of torch.compile.
+        backend: the one of torch.compile.
     """
     # All models of a process count against one limit of compilations, and a comparison holds many.
     torch._dynamo.config.recompile_limit = 256
@@ -58,7 +58,7 @@ def compile_model(model: nn.Module, backend: str = "inductor") -> None:
 
 
 class FastTower(Tower):
-    """A tower of fast layers, of which the last computes the tokens that are pooled and no others."""
+    """A tower of fast layers, the last of which computes only the pooled tokens."""
 
     layers: Sequence[FastLayer]
 
@@ -66,7 +66,7 @@ class FastTower(Tower):
         """
         Args:
             tower: its parameters are used, or copied where they are laid out anew; it stays as it is.
-            common: the layer in which members first differ while they still read the same hidden state, if any.
+            common: the layer where members first differ while they still read the same hidden state, if any.
         """
         # A mean over tokens needs all of them, of the last layer too.
         last = None if "mean" in tower.spec.pool else len(tower.layers) - 1
@@ -81,12 +81,12 @@ class FastTower(Tower):
 
     @torch.no_grad()
     def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
-        """As a tower of plain layers, without gradients."""
+        """Computes the same as a tower of plain layers, without gradients."""
         place = self.place(input_ids)
         return self.pool_at(place, self.encode_at(place, x, mask))
 
     def encode_at(self, place: Place | None, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
-        """The last hidden state at the pooled tokens, `[G,B,1 or 2,D]`, or `[G,B,T,D]` where there is no `place`.
+        """Returns the last hidden state at the pooled tokens, `[G,B,1 or 2,D]`; at all, `[G,B,T,D]`, without `place`.
 
         Args:
             x: what layer `start` reads.
@@ -97,7 +97,7 @@ class FastTower(Tower):
         return x
 
     def pool_at(self, place: Place | None, x: Tensor) -> Tensor:
-        """What is pooled, `[G,B,D]`, of what `encode_at` returns."""
+        """Pools the result of `encode_at`, `[G,B,D]`."""
         return self.pool(x, None) if place is None else self.finish(self.norm(x))
 
     def train(self, mode: bool = True) -> Self:
@@ -134,7 +134,7 @@ class FastLayer(Layer):
         self.register_parameter("mlp_scale", layer.mlp_scale)
 
     def mix_at(self, place: Place | None, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What the heads see, `[S,B,T,R]`, and the hidden state `[G,B,T,D]` of the same tokens.
+        """Returns the heads' outputs `[S,B,T,R]` and the hidden state `[G,B,T,D]` of the same tokens.
 
         Those are all tokens, or in the last layer of a tower with a `place` the tokens that stand there.
         """

@@ -1,4 +1,4 @@
-"""What `FusedAttention` computes, in fewer multiply-adds and fewer products: of all tokens, or of those pooled."""
+"""Attention equal to `FusedAttention`, in fewer multiply-adds and products: for all tokens, or only for pooled ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PackedAttention(nn.Module):
         """
         Args:
             attention: the layer's attention; its weights are copied and should be let go.
-            common: whether all members read the same hidden state here, as in the first layer in which they differ.
+            common: whether all members read the same hidden state here, as in the first layer where they differ.
                 A head that several of them keep is then computed once.
         """
         super().__init__()
@@ -56,7 +56,7 @@ class PackedAttention(nn.Module):
 
     @property
     def output_weights(self) -> OutputWeights:
-        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` where members are even."""
+        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` if members are even."""
         members, width = self.out_bias.shape
         if len(set(self.rows)) == 1:
             return self.out.view(members, width, self.rows[0])
@@ -64,16 +64,16 @@ class PackedAttention(nn.Module):
         return [part.view(width, rows) for part, rows in zip(parts, self.rows, strict=True)]
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
+        """Maps `[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
         return self.output(self.mix(x, mask))
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """What heads see, `[S,B,T,R]`; S is G where members share the layer, else 1."""
+        """Computes the heads' outputs `[S,B,T,R]`; S is G if members share the layer, else 1."""
         if not sum(self.rows):
             return x[..., :0]
         qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
         q, k, v = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width)).unbind(-2)
-        z = attend(q, k, v, mask, self.causal)  # [S*B,T,H,K]
+        z = attend((q, k, v), mask, self.causal)  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
@@ -122,11 +122,11 @@ class PooledAttention(nn.Module):
 
     @property
     def output_weights(self) -> OutputWeights:
-        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` where members are even."""
+        """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` if members are even."""
         return _output_weights(self.o.weight, self.rows)
 
     def mix(self, x: Tensor, mask: Tensor | None, place: Place) -> Tensor:
-        """What heads see at the pooled tokens, `[S,B,1 or 2,R]`, of what attention reads, `[G,B,T,D]`.
+        """Computes the heads' outputs at the pooled tokens, `[S,B,1 or 2,R]`, given attention's input `[G,B,T,D]`.
 
         Args:
             mask: `[B,T]`, true where a token counts.
@@ -135,11 +135,11 @@ class PooledAttention(nn.Module):
         asking, allowed = place.of(x), _visible(place, mask, self.causal, x.shape[2])
         if len(x) == 1 or len(set(self.rows)) == 1:
             groups = 1 if len(x) == 1 else len(self.rows)
-            z = self._mix(slice(None), groups, x, asking, allowed)
+            z = self._mix(slice(None), groups, x, asking, allowed=allowed)
         else:
             pieces = [slice(end - rows, end) for end, rows in zip(accumulate(self.rows), self.rows, strict=True)]
             own = zip(pieces, x.split(1), asking.split(1), strict=True)
-            z = torch.cat([self._mix(rows, 1, hidden, tokens, allowed) for rows, hidden, tokens in own], -1)
+            z = torch.cat([self._mix(rows, 1, hidden, tokens, allowed=allowed) for rows, hidden, tokens in own], -1)
         return z.unflatten(1, (-1, asking.shape[2]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -148,9 +148,9 @@ class PooledAttention(nn.Module):
         return _project_output(self.output_weights, self.o.bias, z)
 
     def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, allowed: Tensor | None) -> Tensor:
-        """What the heads in `rows` see, `[G,B*tokens,H*K]`.
+        """Computes the outputs of the heads in `rows`, `[G,B*tokens,H*K]`.
 
-        The heads are those of `groups` members, of whom each reads its own x, or with one group the same for every x.
+        The heads belong to `groups` members that each read their own x; one group reads every x.
         """
         width, (batch, tokens) = self.head_width, asking.shape[1:3]
         asking = asking.flatten(1, 2)  # [G,B*tokens,D]
@@ -175,7 +175,7 @@ class PooledAttention(nn.Module):
 
 
 class AdaptedAttention(FusedAttention):
-    """Attention whose maps members adapt, by the fastest products; of pooled tokens alone where these are named."""
+    """Attention whose maps members adapt, by the fastest products; only for pooled tokens if these are named."""
 
     def __init__(self, attention: FusedAttention) -> None:
         nn.Module.__init__(self)
@@ -183,11 +183,11 @@ class AdaptedAttention(FusedAttention):
         self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
 
     def mix(self, x: Tensor, mask: Tensor | None, place: Place | None = None) -> Tensor:
-        """What heads see, `[S,B,T,R]` of what attention reads, `[G,B,T,D]`.
+        """Computes the heads' outputs `[S,B,T,R]`, given attention's input `[G,B,T,D]`.
 
         Args:
             mask: `[B,T]`, true where a token counts.
-            place: of the pooled tokens, if no others are asked for; T is their number then.
+            place: that of the pooled tokens, if only these are needed; T is then their number.
         """
         asking, causal = x, self.causal
         if place is not None:
@@ -196,17 +196,17 @@ class AdaptedAttention(FusedAttention):
         q, k, v = self.q(asking), self.k(x), self.v(x)
         if not q.shape[-1]:
             return q
-        z = attend(*by_head(q, k, v, self.head_width), mask, causal)
+        z = attend(by_head(q, k, v, self.head_width), mask, causal)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
 
 def is_adapted(attention: FusedAttention) -> bool:
-    """Whether members adapt any of its maps."""
+    """Tells whether members adapt any of its maps."""
     return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
 
 
 def _visible(place: Place, mask: Tensor | None, causal: bool, tokens: int) -> Tensor | None:
-    """`[B,T]`, true where the tokens at `place` may look; None means everywhere."""
+    """Returns `[B,T]`, true where the tokens at `place` may look; None means everywhere."""
     if not causal or place.at is None:
         return mask
     before = torch.arange(tokens, device=place.at.device) <= place.at[:, None]
@@ -214,7 +214,7 @@ def _visible(place: Place, mask: Tensor | None, causal: bool, tokens: int) -> Te
 
 
 def _project_output(weights: OutputWeights, bias: Tensor, z: Tensor) -> Tensor:
-    """`[G,B,T,D]` of what heads see: `[S,B,T,R]`, members' heads side by side (S is 1) or apart (S is M)."""
+    """Maps heads' outputs `[S,B,T,R]`, members side by side (S = 1) or apart (S = M), to `[G,B,T,D]`."""
     members, shape = len(weights), z.shape[1:3]
     if not z.shape[-1]:
         return bias[:, None, None].expand(-1, *shape, -1)
@@ -228,7 +228,7 @@ def _project_output(weights: OutputWeights, bias: Tensor, z: Tensor) -> Tensor:
 
 
 def _output_weights(weight: Tensor, rows: tuple[int, ...]) -> OutputWeights:
-    """Views of the output weight `[D,R]` by member."""
+    """Returns views of the output weight `[D,R]` by member."""
     if len(set(rows)) == 1:
         return weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
     return weight.split(rows, 1)
@@ -243,7 +243,7 @@ def _by_head(rows: Tensor, head_width: int) -> Tensor:
 
 
 def _first_alike(attention: FusedAttention) -> list[int]:
-    """For each head, members one after the other, the first one that computes the same: that head itself, if new."""
+    """Returns for each head, members one after the other, the first head that computes the same, perhaps itself."""
     numbers = [head for kept in attention.heads for head in kept]
     parts = [t for part in (attention.q, attention.k, attention.v) for t in (part.weight, part.bias) if t is not None]
     rows = [_by_head(part, attention.head_width) for part in parts]

@@ -60,7 +60,7 @@ Biases = Each | None
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`x W^T + b` of `[...,in]` and `[out,in]`."""
+    """Computes `x W^T + b` of `[...,in]` and `[out,in]`."""
     return _by_onednn(x, weight, bias) if by_onednn(x, weight) else F.linear(x, weight, bias)
 
 
@@ -183,7 +183,7 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def fast_linear(linear: Linear) -> Linear:
-    """The same map by the fastest products; it uses the parameters of the one given."""
+    """Returns the same map by the fastest products, with the parameters of the one given."""
     if isinstance(linear, LowRank):
         return FastLowRank(linear)
     if isinstance(linear, RankOne):
@@ -192,7 +192,7 @@ def fast_linear(linear: Linear) -> Linear:
 
 
 def fast_mlp(mlp: Mlp) -> Mlp:
-    """The same MLP by the fastest products; it uses the parameters of the one given."""
+    """Returns the same MLP by the fastest products, with the parameters of the one given."""
     return FastKeptMlp(mlp, mlp.fc2) if isinstance(mlp.fc2, KeptFeatures) else FastMlp(mlp)
 
 
@@ -204,7 +204,7 @@ class FastLinear(Linear):
         self.weight, self.bias = linear.weight, linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[G,...,out]`; G becomes M where weight or bias are per member."""
+        """Maps `[G,...,in]` to `[G,...,out]`; G becomes M if weight or bias are per member."""
         if self.serves_all:
             return product(x, self.weight, self.bias.flatten() if self.bias is not None else None)
         weight = self.weight if self.weight.ndim == 3 else self.weight[None]
@@ -220,7 +220,7 @@ class FastLowRank(LowRank):
         self.lora_a, self.lora_b = linear.lora_a, linear.lora_b
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[M,...,out]`; members whose inputs agree, G being 1, have the product with W in common."""
+        """Maps `[G,...,in]` to `[M,...,out]`; members with the same input (G = 1) share the product with W."""
         members, shape = len(self.lora_a), x.shape[1:-1]
         y = product(x, self.weight, self.bias.flatten() if self.bias is not None else None).flatten(1, -2)
         within = torch.bmm(x.flatten(1, -2).expand(members, -1, -1), self.lora_a.mT)  # [M,N,r]
@@ -236,7 +236,7 @@ class FastRankOne(RankOne):
         self.weight, self.bias, self.r, self.s = linear.weight, linear.bias, linear.r, linear.s
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,in]` to `[M,...,out]`."""
+        """Maps `[G,...,in]` to `[M,...,out]`."""
         y = product(x * per_member(self.r, x), self.weight, None).mul_(per_member(self.s, x))
         return y if self.bias is None else y.add_(per_member(self.bias, x))
 
@@ -249,7 +249,7 @@ class FastMlp(Mlp):
         self.fc1, self.fc2, self.activation = fast_linear(mlp.fc1), fast_linear(mlp.fc2), mlp.activation
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,D]` to `[G,...,D]`."""
+        """Maps `[G,...,D]` to `[G,...,D]`."""
         return self.fc2(self._activated(x))
 
     def _activated(self, x: Tensor) -> Tensor:
@@ -261,7 +261,7 @@ class FastMlp(Mlp):
 
 
 class FastKeptMlp(Mlp):
-    """An MLP of which members keep some features, the weights of those laid out for each."""
+    """An MLP whose members keep some features each, with the weights of those laid out per member."""
 
     def __init__(self, mlp: Mlp, fc2: KeptFeatures) -> None:
         nn.Module.__init__(self)
@@ -272,7 +272,7 @@ class FastKeptMlp(Mlp):
         self.register_buffer("own_fc2", fc2.weight.T[fc2.kept].mT.contiguous(), persistent=False)  # [M,D,k]
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[G,...,D]` to `[M,...,D]`."""
+        """Maps `[G,...,D]` to `[M,...,D]`."""
         made = grouped(x.flatten(1, -2), self.get_buffer("own_fc1"), self.get_buffer("own_bias"))
         y = grouped(IN_PLACE[self.activation](made), self.get_buffer("own_fc2"), self.fc2.bias)
         return y.unflatten(1, x.shape[1:-1])
