@@ -25,7 +25,7 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import write_bytes
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
-from hydractl.metrics.temperature import fit_temperature
+from hydractl.metrics.scaling import fit_temperature
 from hydractl.selection.candidates import Sources, counts, family
 from hydractl.selection.greedy import Answers, quality
 from hydractl.selection.run import Asked, Pool, choose, pool

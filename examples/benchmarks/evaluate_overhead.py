@@ -21,9 +21,9 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.data.reading import Reading
+from hydractl.evaluation.measure import measure
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.predictor import AnsweredBatch
-from hydractl.evaluation.results import measure
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Settings

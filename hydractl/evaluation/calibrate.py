@@ -20,8 +20,7 @@ from hydractl.evaluation.run import collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import Running
 from hydractl.metrics.checks import Logits
-from hydractl.metrics.temperature import FittedTemperature
-from hydractl.metrics.vector import FittedVector
+from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.model.prediction import prediction
 from hydractl.surgery.provenance import with_provenance
 from hydractl.surgery.weights import with_scaled_classes

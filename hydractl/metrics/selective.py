@@ -82,6 +82,11 @@ def risk_coverage(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) 
     return RiskCoverage(coverage=answered / values.size, risk=wrong / answered)
 
 
+def aurc(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> float:
+    """Returns the area under the risk-coverage curve, 0..1, lower is better."""
+    return float(risk_coverage(confidence, correct).risk.mean())
+
+
 def error_metrics(
     scores: NDArray[np.floating],
     correct: NDArray[np.bool_],

@@ -1,4 +1,4 @@
-"""What other tools compute under the same names, so that their published numbers can be compared with.
+"""Metrics that other tools compute under the same names, for comparison with their published numbers.
 
 All agree with the tool to its own rounding: both compute in float32.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.ood_scores import OodScore, Scorer
@@ -19,31 +19,20 @@ if TYPE_CHECKING:
     from hydractl.metrics.table import PredictionTable
 
 
-def _our_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    from hydractl.metrics.ood_detection import ood_metrics
+def _tools() -> Any:
+    # Imported at the first use, as scipy takes a while.
+    from hydractl.metrics import other_tools
 
-    return ood_metrics(id_scores, ood_scores)
-
-
-def _our_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    from hydractl.metrics.calibration import classification_metrics
-
-    return classification_metrics(table, bins)
-
-
-def _our_aurc(confidence: FloatArray, correct: BoolArray) -> float:
-    from hydractl.metrics.selective import risk_coverage
-
-    return float(risk_coverage(confidence, correct).risk.mean())
+    return other_tools
 
 
 @dataclass(frozen=True)
 class Style:
-    """Whose definitions the numbers follow; what a tool does not define stays ours.
+    """A tool's definitions of the numbers; ours stand where it defines nothing.
 
     Attributes:
-        name: what options and reports call it.
-        help: what differs from ours, to stand after its name.
+        name: its name in options and reports.
+        help: the differences from ours, to stand after its name.
         ood_metrics: of ID and OOD scores, `[N]` and `[N']`, higher = more OOD.
         classification_metrics: of labelled predictions, with so many bins of confidence.
         aurc: the area under the risk-coverage curve of confidences `[N]`, by whether the predictions are right, `[N]`.
@@ -54,15 +43,17 @@ class Style:
 
     name: str
     help: str
-    ood_metrics: Callable[[FloatArray, FloatArray], OodMetrics] = _our_ood_metrics
-    classification_metrics: Callable[[PredictionTable, int], ClassificationMetrics] = _our_classification_metrics
-    aurc: Callable[[FloatArray, BoolArray], float] = _our_aurc
+    ood_metrics: Callable[[FloatArray, FloatArray], OodMetrics] = lambda *scores: _tools().ood_metrics(*scores)
+    classification_metrics: Callable[[PredictionTable, int], ClassificationMetrics] = lambda *table: (
+        _tools().classification_metrics(*table)
+    )
+    aurc: Callable[[FloatArray, BoolArray], float] = lambda *confidence: _tools().aurc(*confidence)
     scores: Mapping[str, Scorer] = field(default_factory=dict)
     lacks: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
 
     def of(self, score: OodScore) -> OodScore:
-        """An OOD score as this tool defines it.
+        """Returns an OOD score as this tool defines it.
 
         Raises:
             DataError: it has no such score.
@@ -74,43 +65,13 @@ class Style:
         return replace(score, of_answers=self.scores.get(score.name, score.of_answers))
 
 
-def _openood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    from hydractl.metrics.openood import trapezoidal_ood_metrics
-
-    return trapezoidal_ood_metrics(id_scores, ood_scores)
-
-
-def _openood_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    from hydractl.metrics.openood import mean_logits_classification_metrics
-
-    return mean_logits_classification_metrics(table, bins)
-
-
-def _torch_uncertainty_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    from hydractl.metrics.torch_uncertainty import left_closed_classification_metrics
-
-    return left_closed_classification_metrics(table, bins)
-
-
-def _torch_uncertainty_aurc(confidence: FloatArray, correct: BoolArray) -> float:
-    from hydractl.metrics.torch_uncertainty import trapezoidal_aurc
-
-    return trapezoidal_aurc(confidence, correct)
-
-
-def _nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    from hydractl.metrics.torch_uncertainty import nearest_recall_ood_metrics
-
-    return nearest_recall_ood_metrics(id_scores, ood_scores)
-
-
 OURS = Style("hydractl", "the definitions of this project")
 TORCH_UNCERTAINTY = Style(
     "torch-uncertainty",
     "as torch-uncertainty 0.13: entropy is the members' mean, calibration bins are closed on the left, equal-mass bins "
     "split ties, AURC is a trapezoid",
-    classification_metrics=_torch_uncertainty_classification_metrics,
-    aurc=_torch_uncertainty_aurc,
+    classification_metrics=lambda *table: _tools().left_closed_classification_metrics(*table),
+    aurc=lambda *confidence: _tools().trapezoidal_aurc(*confidence),
     scores={"entropy": lambda answers: answers.table.expected_entropy},
 )
 STYLES = (
@@ -118,8 +79,8 @@ STYLES = (
     Style(
         "openood",
         "as OpenOOD 1.5: ensembles average logits, AUPR is a trapezoid, FPR95 is read off a thinned ROC curve",
-        ood_metrics=_openood_metrics,
-        classification_metrics=_openood_classification_metrics,
+        ood_metrics=lambda *scores: _tools().trapezoidal_ood_metrics(*scores),
+        classification_metrics=lambda *table: _tools().mean_logits_classification_metrics(*table),
         scores={"msp": lambda answers: -answers.table.mean_logits_msp},
         lacks=("entropy", "mutual-information"),
         packages=("sklearn",),
@@ -129,13 +90,13 @@ STYLES = (
         TORCH_UNCERTAINTY,
         name="torch-uncertainty-legacy",
         help="as older torch-uncertainty: FPR95 at the recall nearest to 95 %",
-        ood_metrics=_nearest_recall_ood_metrics,
+        ood_metrics=lambda *scores: _tools().nearest_recall_ood_metrics(*scores),
     ),
 )
 
 
 def find_style(name: str) -> Style:
-    """The style of that name.
+    """Returns the style of that name.
 
     Raises:
         OptionError: there is none.

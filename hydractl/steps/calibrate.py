@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from hydractl.data.samples import Samples
     from hydractl.evaluation.calibrate import Fitted
     from hydractl.metrics.checks import Logits
-    from hydractl.metrics.temperature import FittedTemperature
-    from hydractl.metrics.vector import FittedVector
+    from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Temperature:
 
     def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedTemperature:
         """Returns the temperature with the lowest NLL."""
-        from hydractl.metrics.temperature import fit_temperature
+        from hydractl.metrics.scaling import fit_temperature
 
         return fit_temperature(member_logits, labels)
 
@@ -65,7 +64,7 @@ class Vector:
 
     def fit(self, member_logits: Logits, labels: NDArray[np.int64]) -> FittedVector:
         """Returns the scales and shifts with the lowest NLL."""
-        from hydractl.metrics.vector import fit_vector
+        from hydractl.metrics.scaling import fit_vector
 
         return fit_vector(member_logits, labels)
 

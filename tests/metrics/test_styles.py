@@ -11,15 +11,15 @@ from hydractl.errors import DataError
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.ood_scores import Answers, find_ood_score
-from hydractl.metrics.openood import trapezoidal_ood_metrics
-from hydractl.metrics.selective import selective_metrics
-from hydractl.metrics.styles import OURS, find_style
-from hydractl.metrics.table import tabulate
-from hydractl.metrics.torch_uncertainty import (
+from hydractl.metrics.other_tools import (
     fpr95_at_nearest_recall,
     left_closed_calibration_error,
     tie_splitting_calibration_error,
+    trapezoidal_ood_metrics,
 )
+from hydractl.metrics.selective import selective_metrics
+from hydractl.metrics.styles import OURS, find_style
+from hydractl.metrics.table import tabulate
 
 OPENOOD, THEIRS, LEGACY = map(find_style, ("openood", "torch-uncertainty", "torch-uncertainty-legacy"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)

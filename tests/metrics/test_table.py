@@ -214,3 +214,14 @@ def test_labelled_and_unlabelled_samples_do_not_mix():
 def test_outcomes_need_labels():
     with pytest.raises(DataError, match="need labels"):
         tabulate(np.zeros((1, 2, 3))).labelled()
+
+
+def test_diversity_equals_torch_uncertainty(ensemble, torch_uncertainty):
+    table = tabulate(ensemble[0])
+    per_sample = torch.from_numpy(ensemble[0]).double().softmax(-1).transpose(0, 1)
+    for ours, theirs in (
+        (table.mutual_information, torch_uncertainty.MutualInformation()),
+        (table.disagreement, torch_uncertainty.Disagreement()),
+    ):
+        theirs.update(per_sample)
+        assert ours.mean() == pytest.approx(float(theirs.compute()), abs=1e-6)

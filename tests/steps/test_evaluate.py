@@ -128,7 +128,7 @@ def test_an_interruption_leaves_what_was_finished(
     with pytest.raises(KeyboardInterrupt) as raised:
         library.evaluate([vit, other], id_data=images)
     part = raised.value.partial  # type: ignore[attr-defined]
-    assert list(part.models) == ["vit"] and part.report["complete"] is False
+    assert list(part.models) == ["vit"] and part.report.complete is False
 
 
 def test_options_are_called_by_their_names(vit: Path, images: Path, tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
-"""Metrics as torch-uncertainty 0.13 defines them, and the FPR95 of older releases.
+"""Metrics as other tools define them: OpenOOD 1.5, torch-uncertainty 0.13, and the FPR95 of its older releases.
 
-Entropy is the members' mean; calibration bins are closed on the left and 1 has its own; equal-mass bins split ties;
-AURC is a trapezoid over coverages from 1/N. The older FPR95 takes the recall nearest to 95 %, on either side of it.
+OpenOOD: AUPR is the trapezoid under the precision-recall curve; FPR95 is read off a ROC curve without its collinear
+points; ensembles average logits.
+
+torch-uncertainty: entropy is the members' mean; calibration bins are closed on the left and 1 has its own; equal-mass
+bins split ties; AURC is a trapezoid over coverages from 1/N. The older FPR95 takes the recall nearest to 95 %, on
+either side of it.
 """
 
 from __future__ import annotations
@@ -12,11 +16,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.errors import DataError
-from hydractl.metrics.calibration import ClassificationMetrics, bin_edges, binned_gap, classification_metrics
+from hydractl.metrics.calibration import ClassificationMetrics, bin_edges, binned_gap
+from hydractl.metrics.calibration import classification_metrics as classification_metrics
 from hydractl.metrics.checks import FloatArray, check_confidences
-from hydractl.metrics.ood_detection import OodMetrics, count_scores, ood_metrics
+from hydractl.metrics.ood_detection import OodMetrics, count_scores
+from hydractl.metrics.ood_detection import ood_metrics as ood_metrics
+from hydractl.metrics.selective import aurc as aurc
 from hydractl.metrics.selective import risk_coverage
 from hydractl.metrics.table import PredictionTable
+
+
+def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
+    """The detection metrics.
+
+    Args:
+        id_scores: [N] higher = more OOD.
+        ood_scores: [N'] likewise.
+
+    Raises:
+        DataError: a set is empty or a score is not finite.
+    """
+    from sklearn import metrics as sklearn_metrics
+
+    ours = ood_metrics(id_scores, ood_scores)
+    scores = np.concatenate([id_scores, ood_scores])
+    is_ood = np.repeat([0, 1], [len(id_scores), len(ood_scores)])
+    false_positive, true_positive, _ = sklearn_metrics.roc_curve(is_ood, scores)
+    precision_out, recall_out, _ = sklearn_metrics.precision_recall_curve(is_ood, scores)
+    precision_in, recall_in, _ = sklearn_metrics.precision_recall_curve(1 - is_ood, -scores)
+    return replace(
+        ours,
+        aupr_out=float(sklearn_metrics.auc(recall_out, precision_out)),
+        aupr_in=float(sklearn_metrics.auc(recall_in, precision_in)),
+        fpr95=float(false_positive[np.argmax(true_positive >= 0.95)]),
+    )
+
+
+def mean_logits_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+    """Our metrics, but for the accuracy, which is that of the mean logits.
+
+    Args:
+        table: predictions of N samples with labels.
+        bins: of confidence, for both calibration errors.
+
+    Raises:
+        DataError: the samples have no labels.
+    """
+    right = table.mean_logits_prediction == table.labelled().labels
+    return replace(classification_metrics(table, bins), accuracy=float(right.mean()))
 
 
 def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
