@@ -83,7 +83,7 @@ class Column:
         return found is not None and not found.interval[0] <= 0 <= found.interval[1]
 
     def is_best(self, entry: System, best: float | None) -> bool:
-        """Whether this entry shows the winning value."""
+        """Returns whether this system shows the winning value."""
         value = self.value(entry)
         return value is not None and best is not None and self.show(value) == self.show(best)
 

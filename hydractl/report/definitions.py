@@ -1,4 +1,4 @@
-"""What the numbers of a report mean, in words that stand beside them."""
+"""The definitions of a report's numbers, and the lines below its table."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Point:
 
 
 def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
-    """All systems, those that no other picture shows in grey."""
+    """Returns the picture of all systems; those that no other picture shows are grey."""
     costs = [entry.cost.multiply_adds for entry in models.values() if entry.cost]
     if len(costs) < 2:
         return None
@@ -178,7 +178,7 @@ def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
 
 
 def _mean_auroc(models: Mapping[str, System]) -> Column | None:
-    """Of several means the one over all sets, which comes last; of one set its own number."""
+    """Returns the column of the mean over all sets, or of the only set."""
     sets = {name: one for entry in models.values() for name, one in entry.ood.items()}
     if means := telling_means(sets):
         return Column("AUROC, mean over sets (%)", ("ood_means", means[-1], "auroc"), "percent", "higher")

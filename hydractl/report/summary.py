@@ -1,22 +1,26 @@
-"""What a model is made of, as JSON and as text with a map of its heads."""
+"""The contents of a model as JSON and as text with a map of its heads, and its size before and after a change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
-from hydractl.checkpoint.slots import all_heads, parameter_count, slots
+from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, without
+from hydractl.checkpoint.slots import all_heads, parameter_count, slots, stored_shape
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.evaluation.cost import multiply_adds
+from hydractl.report.columns import Column
 from hydractl.text import printable, shortened
 
 KEPT, DROPPED = "■", "·"
+COUNT = Column("", (), "count")
 
 
 def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Sizes, members, kept heads, trunk and provenance of a model, as plain JSON."""
+    """Returns sizes, members, kept heads, trunk and provenance of a model, as plain JSON."""
     spec = checkpoint.spec
     return {
         "model": checkpoint.name,
@@ -51,7 +55,7 @@ def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
 
 
 def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
-    """What there is to know of a model at a glance; its weights are not read."""
+    """Returns the facts of a notebook's table, without reading weights."""
     spec, heads = checkpoint.spec, checkpoint.heads
     performed = multiply_adds(spec, heads, checkpoint.shared)
     kept = {
@@ -71,7 +75,7 @@ def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
 
 
 def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
-    """The facts of a summary, by the names that `hydractl inspect` prints."""
+    """Returns the facts of a summary, by the names that `hydractl inspect` prints."""
     labels = summary["labels"]
     facts: dict[str, object] = {
         "family": f"{summary['family']}, {summary['task']}",
@@ -94,7 +98,7 @@ def _with_ratio(performed: int, dense: int) -> str:
 
 
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """The lines that `hydractl inspect` prints: facts first, then a map with a column per member."""
+    """Yields the lines that `hydractl inspect` prints: facts first, then a map with a column per member."""
     yield printable(str(summary["model"]))
     for name, fact in summary_facts(summary).items():
         yield f"  {name:<11} {printable(str(fact))}"
@@ -118,7 +122,7 @@ def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
-    """A line for a command, with those of its options that are a number or a word; under it what its inputs came of."""
+    """Yields a line for a command with its options that are a number or a word, and below it those of its inputs."""
     options = made.get("options") or {}
     said = ", ".join(f"{name} {value}" for name, value in options.items() if isinstance(value, int | float | str))
     yield printable(shortened(f"{indent}{made.get('command', 'unknown')}{said and '  '}{said}", 200))
@@ -132,3 +136,56 @@ def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
 def _first(labels: list[str]) -> str:
     shown = ", ".join(labels[:10])
     return f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"
+
+
+def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], path: Path | None) -> str:
+    """Returns how many heads a network of one member lost, and how much smaller it is.
+
+    Args:
+        checkpoint: the network without them.
+        path: its file, if it was written.
+    """
+    kept = member_heads(checkpoint.heads, 0)
+    before, after = _alone(checkpoint, [*kept, *dropped]), _alone(checkpoint, kept)
+    return _line(f"heads {len(kept) + len(dropped)} -> {len(kept)}", before, after, path)
+
+
+def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:
+    """Returns how much smaller a network of several members is than the members by themselves.
+
+    Args:
+        path: its file, if it was written.
+    """
+    kept = [member_heads(checkpoint.heads, member) for member in range(checkpoint.members)]
+    alone = [_alone(checkpoint, heads) for heads in kept]
+    apart = _Size(sum(one.parameters for one in alone), sum(one.multiply_adds for one in alone))
+    members = f"{checkpoint.members} members of {'+'.join(str(len(heads)) for heads in kept)} heads"
+    return _line(members, apart, _size(checkpoint, checkpoint.heads, checkpoint.shared), path)
+
+
+class _Size(NamedTuple):
+    parameters: int
+    multiply_adds: int
+
+
+def _alone(checkpoint: Checkpoint, kept: Iterable[Head]) -> _Size:
+    """Returns the size of a network of one member with these heads."""
+    every = all_heads(checkpoint.spec)
+    heads = without(every, set(member_heads(every, 0)).difference(kept))
+    return _size(checkpoint, heads, frozenset(checkpoint.slots()))
+
+
+def _size(checkpoint: Checkpoint, heads: KeptHeads, shared: frozenset[str]) -> _Size:
+    spec = checkpoint.spec
+    shapes = {name: stored_shape(slot, spec, heads, name in shared) for name, slot in checkpoint.slots().items()}
+    return _Size(parameter_count(shapes), multiply_adds(spec, heads, shared))
+
+
+def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:
+    parts = [heads]
+    for name in ("parameters", "multiply_adds"):
+        was, now = getattr(before, name), getattr(after, name)
+        parts.append(f"{name.replace('_', '-')} {COUNT.show(was)} -> {COUNT.show(now)} ({now / was:.2f} x)")
+    if path is not None:
+        parts.append(f"file {COUNT.show(path.stat().st_size)}B")
+    return ", ".join(parts)

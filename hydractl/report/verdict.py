@@ -1,4 +1,4 @@
-"""What is gained and lost against the first system of a report, told apart from chance by paired intervals."""
+"""Gains and losses against the first system of a report, told apart from chance by paired intervals."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a system gains and loses against the first, and what it costs.
+    """The gains and losses of a system against the first, and its cost.
 
     Attributes:
         multiply_adds, parameters: as multiples of the first system's; None where a report does not know them.
@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def gains(self) -> bool:
-        """Whether something is better beyond chance."""
+        """True if any metric is better beyond chance."""
         return bool(self.of("better"))
 
     def sentence(self) -> str:
@@ -83,7 +83,7 @@ class Verdict:
         return f"{self.system} against {self.first}: {'; '.join(parts)}{self._cost()}."
 
     def to_json(self) -> dict[str, Any]:
-        """Its part of a report."""
+        """Returns its part of a report."""
         return {
             "against": self.first,
             **{judgement.key: judgement.to_json() for judgement in self.judgements},

@@ -39,7 +39,7 @@ class Fused(Result):
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def guidance(self) -> Iterator[str]:
-        from hydractl.report.changes import fusing_line
+        from hydractl.report.summary import fusing_line
 
         yield fusing_line(self.checkpoint, self.output)
         if self.output is not None:

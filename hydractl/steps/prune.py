@@ -99,7 +99,7 @@ class Pruned(Result):
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def guidance(self) -> Iterator[str]:
-        from hydractl.report.changes import pruning_line
+        from hydractl.report.summary import pruning_line
 
         for one in self.members:
             yield pruning_line(one.checkpoint, one.dropped, one.output)
