@@ -80,7 +80,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.circuit.restriction import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.sources import parse_data_spec
-    from hydractl.evaluation.dropout import parse_dropout
+    from hydractl.evaluation.checkpoints import parse_dropout
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
     from hydractl.steps.benchmark import _sizes

@@ -18,7 +18,7 @@ import torch
 
 from hydractl.checkpoint.heads import Head, member_heads, number_of_heads
 from hydractl.circuit.artifact import read_circuit
-from hydractl.evaluation.synthetic import synthetic_inputs
+from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.assembly import to_checkpoint

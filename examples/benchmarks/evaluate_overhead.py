@@ -23,10 +23,10 @@ from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.data.reading import Reading
 from hydractl.evaluation.measure import measure
 from hydractl.evaluation.networks import Networks
-from hydractl.evaluation.predictor import AnsweredBatch
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Settings
+from hydractl.evaluation.systems import AnsweredBatch
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
 from hydractl.process import prepare

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl import inference
-from hydractl.bounds import NETWORKS
+from hydractl.bounds import NETWORKS, PASSES, real, whole
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.manifest import fingerprint
 from hydractl.checkpoint.writer import tensor_bytes
@@ -20,8 +20,7 @@ from hydractl.data.labels import set_classes
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.reading import Modality
 from hydractl.errors import OptionError
-from hydractl.evaluation.dropout import with_dropout
-from hydractl.evaluation.networks import Networks
+from hydractl.evaluation.networks import Networks, with_dropout
 from hydractl.evaluation.results import Description, Dropout, Heads, KnownLeak, Model, Network
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import SPELLINGS, Running, SystemSpec, split_options
@@ -31,6 +30,7 @@ from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.members import pick_members
 
+DROPOUT_EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
 MEMBERS = re.compile(r"(?P<model>.+):(?P<members>\d{1,4}(,\d{1,4})*)")
 #: A path, a hub id, or a model that a program holds.
 NetworkLike = str | Path | Checkpoint | Hydra
@@ -80,6 +80,25 @@ def networks_in(text: str) -> tuple[str, ...]:
     if len(networks) > NETWORKS:
         raise OptionError(f"{text[:40]}...: adds up {len(networks)} models, expected {NETWORKS} at most")
     return networks
+
+
+def parse_dropout(text: str) -> NetworkSpec | None:
+    """What `MODEL,mc-dropout=PASSES,p=P` asks for; None for texts without either option.
+
+    Raises:
+        OptionError: other options beside them, or numbers out of range.
+    """
+    body, options = split_options(text)
+    if not options.keys() & {"mc-dropout", "p"}:
+        return None
+    if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
+        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {DROPOUT_EXAMPLE}")
+    passes = whole(options.get("mc-dropout", ""), 1, PASSES)
+    rate = real(options["p"], 0, 1) if "p" in options else None
+    if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
+        raise OptionError(f"{text}: expected 1 to {PASSES} passes, and p above 0 and below 1: write {DROPOUT_EXAMPLE}")
+    several = parse_deep_ensemble(body)
+    return NetworkSpec(several.networks if several else (body,), Dropout(passes, rate))
 
 
 def parse_members(text: str) -> NetworkSpec | None:

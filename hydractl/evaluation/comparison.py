@@ -15,15 +15,13 @@ from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
-from hydractl.evaluation.leakage import Leak, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.measure import Measured, measure, resample, resamples
-from hydractl.evaluation.predictor import Predictor
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
 from hydractl.evaluation.run import MOST_FEATURES, Predictions, predict_sets
 from hydractl.evaluation.saving import SavingPredictor, about_json
-from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.settings import Measurement, Settings
-from hydractl.evaluation.systems import Opened, Running, SystemSpec, check_names, modality_of
+from hydractl.evaluation.systems import Opened, Predictor, Running, SystemSpec, check_names, modality_of
 
 
 @dataclass(frozen=True, eq=False)

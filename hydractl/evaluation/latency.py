@@ -10,9 +10,8 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError
-from hydractl.evaluation.benchmark import Timer
 from hydractl.evaluation.cost import multiply_adds
-from hydractl.evaluation.timed import open_timed
+from hydractl.evaluation.timing import Timer, open_timed
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.members import drop_heads

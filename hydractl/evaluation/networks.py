@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from hydractl.data.batching import Batch, StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
@@ -17,11 +20,12 @@ from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import cost
-from hydractl.evaluation.dropout import SeededDropout
-from hydractl.evaluation.predictor import AnsweredBatch, Classifier
 from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.systems import AnsweredBatch, Classifier
 from hydractl.inference import MemberAnswers, member_answers
+from hydractl.model.attention import attend_by_products
+from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
 
 NEXT = "next"  # what the leading rank says to have each rank's next batch
@@ -179,3 +183,43 @@ def _side_by_side(features: Sequence[Tensor]) -> Tensor:
 def _batch_seed(seed: int, key: SetKey, position: int) -> int:
     digest = hashlib.blake2b(f"{seed} {key.path} {position}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
+
+
+def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
+    """The model with dropout on at test time, at the rate asked for or at its own.
+
+    Raises:
+        OptionError: no rate given and none of its own.
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    if dropout.rate is None and not any(layer.p for layer in layers):
+        raise OptionError(f"{name}: was trained without dropout: say how much, as in {name},mc-dropout=10,p=0.1")
+    for layer in layers:
+        layer.p = layer.p if dropout.rate is None else dropout.rate
+    use_fast_products(model)
+    return model.train()
+
+
+class SeededDropout(TorchFunctionMode):
+    """While it is entered, dropout draws its masks from a generator, for this thread alone.
+
+    Torch's own generator serves all threads, so that what a batch draws would depend on what runs beside it.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is F.dropout:
+            return self._drop(*args, **kwargs)
+        if function is F.scaled_dot_product_attention and kwargs.get("dropout_p"):
+            with self:  # torch's own function takes no generator
+                return attend_by_products(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    def _drop(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0:
+            return x
+        return x * torch.empty_like(x).bernoulli_(1 - p, generator=self.generator).div_(1 - p)

@@ -33,11 +33,10 @@ from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.predictor import AnsweredBatch, Classifier
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, SavedSet, open_set, read_tensors
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Running
+from hydractl.evaluation.systems import AnsweredBatch, Classifier, Running
 from hydractl.schema import Items
 
 PREFIX = "predictions:"

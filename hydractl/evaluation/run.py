@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hydractl.errors import DataError, OptionError
-from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
+from hydractl.evaluation.systems import AnsweredBatch, Classifier, Predictor
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
 from hydractl.metrics.feature_scores import MemberSamples

@@ -4,20 +4,77 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from hydractl.errors import DataError
-from hydractl.evaluation.zipped import zipped_arrays
+
+LARGEST = 2**31  # bytes of an array; it is read whole
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@dataclass(frozen=True, eq=False)
+class ZippedArray:
+    """An array of a file, read when it is first asked for."""
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @cached_property
+    def values(self) -> NDArray[Any]:
+        """The whole array, in this machine's order of bytes."""
+        with np.load(self.path, allow_pickle=False) as file:
+            return np.ascontiguousarray(file[self.name], dtype=self.dtype.newbyteorder("="))
+
+    def __getitem__(self, at: Any) -> NDArray[Any]:
+        return self.values[at]
+
+
+def zipped_arrays(path: Path, names: Collection[str]) -> dict[str, ZippedArray]:
+    """Those arrays of a file that have one of the names; none is read.
+
+    Raises:
+        ValueError, BadZipFile: it is damaged, an array is there twice, of objects, or larger than LARGEST or the file.
+    """
+    with ZipFile(path) as file:
+        wanted = [entry for entry in file.infolist() if entry.filename.removesuffix(".npy") in names]
+        if len({entry.filename for entry in wanted}) < len(wanted):
+            raise ValueError("holds an array twice")
+        return {array.name: array for array in (_header(path, file, entry) for entry in wanted)}
+
+
+def _header(path: Path, file: ZipFile, entry: ZipInfo) -> ZippedArray:
+    name = entry.filename.removesuffix(".npy")
+    with file.open(entry) as content:
+        version = npy.read_magic(content)
+        if version not in HEADERS:
+            raise ValueError(f"{name} is of an unknown version of the format")
+        shape, _, dtype = HEADERS[version](content)
+        start = content.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{name} holds objects, which may run anything when they are read: save numbers")
+    size = prod(shape) * dtype.itemsize
+    if max(size, entry.file_size) > LARGEST:
+        raise ValueError(f"{name} is larger than the {LARGEST} bytes that are read of it: save it as .safetensors")
+    if start + size > entry.file_size or min(shape, default=0) < 0:
+        raise ValueError(f"{name} of shape {list(shape)} is not all there")
+    return ZippedArray(path, name, shape, dtype)
+
 
 ENDINGS = (".safetensors", ".npz")
 FLAGS = ("correct", "labels")  # of no floating point

@@ -18,10 +18,10 @@ from hydractl.checkpoint.output import difference, make_folder, write_atomically
 from hydractl.checkpoint.writer import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
-from hydractl.evaluation.predictor import AnsweredBatch, Classifier, Predictor
 from hydractl.evaluation.results import Cost, Description, plain
 from hydractl.evaluation.saved_file import read_metadata
 from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.systems import AnsweredBatch, Classifier, Predictor
 from hydractl.schema import Origin, parse_json, read_json
 
 CONDITIONS = "conditions"  # under which a file's header says them

@@ -1,14 +1,25 @@
-"""The data sets of an evaluation, and the names they go by in reports and in folders of saved predictions."""
+"""The data sets of an evaluation: their names, how they are opened, and samples that a system was made with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
-from hydractl.data.open import SampleStream
-from hydractl.data.reading import Group
+import numpy as np
+
+from hydractl.data.corruptions import corrupted
+from hydractl.data.hashes import remembered
+from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
+from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
+from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
+from hydractl.errors import DataError, OptionError
+from hydractl.evaluation.results import KnownLeak
+from hydractl.evaluation.settings import Sets
+from hydractl.surgery.provenance import search_data
 
 Role = Literal["calibration", "id", "ood", "shift"]
 
@@ -64,3 +75,143 @@ class EvaluationData:
     def evaluated(self) -> Mapping[SetKey, Samples | SampleStream]:
         """All sets but the one for calibration."""
         return {key: samples for key, samples in self.sets.items() if key.role != "calibration"}
+
+
+Opened = Samples | SampleStream
+
+SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.ASCII)
+
+
+def open_sets(
+    asked: Sets, reading: Reading, modality: Modality, seed: int, *, on_note: Callable[[str], None]
+) -> EvaluationData:
+    """Opens the sets of an evaluation.
+
+    Args:
+        seed: of the corruptions' draws.
+        on_note: called with what was left out or looks odd.
+
+    Raises:
+        DataError: a source cannot be read.
+        OptionError: two sets of one name, a shifted set without severity, or corruptions of texts.
+    """
+
+    def opened(spec: DataSpec | DataValues, streaming: bool = asked.streaming, strict: bool = True) -> Opened:
+        opener = open_stream if streaming else open_samples
+        samples = opener(spec, modality, reading, strict=strict, skip_bad=asked.skip_bad)
+        for note in notes_of(samples):
+            on_note(note)
+        return samples
+
+    sets: dict[SetKey, Opened] = {}
+    if asked.calib_data is not None:
+        spec = parse_data(asked.calib_data, "calibration")
+        sets[SetKey("calibration", spec.name)] = opened(spec, streaming=False)
+    assert asked.id_data is not None
+    spec = parse_data(asked.id_data, "id")
+    sets[SetKey("id", spec.name)] = opened(spec)
+    for spec in parse_data_sets(asked.ood_data, "ood"):
+        if any(key.role == "ood" and key.name == spec.name for key in sets):
+            raise OptionError(f"`ood_data` {spec}: a set called {spec.name} is there already: give it another name")
+        # A column named for the ID data need not be there in every OOD set.
+        sets[SetKey("ood", spec.name, spec.group)] = opened(spec, strict=False)
+    for key, spec in _shifted(asked.shift_data):
+        if key in sets:
+            raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
+        sets[key] = opened(spec)
+    data = EvaluationData(sets, reading.match_labels)
+    worse = {
+        SetKey("shift", kind.name, severity=severity): corrupted(data.id, kind, severity, seed)
+        for kind, severity in asked.corruptions
+    }
+    return replace(data, sets={**sets, **worse})
+
+
+def _shifted(
+    shifted: Sequence[str] | Mapping[str, str | Path | Indexed],
+) -> Iterator[tuple[SetKey, DataSpec | DataValues]]:
+    named = shifted.items() if isinstance(shifted, Mapping) else (text.partition("=")[::2] for text in shifted)
+    for place, data in named:
+        if (found := SHIFT.fullmatch(place)) is None or (isinstance(data, str) and not data):
+            raise OptionError(f"`shift_data` {place}: write NAME/SEVERITY=SOURCE[:SPLIT], as in fog/3=fog-3.parquet")
+        yield SetKey("shift", found["name"], severity=int(found["severity"])), parse_data(data, place)
+
+
+ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
+CALIBRATION = "--calib-data"  # what a report says that calibration data was used as
+
+
+@dataclass(frozen=True)
+class Leak:
+    """Samples of an evaluation that were used to make a system, or to fit something in it."""
+
+    system: str
+    role: Role
+    known: KnownLeak
+
+    def __str__(self) -> str:
+        known = self.known
+        counted = f"{ROLES[self.role]} data {known.name}: {known.overlap} of {known.samples} samples"
+        if known.used_as == (CALIBRATION,):
+            return f"{counted} are in `calib_data` too"
+        return f"{counted} were used to make {self.system} (as {', '.join(known.used_as)})"
+
+
+def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[Leak]:
+    """The sets of an evaluation with samples that the system was made with, or that are calibrated on.
+
+    Args:
+        system: what reports call it.
+        provenances: of its models; the search data of each step that led to them is looked for.
+        data: hashed only where there is something to compare with.
+
+    Raises:
+        ArtifactError: a record of samples used is damaged.
+    """
+    seen = [entry for provenance in provenances for entry in search_data(provenance)]
+    whole = {key: samples for key, samples in data.evaluated.items() if isinstance(samples, Samples)}
+    found = (_leak(system, key, samples, seen, data.calibration) for key, samples in whole.items())
+    return [leak for leak in found if leak is not None]
+
+
+def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> EvaluationData:
+    """The same data, whose streams refuse samples that the system was made with as they come to them."""
+    seen = [entry for provenance in provenances for entry in search_data(provenance)]
+
+    def watched(key: SetKey, stream: SampleStream) -> SampleStream:
+        def check(block: Samples) -> Samples:
+            leak = _leak(system, key, block, seen, data.calibration)
+            refuse_leaks([leak] if leak else [], or_else="read them without `streaming` and pass `allow_leak`")
+            return block
+
+        return stream.through(check)
+
+    sets = {key: watched(key, s) if isinstance(s, SampleStream) else s for key, s in data.sets.items()}
+    return replace(data, sets=sets)
+
+
+def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which marks the report") -> None:
+    """Raises DataError when there are any, naming those of the first system."""
+    if not leaks:
+        return
+    own = [leak for leak in leaks if leak.system == leaks[0].system]
+    remedies = ["name other data"] if any(set(leak.known.used_as) - {CALIBRATION} for leak in own) else []
+    remedies += ["calibrate on other data"] if any(CALIBRATION in leak.known.used_as for leak in own) else []
+    raise DataError(
+        f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, or {or_else}"
+    )
+
+
+def _leak(
+    system: str, key: SetKey, samples: Samples, seen: Sequence[tuple[str, object]], calibration: Samples | None
+) -> Leak | None:
+    if not seen and calibration is None:
+        return None
+    hashes = samples.content_hashes()
+    hits = [(name, remembered(entry, hashes, f"{system}: {name}")) for name, entry in seen]
+    if calibration is not None:
+        hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
+    overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
+    used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
+    known = KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as)
+    return Leak(system, key.role, known) if overlap else None

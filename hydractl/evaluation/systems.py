@@ -1,24 +1,24 @@
-"""What an evaluation measures: a row for each kind of system, with how it is spelt, and what every kind does."""
+"""The kinds of systems with their spellings, and what every system does."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hydractl.errors import OptionError
+from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
-    from hydractl.evaluation.predictor import Predictor
-    from hydractl.evaluation.results import Description, KnownLeak
+    from hydractl.evaluation.results import Cost, Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
 
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
@@ -27,10 +27,12 @@ OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DO
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """How networks are run.
+    """Says how networks are run.
 
     Attributes:
         reading: names the classes of zero-shot models, by default those of the ID data, and their prompt.
+        ranks: the processes that share the batches; the leading one asks, the others serve.
+        in_parallel: runs several batches side by side.
         on_note: called with what a reader of the numbers should know.
     """
 
@@ -46,24 +48,95 @@ class Running:
     on_note: Callable[[str], None]
 
 
+class AnsweredBatch(NamedTuple):
+    """A system's answers to some samples of a set, on the CPU in float32 or float64.
+
+    Attributes:
+        member_logits: `[M,B,C]`, before any temperature; None if only a confidence was saved.
+        labels: `[B]` int64 in 0..C-1, or None for samples without.
+        positions: `[B]` int64, the places of the samples in their set.
+        features: `[M,B,D']`, the inputs of the members' classifiers; None unless wanted.
+        confidence: `[B]`, how sure the system is that it is right, by its own account; None if logits say it.
+        correct: `[B]` booleans, whether it is right, beside a confidence without logits; None without labels.
+    """
+
+    member_logits: Tensor | None
+    labels: Tensor | None
+    positions: Tensor
+    features: Tensor | None = None
+    confidence: Tensor | None = None
+    correct: Tensor | None = None
+
+    def logits(self) -> Tensor:
+        """Returns the members' logits.
+
+        Raises:
+            DataError: there are none.
+        """
+        if self.member_logits is None:
+            raise DataError("saved confidences hold no logits to fit anything on: save `logits` as well")
+        return self.member_logits
+
+
+class Classifier(NamedTuple):
+    """The affine maps by which members make logits of features: `[M,C,D']` and `[M,C]`."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+class Predictor(Protocol):
+    """A system that is ready to answer, whether it computes its answers or reads saved ones."""
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of its classes, in the order of the logits, if they are known."""
+
+    @property
+    def temperature(self) -> float:
+        """Its own: that of a calibrated file, else 1."""
+
+    @property
+    def cost(self) -> Cost | None:
+        """Its cost, if that was recorded."""
+
+    @property
+    def classifier(self) -> Classifier | None:
+        """Its members' classifiers, if they were recorded."""
+
+    @property
+    def confident(self) -> bool:
+        """Whether its answers hold a confidence of its own, which then is its score, whatever score is chosen."""
+
+    def samples(self, key: SetKey) -> int:
+        """Returns how many samples of the set it answers; 0 if only the end of a stream tells."""
+
+    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
+        """Yields the set's answers, each sample once, in any order.
+
+        Raises:
+            DataError: the set cannot be read, or the system has nothing for it.
+        """
+
+
 class Opened(Protocol):
     """A system whose files are open; no weights are read yet."""
 
     @property
     def modality(self) -> Modality | None:
-        """What it takes; None where it brings its answers along."""
+        """Its inputs; None if it brings its answers along."""
 
     @property
     def sets(self) -> Mapping[SetKey, int]:
-        """How many samples of which data sets it brings answers for; none where it computes them."""
+        """How many samples of which data sets it brings answers for; empty if it computes them."""
 
     @property
     def histories(self) -> Sequence[Mapping[str, Any]]:
-        """How its networks were made, by which it knows what samples they have seen."""
+        """The provenance of its networks, which tells the samples that they have seen."""
 
     @property
     def leaks(self) -> Sequence[KnownLeak]:
-        """What leaked when its answers were saved."""
+        """The leaks that were known when its answers were saved."""
 
     @property
     def draws(self) -> bool:
@@ -73,36 +146,36 @@ class Opened(Protocol):
         """Returns its networks."""
 
     def conditions(self, running: Running) -> dict[str, Any]:
-        """What its answers depend on beside the data, as plain JSON; nothing where it brings them along."""
+        """Returns what its answers depend on besides the data, as plain JSON; empty if it brings them along."""
 
     def check_data(self, data: EvaluationData) -> None:
-        """Nothing, if it can be evaluated on this data.
+        """Raises an error if it cannot be evaluated on this data.
 
         Raises:
             DataError: it brings answers for other samples.
-            OptionError: the data is a stream, and it cannot compare that with what it brings.
+            OptionError: the data is a stream, and it cannot compare that with its answers.
         """
 
     def answering(self, data: EvaluationData | None, running: Running) -> AbstractContextManager[Predictor]:
-        """The system ready to answer, for as long as the block lasts.
+        """Returns the system ready to answer, for as long as the block lasts.
 
         Args:
-            data: what it answers; None where all systems bring their answers along.
+            data: None if all systems bring their answers along.
         """
 
     def serve(self, data: EvaluationData | None, running: Running) -> None:
-        """What a process beside the leading one does while that one evaluates this system."""
+        """Does the work of a process beside the leading one while that one evaluates this system."""
 
 
 class SystemSpec(Protocol):
-    """A system as asked for: nothing is open yet."""
+    """A system that a user named: nothing is open yet."""
 
     @property
     def name(self) -> str:
-        """What reports call it if nobody gives it a name."""
+        """Its name in reports unless the user gives it one."""
 
     def open(self) -> Opened:
-        """The system, opened.
+        """Opens the system.
 
         Raises:
             CheckpointError: a checkpoint cannot be read.
@@ -118,7 +191,7 @@ class SystemKind:
     Attributes:
         spelling: how it is written.
         help: what it is, to stand after its spelling.
-        parse: what a text without NAME= asks for; None where it is not spelt this way.
+        parse: returns the system that a text without NAME= spells; None for another spelling.
     """
 
     name: str
@@ -127,49 +200,39 @@ class SystemKind:
     parse: Callable[[str], SystemSpec | None]
 
 
+def _parsers() -> Any:
+    # Imported at the first use, as torch takes a while.
+    from hydractl.evaluation import checkpoints
+
+    return checkpoints
+
+
 def _predictions(text: str) -> SystemSpec | None:
     from hydractl.evaluation.predictions import parse_predictions
 
     return parse_predictions(text)
 
 
-def _mc_dropout(text: str) -> SystemSpec | None:
-    from hydractl.evaluation.dropout import parse_dropout
-
-    return parse_dropout(text)
-
-
-def _deep_ensemble(text: str) -> SystemSpec | None:
-    from hydractl.evaluation.checkpoints import parse_deep_ensemble
-
-    return parse_deep_ensemble(text)
-
-
-def _members(text: str) -> SystemSpec | None:
-    from hydractl.evaluation.checkpoints import parse_members
-
-    return parse_members(text)
-
-
-def _model(text: str) -> SystemSpec | None:
-    from hydractl.evaluation.checkpoints import parse_model
-
-    return parse_model(text)
-
-
-#: The first that a text is a spelling of is what it asks for.
+#: A text means the first kind that it is a spelling of.
 SYSTEM_KINDS = (
     SystemKind("predictions", "predictions:FOLDER", "saved predictions", _predictions),
-    SystemKind("mc-dropout", "MODEL,mc-dropout=PASSES[,p=P]", "passes with dropout on", _mc_dropout),
-    SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble", _deep_ensemble),
-    SystemKind("members", "MODEL:0,2", "some members of a Hydra", _members),
-    SystemKind("model", "MODEL", "one network, or a Hydra", _model),
+    SystemKind(
+        "mc-dropout",
+        "MODEL,mc-dropout=PASSES[,p=P]",
+        "passes with dropout on",
+        lambda text: _parsers().parse_dropout(text),
+    ),
+    SystemKind(
+        "deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble", lambda text: _parsers().parse_deep_ensemble(text)
+    ),
+    SystemKind("members", "MODEL:0,2", "some members of a Hydra", lambda text: _parsers().parse_members(text)),
+    SystemKind("model", "MODEL", "one network, or a Hydra", lambda text: _parsers().parse_model(text)),
 )
 SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"
 
 
 def parse_system(text: str) -> tuple[str, SystemSpec]:
-    """The name and the system that a text asks for; a path that exists may hold `=`, `+` and `,`.
+    """Returns the name and the system that a text spells; a path that exists may hold `=`, `+` and `,`.
 
     Raises:
         OptionError: nothing named, an unknown option, or numbers out of range.
@@ -184,7 +247,7 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
-    """What stands before the options `,key=value` at the end of a text, and the options; a path keeps what it holds."""
+    """Splits the options `,key=value` off the end of a text; a path that exists keeps all of it."""
     options: dict[str, str] = {}
     while not exists(text) and (found := OPTION.fullmatch(text)):
         text = found["before"]
@@ -193,11 +256,7 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
 
 
 def check_names(names: Sequence[str], seeds: bool) -> None:
-    """Nothing, if each name is there once, or several may be seeds of one system.
-
-    Raises:
-        OptionError: one is there twice without `seeds`.
-    """
+    """Raises OptionError if a name is there twice without `seeds`."""
     for name, count in Counter(names).items():
         if count > 1 and not seeds:
             raise OptionError(
@@ -207,7 +266,7 @@ def check_names(names: Sequence[str], seeds: bool) -> None:
 
 
 def modality_of(systems: Sequence[tuple[str, Opened]]) -> Modality | None:
-    """What all of the systems take; None where all bring their answers along.
+    """Returns the inputs of all the systems; None if all bring their answers along.
 
     Raises:
         OptionError: some take images and some take texts.

@@ -15,7 +15,7 @@ from hydractl.checkpoint.manifest import to_metadata
 from hydractl.checkpoint.output import write_atomically
 from hydractl.checkpoint.spec import TextEmbeddings
 from hydractl.errors import OptionError, OutputError
-from hydractl.evaluation.synthetic import synthetic_inputs
+from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.hydra import Hydra
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from hydractl.analysis.members import Similarity
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
-    from hydractl.evaluation.benchmark import Row
+    from hydractl.evaluation.timing import Row
 
 Point = Mapping[str, Any]
 Matrix = NDArray[np.float64]

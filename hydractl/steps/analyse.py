@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hydractl.circuit.data import ScoringData
     from hydractl.circuit.scores import Scores
     from hydractl.data.corruptions import Corruption
-    from hydractl.evaluation.leakage import Leak
+    from hydractl.evaluation.sets import Leak
     from hydractl.model.hydra import Hydra
     from hydractl.report.heads import Projection
     from hydractl.selection.answers import Answering
@@ -155,8 +155,8 @@ class AnalyseBudgets:
 
     def run(self, watch: Watcher) -> AnalysedBudgets:
         from hydractl.analysis.budgets import measure_all
-        from hydractl.evaluation.leakage import refuse_leaks
         from hydractl.evaluation.results import plain
+        from hydractl.evaluation.sets import refuse_leaks
         from hydractl.report.analyses import budget_picture
         from hydractl.report.drawing import whole
 
@@ -223,8 +223,7 @@ def _cuts(
 
 def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | Scores]) -> list[Leak]:
     """Returns the sets with samples that heads were chosen on or weights were trained on."""
-    from hydractl.evaluation.leakage import find_leaks
-    from hydractl.evaluation.sets import EvaluationData, SetKey
+    from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks
 
     outside = {SetKey("ood", name): samples for name, samples in material.ood.items()}
     data = EvaluationData({SetKey("id", "id"): material.id, **outside})

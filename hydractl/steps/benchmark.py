@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.evaluation.benchmark import Row
+    from hydractl.evaluation.timing import Row
 
     Models = ModelLike | Sequence[ModelLike] | Mapping[str, ModelLike | Sequence[ModelLike]]
     Sizes = str | int | Sequence[int]
@@ -110,8 +110,7 @@ class Benchmark:
     device: Device = "auto"
 
     def run(self, watch: Watcher) -> Benchmarked:
-        from hydractl.evaluation.benchmark import Timer, compare, environment
-        from hydractl.evaluation.timed import open_timed
+        from hydractl.evaluation.timing import Timer, compare, environment, open_timed
 
         sizes, precisions = _sizes(self.batch_sizes), _precisions(self.dtypes)
         place = choose_device(self.device)

@@ -128,7 +128,7 @@ class Evaluate:
     def _opened(self, watch: Watcher) -> Comparison:
         from hydractl.evaluation.checkpoints import by_size
         from hydractl.evaluation.comparison import open_comparison
-        from hydractl.evaluation.opening import open_sets
+        from hydractl.evaluation.sets import open_sets
 
         def open_data(modality: Modality) -> EvaluationData:
             return open_sets(self.sets, self.reading, modality, self.measurement.seed, on_note=_notes(watch))

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
 from hydractl.data.batching import Batch
-from hydractl.evaluation.dropout import Dropout, SeededDropout, with_dropout
+from hydractl.evaluation.networks import SeededDropout, with_dropout
+from hydractl.evaluation.results import Dropout
 from hydractl.inference import load, member_logits
 from tests.cli.conftest import save_bert, save_vit
 

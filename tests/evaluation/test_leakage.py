@@ -10,8 +10,7 @@ from PIL import Image
 from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
 from hydractl.errors import ArtifactError, DataError
-from hydractl.evaluation.leakage import find_leaks, refuse_leaks
-from hydractl.evaluation.sets import EvaluationData, SetKey
+from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, refuse_leaks
 
 
 def samples(*shades: int, name: str = "set") -> Samples:

@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
 from hydractl.evaluation.predictions import read_predictions
-from hydractl.evaluation.predictor import AnsweredBatch
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.saving import saving
 from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.systems import AnsweredBatch
 from hydractl.metrics.table import tabulate
 
 ID = SetKey("id", "id")

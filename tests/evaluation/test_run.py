@@ -10,7 +10,7 @@ import torch
 
 from hydractl.errors import DataError
 from hydractl.evaluation import run
-from hydractl.evaluation.predictor import AnsweredBatch
+from hydractl.evaluation.systems import AnsweredBatch
 
 
 def batches(count: int, size: int = 4) -> Iterator[AnsweredBatch]:

@@ -1,6 +1,6 @@
 """The table of a benchmark in a pipe: whole numbers, however long the names."""
 
-from hydractl.evaluation.benchmark import Row, Timing, Weight
+from hydractl.evaluation.timing import Row, Timing, Weight
 from hydractl.report.analyses import timing_lines
 from hydractl.steps.benchmark import PIPE_WIDTH
 
