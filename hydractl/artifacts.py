@@ -29,7 +29,7 @@ Size = Annotated[int, Field(ge=1, le=1000)]
 
 @dataclass(frozen=True)
 class ModelReference:
-    """Which model an artifact speaks of: where it lies, its identity, layers and heads of its towers."""
+    """The model of an artifact: where it lies, its identity, layers and heads of its towers."""
 
     reference: Annotated[str, Field(min_length=1, max_length=4096)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -37,7 +37,7 @@ class ModelReference:
 
 
 class ArtifactFile(Schema):
-    """The form of an artifact. One written by hand names no model; what it says besides is passed over."""
+    """The form of an artifact; one written by hand names no model. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -58,9 +58,9 @@ T = TypeVar("T")
 
 
 def read_artifact(source: str, kind: type[A], format_name: str, version: int) -> A:
-    """The artifact in the file `source`, or on standard input where that is `-`.
+    """Reads the artifact in the file `source`, or on standard input if that is `-`.
 
-    The model's reference comes back as somebody in the current folder would give it.
+    The model's reference is returned as seen from the current folder.
 
     Raises:
         ArtifactError: see `open_artifact`, or a field is missing or of the wrong kind.
@@ -73,10 +73,10 @@ def read_artifact(source: str, kind: type[A], format_name: str, version: int) ->
 
 
 def open_artifact(source: str, format_name: str, version: int) -> Document:
-    """The artifact as it is, its form unchecked.
+    """Reads an artifact without checking its form.
 
     Raises:
-        ArtifactError: missing, not JSON, or of another format or version.
+        ArtifactError: it is missing, not JSON, or of another format or version.
     """
     origin = Origin(artifact_name(source), ArtifactError, REMEDY)
     document = read_json(source, origin)
@@ -93,12 +93,12 @@ def open_artifact(source: str, format_name: str, version: int) -> Document:
 
 
 def artifact_name(source: str) -> str:
-    """What messages call an artifact."""
+    """Returns the name of an artifact in messages."""
     return "standard input" if source == STDIN else source
 
 
 def write_json(path: Path, value: Mapping[str, Any], force: bool = False) -> None:
-    """One JSON object in a file.
+    """Writes one JSON object to a file.
 
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
@@ -107,28 +107,28 @@ def write_json(path: Path, value: Mapping[str, Any], force: bool = False) -> Non
 
 
 def json_text(value: Mapping[str, Any], folder: Path | None = None) -> str:
-    """A JSON object as people read it, the models that it names as seen from where it lies.
+    """Returns a JSON object as people read it, with its models named as seen from its folder.
 
     Characters that control a terminal or turn the direction of writing are escaped as JSON escapes them.
 
     Args:
-        folder: where that is; the current one where left out.
+        folder: of the artifact; default: the current one.
     """
     return printable_json(seen_from(folder or Path(), value))
 
 
 def seen_from(folder: Path, content: Mapping[str, Any]) -> dict[str, Any]:
-    """What an artifact in a folder holds: models are named as seen from there."""
+    """Returns the content of an artifact with its models named as seen from a folder."""
     return with_references(content, partial(_seen_from, folder))
 
 
 def found_references(content: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What an artifact holds, the models it names as somebody in the current folder would name them."""
+    """Returns the content of an artifact with its models named as seen from the current folder."""
     return with_references(content, partial(_found, source))
 
 
 def found_reference(reference: str, source: str) -> str:
-    """A reference that an artifact holds as somebody in the current folder would give it.
+    """Returns a reference in an artifact as seen from the current folder.
 
     Args:
         reference: to one model, to several with `+` between, or to predictions in a folder.
@@ -138,11 +138,11 @@ def found_reference(reference: str, source: str) -> str:
 
 
 def with_references(content: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """The content with each reference to a model changed: its own, and those of its systems and their networks.
+    """Returns the content with each reference to a model changed: its own, and those of its systems and their networks.
 
     Args:
         content: with an object under `model`, a list of them under `networks` and `members`, and under `models` by
-            name objects that hold these in turn, or lists of references; as far as it has them.
+            name objects that hold these in turn, or lists of references; each may be missing.
     """
     result = dict(content)
     if isinstance(model := content.get("model"), Mapping):
@@ -156,7 +156,7 @@ def with_references(content: Mapping[str, Any], change: Callable[[str], str]) ->
 
 
 def _of_model(model: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    # What a command made in memory names no file, so nothing has to change.
+    # A model made in memory has no file.
     return {**model, "reference": _each(model["reference"], change)} if "reference" in model else dict(model)
 
 
@@ -165,7 +165,7 @@ def _of_system(entry: Any, change: Callable[[str], str]) -> Any:
 
 
 def _each(reference: str, change: Callable[[str], str]) -> str:
-    """A reference changed: to one model, to several with `+` between, or to predictions in a folder."""
+    """Changes a reference: to one model, to several with `+` between, or to predictions in a folder."""
     if reference.startswith(PREDICTIONS):
         return PREDICTIONS + change(reference.removeprefix(PREDICTIONS))
     whole = change(reference)
@@ -173,21 +173,21 @@ def _each(reference: str, change: Callable[[str], str]) -> str:
 
 
 def _seen_from(folder: Path, reference: str) -> str:
-    """A path as seen from a folder, so that it holds on other machines too; a name of the hub as it is."""
+    """Returns a path as seen from a folder, so that it holds on other machines too; a name of the hub stays."""
     path = Path(reference)
     if not os.path.exists(path):  # which also answers for names that no path can have
         return reference
-    # The last part stays as it is named: in the hub's cache it is a link, and means nothing where it leads.
+    # The last part is not resolved: in the hub's cache it is a link to a name without meaning.
     place = path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
     return os.path.relpath(place, folder.resolve())
 
 
 def _found(source: str, reference: str) -> str:
-    """What lies there as seen from the artifact's folder; else the reference as it is, from the current folder."""
+    """Returns a path as seen from the artifact's folder if something lies there, else the reference itself."""
     beside = Path(source).parent / reference
     if source == STDIN or not os.path.exists(beside):
         return reference
-    plain = os.path.normpath(beside)  # leads elsewhere where a folder that `..` leaves is a link
+    plain = os.path.normpath(beside)  # leads elsewhere if a folder that `..` leaves is a link
     return plain if os.path.exists(plain) and os.path.samefile(plain, beside) else str(beside)
 
 

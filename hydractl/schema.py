@@ -1,8 +1,8 @@
-"""Where files from outside become values: one strict reader, and one place that turns its complaints into ours.
+"""Strict reading of files from outside, and the one place that turns pydantic's errors into ours.
 
-A file is read only where it is a regular one of a sensible size, and its JSON only where it means one thing: no key
-twice, no NaN, no endless nesting. What it holds then becomes a pydantic model or a dataclass in strict mode, and the
-first problem becomes one line: the file, the key, what was found there, what to do.
+A file has to be a regular one of a sensible size, and its JSON unambiguous: no key twice, no NaN, no endless nesting.
+Its content becomes a pydantic model or a dataclass in strict mode, and the first problem becomes one line: the file,
+the key, what was found there, what to do.
 """
 
 from __future__ import annotations
@@ -44,30 +44,20 @@ class Schema(BaseModel):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from.
-
-    Attributes:
-        name: what messages call it.
-        error: what they are raised as.
-        remedy: what they end with.
-    """
+    """The source of a value: its name in messages, the class of its errors, and the remedy they end with."""
 
     name: str
     error: type[HydractlError]
     remedy: str
 
     def refusal(self, finding: str, remedy: str | None = None) -> HydractlError:
-        """The error to raise: one line, whatever the file's name and its content hold."""
+        """Returns the error to raise: one line, whatever the file's name and its content hold."""
         return self.error(f"{printable(self.name)}: {shortened(finding, LONGEST)}: {remedy or self.remedy}")
 
 
 @dataclass(frozen=True)
 class Document:
-    """JSON from outside, or what reads like it, found to be well-formed.
-
-    Attributes:
-        value: as Python's own reader returns it.
-    """
+    """Well-formed JSON from outside, as text and as Python's own reader returns it."""
 
     origin: Origin
     text: str
@@ -85,10 +75,10 @@ class Document:
         return self.value
 
     def read(self, kind: type[T], extra: Literal["forbid", "ignore"] | None = None) -> T:
-        """The document as a value of a kind: a `Schema`, or a dataclass, whose fields' types are kept strictly.
+        """Returns the document as a `Schema` or a dataclass, strict about the types of its fields.
 
         Args:
-            extra: what becomes of keys that the kind does not name, where it is not what the kind says itself.
+            extra: whether keys that the kind does not name are forbidden or ignored; default: as the kind says.
 
         Raises:
             HydractlError: of the origin's kind: it has another form.
@@ -108,7 +98,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def read_json(path: Path | str, origin: Origin) -> Document:
-    """The JSON in a file, or on standard input where the path is `-`.
+    """Reads the JSON in a file, or on standard input if the path is `-`.
 
     Raises:
         HydractlError: of the origin's kind: see `read_text` and `parse_json`.
@@ -117,10 +107,10 @@ def read_json(path: Path | str, origin: Origin) -> Document:
 
 
 def read_text(path: Path | str, origin: Origin, most: int | None = None) -> str:
-    """The text of a regular file, or of standard input where the path is `-`.
+    """Reads the text of a regular file, or of standard input if the path is `-`.
 
     Args:
-        most: how many bytes it may have; LARGEST unless given.
+        most: the largest number of bytes; default: LARGEST.
 
     Raises:
         HydractlError: of the origin's kind: it is missing, a folder, a pipe or a device, too large, or no UTF-8.
@@ -146,7 +136,7 @@ def _regular_bytes(path: Path, origin: Origin, most: int) -> bytes:
 
 
 def parse_json(text: str, origin: Origin) -> Document:
-    """JSON that means one thing to every reader.
+    """Parses JSON that means one thing to every reader.
 
     Raises:
         HydractlError: of the origin's kind: not JSON, a key given twice, a number that is not finite or beyond
@@ -168,7 +158,7 @@ def parse_json(text: str, origin: Origin) -> Document:
 
 
 def parse_toml(text: str, origin: Origin) -> Document:
-    """TOML as a document.
+    """Parses TOML.
 
     Raises:
         HydractlError: of the origin's kind: not TOML, a line beyond LONGEST_LINE, or nesting beyond DEEPEST.
@@ -185,7 +175,7 @@ def parse_toml(text: str, origin: Origin) -> Document:
 
 
 def document(value: Any, origin: Origin) -> Document:
-    """Values as JSON has them, which have been read already, as a document.
+    """Returns plain values that have been read already as a document.
 
     Raises:
         HydractlError: of the origin's kind: nesting beyond DEEPEST, or a number beyond reason.
@@ -198,7 +188,7 @@ def document(value: Any, origin: Origin) -> Document:
 
 
 def _beyond_reason(value: Any) -> str:
-    """The key of a value that JSON cannot say, such as a number of thousands of digits."""
+    """Returns the key of a value that JSON cannot hold, such as a number of thousands of digits."""
     for key, child in value.items() if isinstance(value, dict) else ():
         try:
             json.dumps({key: child}, default=str)
@@ -247,10 +237,10 @@ def _children(value: Any) -> Iterable[Any]:
 
 
 def _problem(error: ValidationError, kind: Any) -> str:
-    """The first thing that is wrong, with the dotted path of its key."""
+    """Returns the first problem, with the dotted path of its key."""
     found = error.errors(include_url=False)
-    # Of a choice between several forms pydantic tells what is wrong with each; a wrong value says more than a key
-    # that only another form has.
+    # If several forms are allowed, pydantic lists the problems of each; a wrong value says more than a key that only
+    # another form has.
     absent = ("missing", "missing_argument", "extra_forbidden", "unexpected_keyword_argument")
     first = next((problem for problem in found if problem["type"] not in absent), found[0])
     key = shortened(".".join(str(part) for part in first["loc"] if part != "[key]"), 80)
@@ -269,14 +259,14 @@ def _problem(error: ValidationError, kind: Any) -> str:
 
 
 def _nearest(place: Sequence[Any], kind: Any) -> str:
-    """For a field that a kind does not have, the one that it has of the most similar name."""
+    """Returns the field with the name most similar to an unknown one."""
     names: Any = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", ())
     close = get_close_matches(str(place[0])[:100], list(names), 1, cutoff=0.5) if len(place) == 1 else []
     return f", the nearest that is known is {close[0]}" if close else ""
 
 
 def shown(value: Any) -> str:
-    """A value from outside for one line of a message: short, on one line, whatever it holds."""
+    """Returns a value from outside for a message: short and on one line."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

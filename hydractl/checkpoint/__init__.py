@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.file import read, write
+    from hydractl.checkpoint.manifest import read, write
 
 __all__ = ["read", "write"]
 
@@ -17,7 +17,7 @@ __all__ = ["read", "write"]
 def __getattr__(name: str) -> Any:
     # The command line imports modules of this package that must not wait for torch.
     if name in __all__:
-        from hydractl.checkpoint import file
+        from hydractl.checkpoint import manifest
 
-        return getattr(file, name)
+        return getattr(manifest, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

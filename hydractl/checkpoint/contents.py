@@ -1,4 +1,4 @@
-"""A checkpoint as a value: what a network is, what its members keep and share, and its tensors, still on disk."""
+"""A checkpoint as a value: a network, what its members keep and share, and its tensors, still on disk."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from pydantic import Field
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, TensorMap
-from hydractl.checkpoint.writer import dtype_name, tensor_bytes
+from hydractl.checkpoint.tensors import LazyTensor, TensorMap, dtype_name, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.text import shortened
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """How sure a network has to be for a sample to look ID.
+    """The confidence above which a sample looks ID.
 
     Attributes:
-        rate: the share of ID samples that are accepted, over 0 and up to 1.
-        msp: the least maximum softmax probability of one that is, 0 to 1, after the temperature.
+        rate: the share of ID samples to accept, above 0 and up to 1.
+        msp: the least maximum softmax probability of an accepted sample, 0 to 1, after the temperature.
     """
 
     rate: Annotated[float, Field(gt=0, le=1)]
@@ -42,7 +41,7 @@ class Checkpoint:
     `provenance` are plain JSON.
     """
 
-    name: str  # what messages call it: the reference it was opened with
+    name: str  # in messages: the reference it was opened with
     family: str
     config: Mapping[str, Any]  # the source's own config.json
     spec: ModelSpec
@@ -52,7 +51,7 @@ class Checkpoint:
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
-    # Both are of these weights and no others: whatever changes them leaves these out.
+    # Temperature and acceptance belong to these weights: whatever changes the weights drops both.
     acceptance: Acceptance | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
@@ -63,7 +62,7 @@ class Checkpoint:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What its weights are stored as; where not all are alike, what holds each of them."""
+        """The dtype of its weights; if they differ, the one that holds all of them."""
         kinds = {tensor.dtype for tensor in self.tensors.values() if tensor.dtype.is_floating_point}
         return reduce(torch.promote_types, kinds)
 
@@ -90,7 +89,7 @@ class Checkpoint:
             self._verify_adapter()
 
     def _verify_adapter(self) -> None:
-        """Raises CheckpointError unless members share what they adapt, and differ in what they adapt it by."""
+        """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""
         table = self.slots()
         adapted = [name for name, slot in table.items() if is_adapted(self.spec.adapter, name, slot)]
         layers = {(table[name].tower, table[name].layer) for name in adapted if "attention." in name}
@@ -122,12 +121,15 @@ class Checkpoint:
             )
 
     def slots(self) -> dict[str, Slot]:
-        """The tensor-name table of this network."""
+        """Returns the tensor-name table of this network."""
         return slots(self.spec)
 
 
 def trunk_depth(spec: ModelSpec, shared: frozenset[str], tower: str) -> int:
-    """How many leading layers of a tower all members share, embeddings included: they are computed once."""
+    """Returns the number of leading layers of a tower that all members share; they are computed once.
+
+    It is 0 if members do not share the embeddings.
+    """
     separate = {name: slot for name, slot in slots(spec).items() if slot.tower == tower and name not in shared}
     if any(name.startswith(f"{tower}.embeddings.") for name in separate):
         return 0
@@ -136,21 +138,21 @@ def trunk_depth(spec: ModelSpec, shared: frozenset[str], tower: str) -> int:
 
 
 def common_layer(spec: ModelSpec, shared: frozenset[str], tower: str) -> int | None:
-    """The layer whose attention differs between members that still read the same hidden state, if there is one."""
+    """Returns the layer whose attention differs between members that still read the same hidden state, if any."""
     table = slots(spec)
     separate = [name for name in table if table[name].tower == tower and name not in shared]
     first = table[separate[0]] if separate else None
     if first is None or not first.is_attention:
         return None
     norm = f"{tower}.layers.{first.layer}.attention_norm."
-    # Before the attention (pre-norm) stands a norm: where that differs, members read different numbers already.
+    # If the norm before the attention (pre-norm) differs, members read different numbers already.
     if spec.tower(tower).pre_norm and any(name.startswith(norm) for name in separate):
         return None
     return first.layer
 
 
 def identity(checkpoint: Checkpoint) -> str:
-    """SHA-256 over the sorted tensor names, dtypes, shapes and bytes of the network, as 64 hexadecimal digits.
+    """Returns the SHA-256 over the sorted tensor names, dtypes, shapes and bytes of the network, as hexadecimal digits.
 
     Names are this project's own, so one network has one identity whether it lies in a folder, in shards or in a
     file of ours, and whichever spelling its tensors have there.
@@ -159,7 +161,7 @@ def identity(checkpoint: Checkpoint) -> str:
 
 
 def tensors_identity(tensors: TensorMap) -> str:
-    """The same of any tensors by name."""
+    """Returns the identity of any tensors by name."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -169,23 +171,19 @@ def tensors_identity(tensors: TensorMap) -> str:
 
 
 def require_one_member(checkpoint: Checkpoint) -> None:
-    """Nothing, if it is one network, of which heads or weights may be pruned.
-
-    Raises:
-        OptionError: it has several members.
-    """
+    """Raises OptionError if the checkpoint has several members; only single networks can be pruned."""
     if checkpoint.members == 1:
         return
     if checkpoint.spec.adapter is None:
         raise OptionError(f"{checkpoint.name}: has {checkpoint.members} members: prune each before fusing them")
     raise OptionError(
         f"{checkpoint.name}: has {checkpoint.members} members, which adapt weights that all of them share: prune the "
-        "network, and then make the ensemble of that"
+        "network, then make the ensemble of the pruned one"
     )
 
 
 def shorten(names: list[str], most: int = 5) -> str:
-    """A few names and a count of the rest, for one line of an error."""
+    """Returns a few names and a count of the rest, for one line of an error."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return shortened(", ".join(names[:most]), 150) + more
 

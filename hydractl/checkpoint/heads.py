@@ -30,12 +30,12 @@ TOWERS = ("vision", "text")
 
 
 def in_candidate_order(heads: Iterable[Head]) -> list[Head]:
-    """The heads sorted by (tower, layer, head), the order in which Algorithm 1 visits candidates."""
+    """Returns the heads sorted by (tower, layer, head), the order in which Algorithm 1 visits candidates."""
     return sorted(heads, key=lambda head: head.order)
 
 
 def member_heads(kept: KeptHeads, member: int) -> list[Head]:
-    """All heads that one member keeps, in candidate order."""
+    """Returns all heads that one member keeps, in candidate order."""
     return in_candidate_order(
         Head(tower, layer, head)
         for tower, layers in kept.items()
@@ -45,7 +45,7 @@ def member_heads(kept: KeptHeads, member: int) -> list[Head]:
 
 
 def without(kept: KeptHeads, gone: Set[Head]) -> KeptHeads:
-    """The kept heads of every member less those that are `gone`."""
+    """Returns the kept heads of every member without those that are `gone`."""
     return {
         tower: tuple(
             tuple(tuple(head for head in heads if Head(tower, layer, head) not in gone) for heads in members)
@@ -56,9 +56,9 @@ def without(kept: KeptHeads, gone: Set[Head]) -> KeptHeads:
 
 
 def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], int]:
-    """How many heads each (tower, layer) gives up so that layers differ by one at most.
+    """Returns the number of heads that each (tower, layer) gives up, such that layers differ by one at most.
 
-    Earlier layers give the extra ones; a layer that has run out of heads leaves its share to the others.
+    Earlier layers give the extra ones; a layer without heads left leaves its share to the others.
     """
     available: dict[tuple[str, int], int] = {}
     for head in in_candidate_order(heads):
@@ -74,20 +74,13 @@ def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], i
 
 
 def require_heads(kept: KeptHeads, name: str) -> None:
-    """Nothing, if a network of one member has heads to speak of.
-
-    Args:
-        name: of the network, for messages.
-
-    Raises:
-        OptionError: all were dropped.
-    """
+    """Raises OptionError if a network of one member has no heads left; `name` is for the message."""
     if not member_heads(kept, 0):
-        raise OptionError(f"{name}: has no heads left: name a network that has some")
+        raise OptionError(f"{name}: has no heads left: name a network with heads")
 
 
 def number_of_heads(budget: int | str, heads: int) -> int | None:
-    """How many heads a budget is, as a number or a share such as `33%` of all; None where it is neither or too many."""
+    """Returns the heads of a budget, a number or a share of all such as `33%`; None if it is neither, or too large."""
     text = str(budget)
     number = text.removesuffix("%")
     if isinstance(budget, bool) or not number.isdecimal() or not number.isascii() or len(number) > 9:

@@ -1,4 +1,4 @@
-"""Checkpoints on the Hugging Face hub: which files are needed, fetched into the cache all its users share."""
+"""Checkpoints on the Hugging Face hub, fetched into the cache that all its users share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
-from hydractl.checkpoint.tensors import INDEX_NAME, OPEN_CLIP_WEIGHTS, WEIGHTS_NAME, read_weight_map
+from hydractl.checkpoint.weights import (
+    INDEX_NAME,
+    JSON_FILES,
+    OPEN_CLIP_WEIGHTS,
+    TEXT_FILES,
+    WEIGHTS_NAME,
+    read_weight_map,
+)
 from hydractl.errors import CheckpointError
 
 REFERENCE = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)(@(?P<revision>[\w./-]+))?")
@@ -19,14 +25,14 @@ CHUNK = 1 << 20
 
 
 def fetch(reference: str) -> Path:
-    """The folder in the hub's cache that holds the files of `owner/name[@revision]` a checkpoint is read from.
+    """Fetches the files of `owner/name[@revision]` that a checkpoint needs; returns their folder in the hub's cache.
 
     HF_TOKEN, HF_HUB_OFFLINE, HF_ENDPOINT and HF_HOME mean what they mean to every tool of the hub. A download that
     was cut short goes on where it stopped; what arrives is compared with the hub's checksum.
 
     Raises:
-        CheckpointError: not such a reference, no such repository or revision, no access, no connection, no weights
-            that can be read, or damage on the way.
+        CheckpointError: no such reference, repository or revision, no access, no connection, no readable weights, or
+            damage on the way.
     """
     match = REFERENCE.fullmatch(reference)
     if match is None:
@@ -43,7 +49,7 @@ def _fetch(reference: str, repo: str, revision: str | None) -> Path:
     from huggingface_hub import HfApi, is_offline_mode, snapshot_download
 
     if is_offline_mode():
-        # Whether the folder is complete is seen when it is opened: what it should hold is not known here.
+        # The list of files is not known offline: opening the folder finds out whether it is complete.
         return Path(snapshot_download(repo, revision=revision, allow_patterns=[], local_files_only=True))
     names = set(HfApi().list_repo_files(repo, revision=revision))
     weights = _weights(reference, names)
@@ -77,7 +83,7 @@ def _download(reference: str, repo: str, revision: str | None, names: Iterable[s
 
 
 def _verify(reference: str, path: Path) -> None:
-    """Compares a file that has just arrived with its checksum, by which the cache names it."""
+    """Compares a file that has just arrived with its checksum, which is its name in the cache."""
     blob = path.resolve()
     digest: Any
     if re.fullmatch(r"[0-9a-f]{64}", blob.name):
@@ -90,7 +96,7 @@ def _verify(reference: str, path: Path) -> None:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
     if digest.hexdigest() != blob.name:
-        # Left in the cache, every tool would take it for the real one.
+        # In the cache every tool would take it for the real one.
         path.unlink()
         blob.unlink(missing_ok=True)
         raise CheckpointError(f"{reference}: {path.name} was damaged on its way and has been removed: try again")
@@ -115,7 +121,7 @@ def _explained(reference: str, error: Exception) -> CheckpointError:
             f"{reference}: no such file or folder, nor is it in the hub's cache, and HF_HUB_OFFLINE forbids to fetch it"
         )
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
-        raise error  # the disk's trouble, not the hub's
+        raise error  # an error of the disk, not of the hub
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     return CheckpointError(
         f"{reference}: no such file or folder, and the hub does not answer ({reason}): "

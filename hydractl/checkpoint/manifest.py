@@ -1,4 +1,4 @@
-"""The manifest: what a file of ours says of itself, as JSON in the safetensors header."""
+"""Our file, read and written without the table of any architecture: tensors, and a manifest in the header."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.preprocessing import JSON_FILES, TEXT_FILES
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import TensorMap
+from hydractl.checkpoint.tensors import TensorMap, write_safetensors
+from hydractl.checkpoint.weights import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.errors import CheckpointError
 from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
 
@@ -41,7 +42,7 @@ Preprocessing = Annotated[dict[str, Any], AfterValidator(_kinds_fit)]
 
 
 class _Manifest(Schema):
-    """What every version holds."""
+    """The fields of every version."""
 
     family: Annotated[str, Field(min_length=1, max_length=100)]
     config: dict[str, Any]
@@ -66,7 +67,7 @@ class _Version2(_Manifest):
 
 
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
-    """The header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
+    """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
         "format_version": FORMAT_VERSION,
         "family": checkpoint.family,
@@ -86,7 +87,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
-    """Hashes: whatever is computed with a checkpoint, or made of it, is determined by what they are of."""
+    """Returns hashes of the weights and of all other content, which determine what is computed with a checkpoint."""
     settings = to_metadata(checkpoint)[KEY].encode()
     return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest()}
 
@@ -94,7 +95,7 @@ def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
 def from_metadata(
     name: str, metadata: Mapping[str, str], tensors: TensorMap, spec_of: SpecOf | None = None
 ) -> Checkpoint:
-    """The checkpoint that a file's header metadata describes.
+    """Returns the checkpoint that a file's header metadata describes.
 
     Args:
         name: what messages call the file.
@@ -147,7 +148,7 @@ def _read(name: str, document: Document, spec_of: SpecOf | None) -> tuple[_Manif
 
 
 def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHeads:
-    """The kept heads, checked against the network's sizes; the order of towers is the spec's, whatever the file's."""
+    """Returns the kept heads, checked against the network's sizes, with towers in the order of the spec."""
     if set(manifest.heads) != {tower.name for tower in spec.towers}:
         raise origin.refusal(f"heads are of {' and '.join(manifest.heads) or 'no tower'}, the network has others")
     for tower in spec.towers:
@@ -163,3 +164,32 @@ def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHea
                         f"{place}.{layer} keeps {list(kept)}, possible are 0 to {tower.heads - 1}, ascending"
                     )
     return {tower.name: manifest.heads[tower.name] for tower in spec.towers}
+
+
+def read(path: str | Path, spec_of: SpecOf | None = None) -> Checkpoint:
+    """Reads the checkpoint in a file of ours; its tensors stay on disk until somebody asks.
+
+    Args:
+        spec_of: reads the spec of a file of version 1, which holds the source's config in its place.
+
+    Raises:
+        CheckpointError: not a file of ours, damaged, of a newer version, or of version 1 without `spec_of`.
+    """
+    if not Path(path).is_file():
+        raise CheckpointError(f"{path}: no such file: check the name")
+    tensors, metadata = open_weights(Path(path))
+    if KEY not in metadata:
+        raise CheckpointError(f"{path}: was not written by hydractl: open it with hydractl.load")
+    return from_metadata(str(path), metadata, tensors, spec_of)
+
+
+def write(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None:
+    """Writes a checkpoint as one self-contained file, atomically, one tensor in memory at a time.
+
+    Raises:
+        CheckpointError: its tensors do not fit its spec.
+        OutputError: the file exists and `force` is not set, or the disk refuses it.
+    """
+    metadata = to_metadata(checkpoint)
+    from_metadata(checkpoint.name, metadata, checkpoint.tensors)  # refuses what could not be read again
+    write_safetensors(Path(path), checkpoint.tensors, metadata, force)

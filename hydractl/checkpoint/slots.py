@@ -13,11 +13,11 @@ from math import prod
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TowerSpec
 
-#: What `fuse --separate` can name; attention always stays with its member.
+#: The groups for `fuse --separate`; attention always stays with its member.
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
 
 
-#: The group of what members change of weights that they share, which no network by itself has.
+#: The group of the tensors by which members change weights that they share; a single network has none.
 ADAPTER = "adapter"
 KEPT = "kept"  # the numbers of the features that a member keeps, int32
 
@@ -27,7 +27,7 @@ class Slot:
     """One tensor of a dense network.
 
     `head_axis` is the axis along which heads lie, K entries each (None: not divided into heads). A slot of the group
-    "adapter" is of one member: no network by itself has it, and members never share it.
+    "adapter" belongs to one member: a single network has none, and members never share it.
     """
 
     shape: tuple[int, ...]
@@ -42,7 +42,7 @@ class Slot:
 
 
 def slots(spec: ModelSpec) -> dict[str, Slot]:
-    """Every tensor name of a network of this spec, in forward order."""
+    """Returns every tensor of a network of this spec by name, in forward order."""
     table = {name: slot for tower in spec.towers for name, slot in _tower_slots(tower)}
     if spec.task == "zero-shot":
         assert spec.projection is not None
@@ -60,7 +60,7 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
 
 
 def linear_weights(spec: ModelSpec) -> list[str]:
-    """The names of the weights of all linear maps before the classifier, that of the patches among them."""
+    """Returns the names of the weights of all linear maps before the classifier, the patches' included."""
     groups = ("attention", "mlp", "pooler", "projection")
     return [
         name
@@ -70,7 +70,7 @@ def linear_weights(spec: ModelSpec) -> list[str]:
 
 
 def is_adapted(adapter: Adapter | None, name: str, slot: Slot) -> bool:
-    """Whether a weight or bias is of a linear map that members adapt."""
+    """Returns whether a weight or bias belongs to a linear map that members adapt."""
     if adapter is None or (slot.layer is not None and slot.layer < adapter.first):
         return False
     linear = name.rpartition(".")[0].removeprefix(f"{slot.tower}.")
@@ -78,7 +78,7 @@ def is_adapted(adapter: Adapter | None, name: str, slot: Slot) -> bool:
 
 
 def _adapted(table: Mapping[str, Slot], adapter: Adapter) -> Iterator[tuple[str, Slot]]:
-    """The table with what is each member's own, behind the weight that it goes with."""
+    """Yields the table with each member's own tensors, behind the weight that they go with."""
     for name, slot in table.items():
         linear, _, part = name.rpartition(".")
         if not is_adapted(adapter, name, slot):
@@ -86,13 +86,13 @@ def _adapted(table: Mapping[str, Slot], adapter: Adapter) -> Iterator[tuple[str,
         elif part == "weight":
             yield name, slot
             for own, shape, axis in _own(adapter, linear, slot):
-                yield f"{linear}.{own}", Slot(shape, ADAPTER, slot.tower, slot.layer, axis)
+                yield f"{linear}.{own}", Slot(shape, ADAPTER, slot.tower, slot.layer, head_axis=axis)
         else:
             yield name, replace(slot, group=ADAPTER) if adapter.kind == "rank-one" else slot
 
 
 def _own(adapter: Adapter, linear: str, weight: Slot) -> Iterator[tuple[str, tuple[int, ...], int | None]]:
-    """Name, shape and head axis of what a member has beside a weight `[out,in]`."""
+    """Yields name, shape and head axis of each tensor that a member has beside a weight `[out,in]`."""
     (rows, columns), heads = weight.shape, weight.head_axis
     of_rows, of_columns = 0 if heads == 0 else None, 0 if heads == 1 else None
     if adapter.kind == "low-rank":
@@ -153,7 +153,7 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
     yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
     yield from _affine(f"{prefix}.attention_norm", (d,), (d,), "norm", tower.name, layer)
     if tower.layer_scale:
-        # What attention adds is its member's own, so the scale of it is too.
+        # The attention is its member's own, and so is its scale.
         yield f"{prefix}.attention_scale", Slot((d,), "attention", tower.name, layer)
         yield f"{prefix}.mlp_scale", Slot((d,), "mlp", tower.name, layer)
     yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), (tower.mlp_width,), "mlp", tower.name, layer)
@@ -174,10 +174,10 @@ def _affine(
 
 
 def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> tuple[int, ...]:
-    """The shape under which a slot is stored.
+    """Returns the shape under which a slot is stored.
 
-    Attention stores the kept heads of its members one after the other (of one member where shared), and its
-    output bias and layer scale per member `[M, D]` (`[1, D]` where shared). Any other tensor gains a leading
+    Attention stores the kept heads of its members one after the other (of one member if shared), and its
+    output bias and layer scale per member `[M, D]` (`[1, D]` if shared). Any other tensor gains a leading
     `[M, ...]` unless shared; what adapts attention has the heads that members share there.
     """
     members = len(next(iter(kept.values()))[0])
@@ -195,7 +195,7 @@ def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> 
 
 
 def kept_entries(slot: Slot, spec: ModelSpec, before: KeptHeads, after: KeptHeads) -> list[int] | None:
-    """Which entries of a single member's tensor, along its `head_axis`, stay when some heads go; None for all."""
+    """Returns the entries of a single member's tensor, along `head_axis`, that stay when heads go; None for all."""
     if slot.head_axis is None or slot.tower is None or slot.layer is None:
         return None
     old, new = before[slot.tower][slot.layer][0], after[slot.tower][slot.layer][0]
@@ -204,10 +204,10 @@ def kept_entries(slot: Slot, spec: ModelSpec, before: KeptHeads, after: KeptHead
 
 
 def all_heads(spec: ModelSpec) -> KeptHeads:
-    """The kept heads of a dense network: one member, every head."""
+    """Returns the kept heads of a dense network: one member, every head."""
     return {t.name: tuple((tuple(range(t.heads)),) for _ in range(t.layers)) for t in spec.towers}
 
 
 def parameter_count(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """How many numbers the stored tensors hold together; which features are kept is none that a network learns."""
+    """Returns the count of numbers in the stored tensors, without the indices of kept features."""
     return sum(prod(shape) for name, shape in shapes.items() if not name.endswith(f".{KEPT}"))

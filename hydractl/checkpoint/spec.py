@@ -1,4 +1,4 @@
-"""What a network is made of, said once for every family: the values a forward pass needs."""
+"""The parts and sizes of a network, for every family: the values a forward pass needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
-#: Which tokens a classifier reads: one or two of the first, the end of a text, the mean of an image's patches.
+#: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of an image's patches.
 Pool = Literal["first", "first+second", "first+mean", "mean", "eos"]
 Activation = Literal[
     "gelu",
@@ -42,8 +42,8 @@ POOLS_OF: dict[str, tuple[Pool, ...]] = {
     "vision": ("first", "first+second", "first+mean", "mean"),
     "text": ("first", "eos"),
 }
-#: The least and the most that a field may be, beyond any network there is. What lies outside comes from a damaged file
-#: and is refused before anything of that size is made.
+#: The range of each field, wider than any network. A value outside comes from a damaged file and is refused before
+#: anything of that size is made.
 RANGES: dict[str, tuple[float, float]] = {
     "channels": (1, 1024),
     "image_size": (1, 2**14),
@@ -95,7 +95,7 @@ class ImageEmbeddings:
     class_token: bool = True
     distillation_token: bool = False
     registers: int = 0
-    unplaced: int = 0  # how many of the tokens before the patches, the last of them, have no position
+    unplaced: int = 0  # the last tokens before the patches that have no position
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -106,7 +106,7 @@ class ImageEmbeddings:
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the patches."""
+        """The number of tokens before the patches."""
         return self.class_token + self.distillation_token + self.registers
 
     @property
@@ -129,10 +129,10 @@ class TextEmbeddings:
 
     vocabulary: int
     positions: int
-    token_types: int  # 0 where the family has none
+    token_types: int  # 0 if the family has no token types
     norm: bool
     eos: int | None = None  # the id whose first place is pooled; None: the largest id of the sequence
-    padding: int | None = None  # RoBERTa counts positions from the one after this id, and none for padding itself
+    padding: int | None = None  # RoBERTa counts positions from the one after this id, and gives padding none
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -141,7 +141,7 @@ class TextEmbeddings:
 
     @property
     def max_tokens(self) -> int:
-        """How many tokens a text may have."""
+        """The largest number of tokens of a text."""
         return self.positions - (0 if self.padding is None else self.padding + 1)
 
 
@@ -179,22 +179,22 @@ class TowerSpec:
 
     @property
     def tokens_read(self) -> int:
-        """How many tokens of the last hidden state are pooled; 0 where all of them are."""
+        """The number of tokens of the last hidden state that are pooled; 0 for all of them."""
         return {"first": 1, "eos": 1, "first+second": 2}.get(self.pool, 0)
 
     @property
     def features(self) -> int:
-        """The width of what is pooled."""
+        """The width of the pooled features."""
         return self.width * (2 if self.pool in ("first+second", "first+mean") else 1)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """What each member changes of linear maps `x W^T + b` that all members share.
+    """The change that each member makes to linear maps `x W^T + b` that all members share.
 
     - low-rank: adds `(x A^T) B^T * scale`, with A `[size,in]` and B `[out,size]` of each member's own.
     - rank-one: `((x * r) W^T) * s + b`, with r `[in]`, s `[out]` and b of each member's own.
-    - kept-features: of an MLP's features `size` are computed, and no others.
+    - kept-features: computes only `size` of an MLP's features.
 
     `parts` are the maps, from layer `first` on, as a layer calls them or as they are called outside of layers.
     """
@@ -251,7 +251,7 @@ class ModelSpec:
 
 
 def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
-    """The spec that `dataclasses.asdict` wrote, also when it has been JSON in between; its types are taken as they are.
+    """Returns the spec that `dataclasses.asdict` wrote, also from JSON; does not check its types.
 
     Raises:
         ValueError: a size is out of its range, or the parts do not belong together.
@@ -259,7 +259,7 @@ def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
 
     def tower(values: Mapping[str, Any]) -> TowerSpec:
         kind: Any = ImageEmbeddings if values["name"] == "vision" else TextEmbeddings
-        # JSON has no tuples, and all lists here were some.
+        # JSON has no tuples: all lists here were tuples.
         embeddings = {k: tuple(v) if isinstance(v, list) else v for k, v in values["embeddings"].items()}
         return TowerSpec(**{**values, "embeddings": kind(**embeddings)})
 

@@ -1,28 +1,22 @@
-"""Tensors that stay on disk until somebody asks, read from one safetensors file or from shards."""
+"""Tensors that stay on disk until somebody asks, and a file's bytes: mapped when read, streamed when written."""
 
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import BinaryIO
 
 import torch
-from pydantic import ConfigDict, Field
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from hydractl.checkpoint.mapped import map_tensor
-from hydractl.errors import CheckpointError
-from hydractl.schema import Origin, Schema
-from hydractl.schema import read_json as read_json_file
+from hydractl.checkpoint.output import write_atomically
 
-INDEX_NAME = "model.safetensors.index.json"
-WEIGHTS_NAME = "model.safetensors"
-OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"
-PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+SMALL = 2**16  # bytes; a mapping costs a page or two, so smaller tensors are copied
+LINE = 64  # bytes of a cache line
 
 DTYPES = {
     "F64": torch.float64,
@@ -38,15 +32,12 @@ DTYPES = {
 }
 
 
-class _Index(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    weight_map: Annotated[dict[str, str], Field(min_length=1)]
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """A tensor's shape and dtype now, its numbers when `load` is called; each call reads again."""
+    """A tensor whose numbers are read when `load` is called, at each call again."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -63,133 +54,84 @@ class StoredTensor(LazyTensor):
 TensorMap = Mapping[str, LazyTensor]
 
 
-def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
-    """The tensors and header metadata of a safetensors file, or of a folder's file or shards.
+def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Returns the tensor that lies in `file` from byte `start` on; writing to it leaves the file as it is.
+
+    The file may be replaced meanwhile, as every writer of this project does, but not written to in place. Every tensor
+    has a mapping of its own, which goes when the tensor goes.
 
     Raises:
-        CheckpointError: no such file, a pickle, a truncated or corrupt file, a shard that is missing or lies
-            outside the folder.
+        ValueError: it holds NaN or infinite numbers.
+        OSError: the file cannot be mapped.
     """
-    if path.is_file():
-        return _open_file(path)
-    if not path.is_dir():
-        raise CheckpointError(f"{path}: is neither a file nor a folder: name a checkpoint")
-    if (path / WEIGHTS_NAME).is_file():
-        return _open_file(path / WEIGHTS_NAME)
-    if (path / INDEX_NAME).is_file():
-        return _open_shards(path), {}
-    if (path / OPEN_CLIP_WEIGHTS).is_file():
-        return _open_file(path / OPEN_CLIP_WEIGHTS)
-    for file in sorted(path.iterdir()):
-        if file.suffix in PICKLE_SUFFIXES and file.name != "training_args.bin":
-            raise _pickle_error(file)
-    raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
+    size = prod(shape) * dtype.itemsize
+    if not size:
+        return torch.empty(shape, dtype=dtype)
+    first = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    mapping = mmap.mmap(file.fileno(), start - first + size, access=mmap.ACCESS_COPY, offset=first)
+    raw = torch.frombuffer(mapping, dtype=torch.uint8, offset=start - first)
+    # Products of float64 round by where their factors lie.
+    copied = size < SMALL or start % (16 if dtype == torch.float64 else dtype.itemsize)
+    tensor = (raw.clone() if copied else raw).view(dtype).view(shape)
+    if not _finite(tensor):
+        raise ValueError("holds NaN or infinite numbers")
+    if not copied and hasattr(mmap, "MADV_DONTNEED"):
+        # The pages just looked through stay in the system's cache; this process takes up those it computes with.
+        mapping.madvise(mmap.MADV_DONTNEED)
+    return tensor
 
 
-def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
-    if path.suffix in PICKLE_SUFFIXES or _looks_pickled(path):
-        raise _pickle_error(path)
-    try:
-        with safe_open(path, framework="pt") as file:  # checks the header against the file's size
-            names = list(file.keys())
-            views = {name: file.get_slice(name) for name in names}
-            metadata = dict(file.metadata() or {})
-        # Held open, so that what is read later is this file, whatever takes its place meanwhile.
-        opened = path.open("rb")
-        starts = _starts(opened)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: not a readable safetensors file ({error}): fetch or write it again") from error
-    return {name: _lazy(path, opened, starts[name], name, view) for name, view in views.items()}, metadata
+def _finite(tensor: Tensor) -> bool:
+    # NaN and infinity pass through a sum, the fastest of all passes. The sum of finite numbers may overflow, as in
+    # float16; then the extremes decide.
+    return bool(tensor.sum().isfinite()) or all(bool(extreme.isfinite()) for extreme in tensor.aminmax())
 
 
-def _starts(file: BinaryIO) -> dict[str, int]:
-    """The byte of the file at which each tensor starts."""
-    size = int.from_bytes(file.read(8), "little")
-    header = json.loads(file.read(size))
-    return {name: 8 + size + entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
+def write_safetensors(path: Path, tensors: TensorMap, metadata: dict[str, str], force: bool = False) -> None:
+    """Writes `tensors` to `path` atomically, with one of them in memory at a time; the same bytes for the same input.
 
-
-def _open_shards(folder: Path) -> dict[str, LazyTensor]:
-    weight_map = read_weight_map(folder)
-    shards = {}
-    for shard in sorted(set(weight_map.values())):
-        path = folder / shard
-        if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, shard):
-            raise CheckpointError(f"{folder / INDEX_NAME}: shard {shard!r} lies outside the folder: refused")
-        if not path.is_file():
-            raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
-        shards[shard] = _open_file(path)[0]
-    tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
-    for name, shard in weight_map.items():
-        if name not in shards[shard]:
-            raise CheckpointError(f"{folder}: {INDEX_NAME} promises {name} in {shard}, which does not hold it")
-    return tensors
-
-
-def _links_inside(folder: Path, shard: str) -> bool:
-    # The hub's cache keeps files as links into a blob folder: the link's own place is what counts, and it is named
-    # by a plain file name.
-    return (folder / shard).is_symlink() and Path(shard).name == shard
-
-
-def _lazy(path: Path, file: BinaryIO, first: int, name: str, view: Any) -> StoredTensor:
-    kind = view.get_dtype()
-    if kind not in DTYPES:
-        raise CheckpointError(f"{path}: {name} is stored as {kind}, which is not supported: convert it to float32")
-    dtype, shape = DTYPES[kind], tuple(view.get_shape())
-
-    def rows(start: int, end: int) -> Tensor:
-        row = prod(shape[1:]) * dtype.itemsize
-        return read(first + start * row, (end - start, *shape[1:]))
-
-    def read(place: int, part: tuple[int, ...]) -> Tensor:
-        try:
-            return map_tensor(file, place, dtype, part)
-        except ValueError as error:
-            raise CheckpointError(f"{path}: {name} {error}: the checkpoint is damaged") from error
-        except OSError as error:
-            raise CheckpointError(f"{path}: cannot read {name} ({error}): fetch or write the file again") from error
-
-    return StoredTensor(shape, dtype, lambda: read(first, shape), rows)
-
-
-def _looks_pickled(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(8)
-    # A safetensors file starts with its header's length in eight bytes, the last of them zero; a pickle with its
-    # protocol, a zipped one (torch.save) with the archive's mark.
-    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and any(start[3:])
-    return pickled or start[:4] == b"PK\x03\x04"
-
-
-def _pickle_error(path: Path) -> CheckpointError:
-    if path.name.startswith("pytorch_model"):
-        fix = f"AutoModel...from_pretrained({path.parent.name!r}).save_pretrained(FOLDER) with transformers"
-    else:
-        fix = (
-            'python -c "import torch, safetensors.torch as s; '
-            f"s.save_file(torch.load('{path.name}', weights_only=True), 'model.safetensors')\""
-        )
-    return CheckpointError(f"{path}: is a pickle, which can run code when opened: convert it once: {fix}")
-
-
-def read_weight_map(folder: Path) -> dict[str, str]:
-    """Of a checkpoint in shards, the file that each tensor lies in.
+    The library's own writer wants all tensors in memory at once and writes the header's metadata in random order.
 
     Raises:
-        CheckpointError: the folder's index is missing, or names no files.
+        OutputError: see `write_atomically`.
     """
-    return read_json_file(folder / INDEX_NAME, _origin(folder / INDEX_NAME)).read(_Index).weight_map
+    header, starts = layout({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}, metadata)
+    with write_atomically(path, force) as file:
+        file.write(header)
+        for name in starts:
+            file.write(tensor_bytes(tensors[name].load()))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file of a checkpoint.
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """Returns the little-endian bytes of a tensor in row-major order, without a copy if possible."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
-    Raises:
-        CheckpointError: the file is missing, is not JSON, or is not an object.
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Returns the format's name of a dtype, e.g. `F32`."""
+    return NAMES[dtype]
+
+
+def layout(
+    tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: dict[str, str]
+) -> tuple[bytes, dict[str, int]]:
+    """Returns the header of a file of these tensors, and the byte at which each starts, in the file's order.
+
+    Args:
+        tensors: dtype and shape by name.
     """
-    return read_json_file(path, _origin(path)).fields
-
-
-def _origin(path: Path) -> Origin:
-    return Origin(str(path), CheckpointError, "fetch or write it again")
+    header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
+    starts: dict[str, int] = {}
+    end = 0
+    # The format wants each tensor aligned to its item size: wide items first keeps that true without gaps. Tensors of
+    # whole cache lines before the others: mapped into memory, they lie where an allocator would put them.
+    sizes = {name: prod(shape) * dtype.itemsize for name, (dtype, shape) in tensors.items()}
+    for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, sizes[name] % LINE != 0, name)):
+        dtype, shape = tensors[name]
+        starts[name], end = end, end + sizes[name]
+        header[name] = {"dtype": dtype_name(dtype), "shape": list(shape), "data_offsets": [starts[name], end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(8 + len(text)) % LINE)
+    prefix = len(text).to_bytes(8, "little") + text
+    return prefix, {name: len(prefix) + start for name, start in starts.items()}

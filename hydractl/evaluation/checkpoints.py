@@ -15,7 +15,7 @@ from hydractl import inference
 from hydractl.bounds import NETWORKS, PASSES, real, whole
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.manifest import fingerprint
-from hydractl.checkpoint.writer import tensor_bytes
+from hydractl.checkpoint.tensors import tensor_bytes
 from hydractl.data.labels import set_classes
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.reading import Modality

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hydractl.artifacts import json_text
 from hydractl.checkpoint.output import difference, make_folder, write_atomically, write_bytes
-from hydractl.checkpoint.writer import layout, tensor_bytes
+from hydractl.checkpoint.tensors import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
 from hydractl.evaluation.results import Cost, Description, plain

@@ -13,8 +13,7 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.slots import slots
-from hydractl.checkpoint.tensors import LazyTensor
-from hydractl.checkpoint.writer import write_safetensors
+from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
 from hydractl.errors import OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.family import Source, locate

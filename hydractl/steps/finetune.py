@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -115,16 +114,16 @@ class Finetune:
             for job in jobs if accelerator.is_main_process else ():
                 claims.enter_context(nullcontext() if job.path is None else claim(job.path))
             teller = watch if accelerator.is_main_process else LOG
-            folders = [job.folder(Path(scratch) / str(number)) for number, job in enumerate(jobs)]
-            places = [Workplace(folder, accelerator, execution) for folder in folders]
-            seeded = [replace(training, seeds=self.seeds.of_member(number)) for number in range(len(jobs))]
-            found = map(_trained, jobs, seeded, places, repeat(teller))
-            return Finetuned(list(found))
+            networks = []
+            for number, job in enumerate(jobs):
+                place = Workplace(job.folder(Path(scratch) / str(number)), accelerator, execution)
+                networks.append(_trained(job, replace(training, seeds=self.seeds.of_member(number)), place, teller))
+            return Finetuned(networks)
 
     def _jobs(self, checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None) -> list[_Job]:
         """Returns the networks to train on their own, with their files."""
         from hydractl.checkpoint.output import make_folder, output_paths
-        from hydractl.training.folders import is_done
+        from hydractl.training.record import is_done
         from hydractl.training.run import choose_networks
 
         output, resume, force = self.execution.output, self.execution.resume, self.execution.force
@@ -153,14 +152,14 @@ class _Job:
 
     def folder(self, scratch: Path) -> Path:
         """Returns where the run keeps its log and its states: beside its file, or in a temporary folder."""
-        from hydractl.training.folders import run_folder
+        from hydractl.training.record import run_folder
 
         return scratch if self.path is None else run_folder(self.path)
 
 
 def _trained(job: _Job, training: Training, place: Workplace, watch: Watcher) -> Tuned:
     """Trains a network, or reads what an earlier run made of it."""
-    from hydractl.training.folders import prepare_folder
+    from hydractl.training.record import prepare_folder
     from hydractl.training.run import fine_tune_checkpoint, read_finished, write_finished
     from hydractl.training.step import step_count
 
@@ -195,7 +194,7 @@ def _progress(watch: Watcher, name: str, steps: int) -> Iterator[OnStep]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Finetuned(Result):
-    """What was trained: a network for each model or member."""
+    """The trained networks, one for each model or member."""
 
     networks: Sequence[Tuned]
 

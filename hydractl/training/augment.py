@@ -1,20 +1,28 @@
-"""How training samples become tensors: augmentation by torchvision, then the model's own preprocessing."""
+"""Makes tensors of training samples: augmentation by torchvision, then the model's own preprocessing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
+from hydractl.data.batching import Batch
 from hydractl.data.images import with_channels
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
+from hydractl.errors import DataError
+from hydractl.training.order import AUGMENTATION, derived_seed
 from hydractl.training.pairs import Pair
 from hydractl.training.recipe import Recipe
+from hydractl.training.request import Seeds
 
 
 def training_preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:
@@ -39,7 +47,7 @@ class PairPreprocessor:
 
     @property
     def text(self) -> None:
-        """None: pairs are not batched by the length of their texts."""
+        """Always None: pairs are not batched by the length of their texts."""
         return None
 
     def __call__(self, pairs: Iterable[Pair]) -> dict[str, Tensor]:
@@ -98,3 +106,38 @@ def build_augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] 
         return None
     of_images = ImageAugmentation(embeddings.channels, recipe.pad_crop, v2.Compose(steps or [v2.Identity()]))
     return PairAugmentation(of_images) if recipe.loss == "contrastive" else of_images
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Makes batches: augments each sample by its place in the order, then preprocesses them."""
+
+    preprocessor: Preprocessor
+    augmentation: Callable[[Any], Any] | None
+    seeds: Seeds
+
+    def batch(
+        self, places: Sequence[int], inputs: Iterable[Any], labels: NDArray[np.int64] | None
+    ) -> Batch | DataError:
+        """Returns the batch, or a DataError: raised in a worker, it would come back as a traceback."""
+        try:
+            tensors = self.preprocessor(self._augmented(places, inputs))
+        except DataError as error:
+            return error
+        return Batch(tensors, None if labels is None else torch.from_numpy(labels), torch.tensor(places))
+
+    def _augmented(self, places: Sequence[int], inputs: Iterable[Any]) -> Iterable[Any]:
+        if self.augmentation is None:
+            return inputs
+        state, python_state = torch.get_rng_state(), random.getstate()
+        changed = []
+        for place, image in zip(places, inputs, strict=True):
+            # Seeded by its place, an image looks the same whoever loads it.
+            draw = derived_seed(self.seeds.noise, AUGMENTATION, place)
+            # torch.manual_seed takes many times longer, since it notes its caller for every GPU.
+            torch.default_generator.manual_seed(draw)
+            random.seed(draw)
+            changed.append(self.augmentation(image))
+        torch.set_rng_state(state)
+        random.setstate(python_state)
+        return changed

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -20,11 +17,11 @@ from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.training.augment import build_augmentation, training_preprocessor
+from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
 from hydractl.training.conditions import Training
 from hydractl.training.data import Streamed
 from hydractl.training.losses import outliers_of_a_step
-from hydractl.training.order import AUGMENTATION, ORDER, Division, Grouping, derived_seed, outlier_seeds, sample_at
+from hydractl.training.order import ORDER, Division, Grouping, derived_seed, outlier_seeds, sample_at
 from hydractl.training.process import Workplace
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
@@ -91,41 +88,6 @@ def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int)
             "choose another `batch_size`, or `settings` batch=..."
         )
     return Division(batch, world_size, passes)
-
-
-@dataclass(frozen=True, eq=False)
-class Preparation:
-    """Makes batches: augments each sample by its place in the order, then preprocesses them."""
-
-    preprocessor: Preprocessor
-    augmentation: Callable[[Any], Any] | None
-    seeds: Seeds
-
-    def batch(
-        self, places: Sequence[int], inputs: Iterable[Any], labels: NDArray[np.int64] | None
-    ) -> Batch | DataError:
-        """Returns the batch, or a DataError: raised in a worker, it would come back as a traceback."""
-        try:
-            tensors = self.preprocessor(self._augmented(places, inputs))
-        except DataError as error:
-            return error
-        return Batch(tensors, None if labels is None else torch.from_numpy(labels), torch.tensor(places))
-
-    def _augmented(self, places: Sequence[int], inputs: Iterable[Any]) -> Iterable[Any]:
-        if self.augmentation is None:
-            return inputs
-        state, python_state = torch.get_rng_state(), random.getstate()
-        changed = []
-        for place, image in zip(places, inputs, strict=True):
-            # Seeded by its place, an image looks the same whoever loads it.
-            draw = derived_seed(self.seeds.noise, AUGMENTATION, place)
-            # torch.manual_seed takes many times longer, since it notes its caller for every GPU.
-            torch.default_generator.manual_seed(draw)
-            random.seed(draw)
-            changed.append(self.augmentation(image))
-        torch.set_rng_state(state)
-        random.setstate(python_state)
-        return changed
 
 
 class TrainingBatches(Protocol):

@@ -1,4 +1,4 @@
-"""What the result of fine-tuning depends on: neither an unfinished run nor a finished one is taken for another."""
+"""The conditions that determine the result of fine-tuning, by which one run is told from another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INPUTS = ("model", "training data", "validation data", "outliers", "teacher")
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """What a network is trained by; with the network and a precision it determines the result.
+    """A recipe, data and seeds; with the network and a precision they determine the result.
 
     Attributes:
         data: with labels by the model's names, or by index as `match` says; any labels if the recipe asks for a new
@@ -88,7 +88,7 @@ def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str
 
 
 class Made(Schema):
-    """What the provenance of a fine-tuned file says of its run."""
+    """The provenance of a fine-tuned file, as far as it describes the run."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -107,7 +107,7 @@ class Made(Schema):
 
     @property
     def conditions(self) -> Conditions:
-        """What determined it, as `training_conditions` has it."""
+        """The conditions of the run, as `training_conditions` returns them."""
         worded = {name: getattr(self, name) for name in WORDED}
         return {**_numbers(self.recipe), "lr": self.rates, **worded, **self.fingerprints}
 

@@ -19,13 +19,11 @@ from hydractl.families.load import write_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.training.batches import TrainingBatches, training_batches, validation_batches
 from hydractl.training.conditions import Conditions, Training
-from hydractl.training.log import LOG_NAME, Log, plot_curve, read_log
-from hydractl.training.losses import Embedder
+from hydractl.training.losses import Embedder, Validation, validate, validate_pairs
 from hydractl.training.network import build_network, network_checkpoint, trained_parameters
 from hydractl.training.process import Workplace
-from hydractl.training.state import load_state, save_state
+from hydractl.training.record import LOG_NAME, Log, load_state, plot_curve, read_log, save_state
 from hydractl.training.step import Learner, build_optimizer, build_schedule, validation_interval
-from hydractl.training.validate import Validation, validate, validate_pairs
 
 LOG_LINES = 2000  # a longer run logs every n-th step
 LAST_GOOD = "last-good.safetensors"
@@ -65,7 +63,7 @@ class Trial:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes."""
+        """True for the one process that writes."""
         leads: bool = self.place.accelerator.is_main_process
         return leads
 
@@ -79,7 +77,7 @@ class Trial:
 
 
 class Progress(NamedTuple):
-    """How far a run has come."""
+    """The progress of a run."""
 
     step: int
     steps: int
@@ -126,7 +124,7 @@ class Tuned:
 
 @dataclass
 class Run:
-    """What changes while a network trains.
+    """The state of a network that trains.
 
     Attributes:
         reference: the accuracy that patience measures from.
@@ -220,7 +218,8 @@ def _train(run: Run, trial: Trial, training: TrainingBatches, on_step: Callable[
         if run.step % max(1, end // LOG_LINES) == 0:
             log.write({"step": run.step, "loss": loss, "lr": rate, "samples_per_second": pace * recipe.batch})
         if on_step is not None:
-            on_step(Progress(run.step, end, loss, rate, pace * recipe.batch, (end - run.step) / pace))
+            left = (end - run.step) / pace
+            on_step(Progress(run.step, end, loss, rate, samples_per_second=pace * recipe.batch, seconds_left=left))
         if due and validation is not None:
             try:
                 _validate(run, validation, log)

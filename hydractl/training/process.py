@@ -20,7 +20,7 @@ DEVICE = "ACCELERATE_TORCH_DEVICE"
 
 @dataclass(frozen=True, eq=False)
 class Workplace:
-    """Where one process trains: the folder of the run's log and states, the processes beside it, and how to run."""
+    """A place to train: the folder of the run's log and states, the processes beside this one, and how to run."""
 
     folder: Path
     accelerator: Accelerator

@@ -1,4 +1,4 @@
-"""The recipes of the paper, with what it says and what it leaves open ([HE] C, D.2)."""
+"""The recipes of the paper ([HE] C, D.2); `source` says where the rest of their numbers comes from."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ OPTIONS = {"lr": "lr_grid"}
 
 
 def find_recipe(recipe: str | Path | Recipe) -> Recipe:
-    """The published recipe of that name, the one in a TOML file, or the recipe itself.
+    """Returns the published recipe of that name, the one in a TOML file, or the recipe itself.
 
     Raises:
         OptionError: neither a published recipe nor a readable file.
@@ -119,11 +119,11 @@ def find_recipe(recipe: str | Path | Recipe) -> Recipe:
 def choose_recipe(
     recipe: str | Path | Recipe | None, settings: Mapping[str, Any] | Sequence[str], options: Mapping[str, Any]
 ) -> Recipe:
-    """A recipe with what a user changes in it; without one, the defaults of `Recipe`.
+    """Returns a recipe with the user's changes; without a recipe, the defaults of `Recipe`.
 
     Args:
         settings: name to value, or `name=value` each.
-        options: settings that have an option of their own, None where it was not given. They win.
+        options: settings that have an option of their own, None if it was not given. They win.
 
     Raises:
         OptionError: no such recipe or setting, or a value that does not fit it.

@@ -1,7 +1,7 @@
-"""A recipe: everything that decides what a fine-tuning run computes, as one value that prints as TOML.
+"""A recipe: everything that decides what fine-tuning computes, as one value that prints as TOML.
 
-How many devices there are and how many samples fit one forward pass is no part of it: a step takes `batch` samples
-whatever the machine.
+The number of devices and the samples of one forward pass are not part of it: a step takes `batch` samples on any
+machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Loss = Literal["cross-entropy", "contrastive"]
 
 
 def _several(value: Any) -> Any:
-    """A list, a single value or values with commas between as the tuple that they mean."""
+    """Returns a list, a single value or values separated by commas as a tuple."""
     if isinstance(value, str):
         return tuple(_value(part) for part in map(str.strip, value.split(",", LONGEST)) if part)
     return tuple(value) if isinstance(value, list) else (value,)
@@ -77,7 +77,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is fine-tuned. Zero, or an empty list, turns a setting off."""
+    """The settings of fine-tuning. Zero, or an empty list, turns a setting off."""
 
     __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -194,7 +194,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Setting:
-    """A row of the guide's table: what may be set in a recipe."""
+    """A row of the guide's table of settings."""
 
     name: str
     default: str
@@ -203,17 +203,17 @@ class Setting:
 
 
 def changed(recipe: Recipe, changes: Mapping[str, Any], where: str) -> Recipe:
-    """The recipe with some of its settings replaced, checked.
+    """Returns the recipe with some of its settings replaced, checked.
 
     Args:
-        changes: setting to value, as TOML has them; for several also a text with commas between.
-        where: what messages call their origin.
+        changes: setting to value, as TOML has them; several values may be a text separated by commas.
+        where: the origin of the changes, for messages.
 
     Raises:
         OptionError: an unknown setting, a value of the wrong kind or out of range.
     """
     values = {**asdict(recipe), **changes}
-    # Asked for a number of epochs, a recipe's own number of steps no longer holds, and the other way round.
+    # A given number of epochs replaces the recipe's own number of steps, and the other way round.
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
         if changes.get(one) and other not in changes:
             values[other] = 0
@@ -221,7 +221,7 @@ def changed(recipe: Recipe, changes: Mapping[str, Any], where: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file; what it leaves out has the defaults of `Recipe`.
+    """Reads the recipe in a TOML file; settings that it leaves out have the defaults of `Recipe`.
 
     Raises:
         OptionError: the file cannot be read, or see `changed`.
@@ -231,7 +231,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Settings written `key=value` on the command line, the value as in TOML or as a bare word.
+    """Returns settings written `key=value` on the command line, the value as in TOML or as a bare word.
 
     Raises:
         OptionError: no `=` in it.
@@ -246,7 +246,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """What a text says in TOML, or the number that it is to everybody else, or the text."""
+    """Returns the value of a text in TOML, or the number in another spelling, or the text."""
     try:
         content = tomllib.loads(f"value = {text}") if len(text) <= LONGEST_LINE else {}
     except (ValueError, RecursionError):
@@ -258,12 +258,12 @@ def _value(text: str) -> Any:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The recipe as TOML, all of its settings."""
+    """Returns the recipe as TOML, with all settings."""
     return tomli_w.dumps(asdict(recipe))
 
 
 def to_json(recipe: Recipe) -> dict[str, Any]:
-    """The settings as plain JSON, for the provenance of what was trained."""
+    """Returns the settings as plain JSON, for provenance."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(recipe).items()}
 
 
@@ -290,7 +290,7 @@ def _ends(field: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"{word} {field[key]:.10g}" for key, word in words.items() if key in field)
 
 
-#: What may be set in a recipe, and to what, from the declarations in `Recipe`.
+#: The settings of a recipe and their ranges, from the declarations in `Recipe`.
 SETTINGS = _settings()
 
 __all__ = ["SETTINGS", "Recipe", "changed", "parse_settings", "read_recipe", "to_json", "to_toml"]

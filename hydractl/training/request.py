@@ -1,4 +1,4 @@
-"""What fine-tuning is asked for, in groups of options: what to compute, from which seeds, on which data and machine."""
+"""The options of fine-tuning in groups: what to compute, from which seeds, on which data, and on which machine."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Seeds:
-    """What a run's draws follow from; each may be varied alone ([HE] B.5)."""
+    """The seeds of a run's draws; each may be varied alone ([HE] B.5)."""
 
     seed: Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)] = 0
     order_seed: Annotated[
@@ -113,7 +113,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class Sources:
-    """What there is to learn from beside the training data, and whether those are read as a stream."""
+    """Data to learn from beside the training data, and whether the training data are read as a stream."""
 
     val_data: Annotated[DataLike | None, Option("Labelled validation data.", "Data", "SOURCE[:SPLIT]")] = None
     val_split: Annotated[
@@ -149,7 +149,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is carried out and where it goes. Only `precision` changes the result beyond rounding."""
+    """The machine and the output of a run. Only `precision` changes the result beyond rounding."""
 
     device: Annotated[
         DeviceLike, Option("Where to compute; auto takes a GPU if there is one.", "Compute", "auto|cpu|cuda[:N]|mps")

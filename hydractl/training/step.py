@@ -55,7 +55,8 @@ class Learner:
 
         def seed(forward: int) -> None:
             # Dropout follows from seed, step and place, so that a run that resumes needs to remember nothing of it.
-            torch.manual_seed(derived_seed(self.noise, DROPOUT, step, forward, self.accelerator.process_index))
+            place = (step, forward, self.accelerator.process_index)
+            torch.manual_seed(derived_seed(self.noise, DROPOUT, *place))
 
         contrastive = self.recipe.loss == "contrastive"
         if contrastive:

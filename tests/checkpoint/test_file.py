@@ -15,7 +15,7 @@ import hydractl.checkpoint
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.manifest import KEY, from_metadata, to_metadata
-from hydractl.checkpoint.tensors import open_weights
+from hydractl.checkpoint.weights import open_weights
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint

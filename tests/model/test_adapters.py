@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.file import read, write
+from hydractl.checkpoint.manifest import read, write
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint

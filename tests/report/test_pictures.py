@@ -20,7 +20,7 @@ from hydractl.report.drawing import Key, Panel, Picture, arranged, whole, write_
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.report.heads import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.style import COLORS, GREY, GRID, INK, STYLE, draw_matrix, line, whole_numbers
-from hydractl.training.log import plot_curve
+from hydractl.training.record import plot_curve
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
 CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]

@@ -8,8 +8,8 @@ import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
-from hydractl.training.augment import build_augmentation, training_preprocessor
-from hydractl.training.batches import Preparation, ShuffledSamples, length_grouping
+from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
+from hydractl.training.batches import ShuffledSamples, length_grouping
 from hydractl.training.order import Division, Grouping, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds

@@ -22,15 +22,14 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.members import drop_heads
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData, split_off
-from hydractl.training.log import read_log
 from hydractl.training.loop import Tuned
 from hydractl.training.order import sample_at
 from hydractl.training.process import start_accelerator
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
+from hydractl.training.record import read_log, saved_states
 from hydractl.training.request import Seeds
 from hydractl.training.run import fine_tune_checkpoint
-from hydractl.training.state import saved_states
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, at, image_samples, samples_for
 

@@ -1,0 +1,184 @@
+"""A checkpoint's folder: weights in one safetensors file or in shards, and small files of preprocessing."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+from pydantic import ConfigDict, Field
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredTensor, map_tensor
+from hydractl.errors import CheckpointError
+from hydractl.schema import Origin, Schema, read_text
+from hydractl.schema import read_json as read_json_file
+
+INDEX_NAME = "model.safetensors.index.json"
+WEIGHTS_NAME = "model.safetensors"
+OPEN_CLIP_WEIGHTS = "open_clip_model.safetensors"
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+#: How raw images and texts become inputs; these files are carried along, so that a weights file stands alone.
+JSON_FILES = (
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+)
+TEXT_FILES = ("vocab.txt", "merges.txt")
+
+
+class _Index(Schema):
+    model_config = ConfigDict(extra="ignore")
+
+    weight_map: Annotated[dict[str, str], Field(min_length=1)]
+
+
+def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
+    """Returns the tensors and header metadata of a safetensors file, or of a folder's file or shards.
+
+    Raises:
+        CheckpointError: no such file, a pickle, a truncated or corrupt file, a shard that is missing or lies
+            outside the folder.
+    """
+    if path.is_file():
+        return _open_file(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path}: is neither a file nor a folder: name a checkpoint")
+    if (path / WEIGHTS_NAME).is_file():
+        return _open_file(path / WEIGHTS_NAME)
+    if (path / INDEX_NAME).is_file():
+        return _open_shards(path), {}
+    if (path / OPEN_CLIP_WEIGHTS).is_file():
+        return _open_file(path / OPEN_CLIP_WEIGHTS)
+    for file in sorted(path.iterdir()):
+        if file.suffix in PICKLE_SUFFIXES and file.name != "training_args.bin":
+            raise _pickle_error(file)
+    raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
+
+
+def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
+    if path.suffix in PICKLE_SUFFIXES or _looks_pickled(path):
+        raise _pickle_error(path)
+    try:
+        with safe_open(path, framework="pt") as file:  # checks the header against the file's size
+            names = list(file.keys())
+            views = {name: file.get_slice(name) for name in names}
+            metadata = dict(file.metadata() or {})
+        # Held open, so that this file is read later, whatever takes its place meanwhile.
+        opened = path.open("rb")
+        starts = _starts(opened)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: not a readable safetensors file ({error}): fetch or write it again") from error
+    return {name: _lazy(path, opened, starts[name], name=name, view=view) for name, view in views.items()}, metadata
+
+
+def _starts(file: BinaryIO) -> dict[str, int]:
+    """Returns the byte of the file at which each tensor starts."""
+    size = int.from_bytes(file.read(8), "little")
+    header = json.loads(file.read(size))
+    return {name: 8 + size + entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__"}
+
+
+def _open_shards(folder: Path) -> dict[str, LazyTensor]:
+    weight_map = read_weight_map(folder)
+    shards = {}
+    for shard in sorted(set(weight_map.values())):
+        path = folder / shard
+        if not path.resolve().is_relative_to(folder.resolve()) and not _links_inside(folder, shard):
+            raise CheckpointError(f"{folder / INDEX_NAME}: shard {shard!r} lies outside the folder: refused")
+        if not path.is_file():
+            raise CheckpointError(f"{folder}: shard {shard} is missing: fetch the checkpoint again")
+        shards[shard] = _open_file(path)[0]
+    tensors = {name: tensor for shard in shards.values() for name, tensor in shard.items()}
+    for name, shard in weight_map.items():
+        if name not in shards[shard]:
+            raise CheckpointError(f"{folder}: {INDEX_NAME} promises {name} in {shard}, which does not hold it")
+    return tensors
+
+
+def _links_inside(folder: Path, shard: str) -> bool:
+    # The hub's cache keeps files as links into a blob folder: the link's own place is what counts, and it is named
+    # by a plain file name.
+    return (folder / shard).is_symlink() and Path(shard).name == shard
+
+
+def _lazy(path: Path, file: BinaryIO, first: int, name: str, view: Any) -> StoredTensor:
+    kind = view.get_dtype()
+    if kind not in DTYPES:
+        raise CheckpointError(f"{path}: {name} is stored as {kind}, which is not supported: convert it to float32")
+    dtype, shape = DTYPES[kind], tuple(view.get_shape())
+
+    def rows(start: int, end: int) -> Tensor:
+        row = prod(shape[1:]) * dtype.itemsize
+        return read(first + start * row, (end - start, *shape[1:]))
+
+    def read(place: int, part: tuple[int, ...]) -> Tensor:
+        try:
+            return map_tensor(file, place, dtype, part)
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {name} {error}: the checkpoint is damaged") from error
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot read {name} ({error}): fetch or write the file again") from error
+
+    return StoredTensor(shape, dtype, lambda: read(first, shape), rows)
+
+
+def _looks_pickled(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(8)
+    # A safetensors file starts with its header's length in eight bytes, the last of them zero; a pickle with its
+    # protocol, a zipped one (torch.save) with the archive's mark.
+    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and any(start[3:])
+    return pickled or start[:4] == b"PK\x03\x04"
+
+
+def _pickle_error(path: Path) -> CheckpointError:
+    if path.name.startswith("pytorch_model"):
+        fix = f"AutoModel...from_pretrained({path.parent.name!r}).save_pretrained(FOLDER) with transformers"
+    else:
+        fix = (
+            'python -c "import torch, safetensors.torch as s; '
+            f"s.save_file(torch.load('{path.name}', weights_only=True), 'model.safetensors')\""
+        )
+    return CheckpointError(f"{path}: is a pickle, which can run code when opened: convert it once: {fix}")
+
+
+def read_weight_map(folder: Path) -> dict[str, str]:
+    """Returns the file that each tensor of a checkpoint in shards lies in.
+
+    Raises:
+        CheckpointError: the folder's index is missing, or names no files.
+    """
+    return read_json_file(folder / INDEX_NAME, _origin(folder / INDEX_NAME)).read(_Index).weight_map
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the JSON object in a file of a checkpoint.
+
+    Raises:
+        CheckpointError: the file is missing, is not JSON, or is not an object.
+    """
+    return read_json_file(path, _origin(path)).fields
+
+
+def _origin(path: Path) -> Origin:
+    return Origin(str(path), CheckpointError, "fetch or write it again")
+
+
+def read_preprocessing(folder: Path) -> dict[str, Any]:
+    """Returns the content (a JSON object, or text) of every preprocessing file in a checkpoint folder, by name."""
+    files: dict[str, Any] = {name: read_json(folder / name) for name in JSON_FILES if (folder / name).is_file()}
+    # With the fast tokenizer's own file at hand, the vocabulary it was built from is a second copy.
+    texts = TEXT_FILES if "tokenizer.json" not in files else ()
+    if "tokenizer.json" in files:
+        files.pop("vocab.json", None)
+    for name in texts:
+        if (folder / name).is_file():
+            files[name] = read_text(folder / name, Origin(str(folder / name), CheckpointError, "fetch it again"))
+    return files
