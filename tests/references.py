@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: The modules of families, each with one of the same name beside the tests of families. Their libraries are imported
 #: when a variant of theirs is built.
-MODULES = ("vit", "deit", "dinov2", "timm_vit", "clip", "open_clip", "siglip", "bert", "roberta", "distilbert")
+MODULES = ("vit", "bert", "clip", "timm_vit", "open_clip")
 
 #: Sizes of every variant; tests of other sizes put theirs in for a while.
 CLASSES = 5
@@ -86,14 +86,14 @@ class Reference:
         return folder
 
 
-def architecture(module: str) -> Architecture:
-    found: Architecture = import_module(f"tests.families.{module}").ARCHITECTURE
+def architectures_in(module: str) -> tuple[Architecture, ...]:
+    found: tuple[Architecture, ...] = import_module(f"tests.families.{module}").ARCHITECTURES
     return found
 
 
 @cache
 def architectures() -> list[Architecture]:
-    return [architecture(module) for module in MODULES]
+    return [each for module in MODULES for each in architectures_in(module)]
 
 
 def variants() -> list[str]:
@@ -109,7 +109,7 @@ def drawn(name: str, seed: int, dtype: torch.dtype | None = None) -> Reference:
     """A variant with random numbers, of float64 unless another type is given."""
     # The module that is named like the variant comes first, so that mostly no other is imported.
     modules = sorted(MODULES, key=lambda module: module.split("_")[0] != name.split("-")[0])
-    build = next(built[name] for built in (architecture(m).variants for m in modules) if name in built)
+    build = next(each.variants[name] for m in modules for each in architectures_in(m) if name in each.variants)
     torch.manual_seed(seed)
     return randomised(name, *build(), dtype or torch.float64)
 

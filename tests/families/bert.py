@@ -1,4 +1,4 @@
-"""Variants of BERT."""
+"""Variants of BERT, RoBERTa, XLM-RoBERTa and DistilBERT."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from transformers import (
     BertConfig,
     BertForPreTraining,
     BertForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
     PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    XLMRobertaConfig,
+    XLMRobertaForSequenceClassification,
 )
 
-from hydractl.families.bert import BERT
+from hydractl.families.bert import BERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -50,7 +56,23 @@ def pre_trained(classifier: PreTrainedModel) -> PreTrainedModel:
     return BertForPreTraining(classifier.config)
 
 
-ARCHITECTURE = Architecture(
+def roberta(
+    model: Any = RobertaForSequenceClassification, config: Any = RobertaConfig, padding: int = 1, **changes: Any
+) -> Built:
+    built, inputs = text_model(model, config, pad_token_id=padding, **{"type_vocab_size": 1, **changes})
+    inputs["input_ids"] = torch.where(inputs["attention_mask"] == 0, padding, inputs["input_ids"].clamp(min=3))
+    # The padding id counts as padding for positions wherever it stands.
+    inputs["input_ids"][0, 3] = padding
+    return built, {name: tensor for name, tensor in inputs.items() if name != "token_type_ids"}
+
+
+def distilbert(**changes: Any) -> Built:
+    sizes = dict(zip(("dim", "n_layers", "n_heads", "hidden_dim"), SIZES.values(), strict=True))
+    config = DistilBertConfig(num_labels=references.CLASSES, **WORDS, **sizes, **changes)
+    return DistilBertForSequenceClassification(config), text_model(types=False)[1]
+
+
+BERT_VARIANTS = Architecture(
     variants={
         "bert": text_model,
         "bert-unpadded": lambda: text_model(padded=False, types=False),
@@ -60,3 +82,26 @@ ARCHITECTURE = Architecture(
     configs=((BERT.config, BertConfig),),
     bases=(("bert", encoder), ("bert", masked_words), ("bert", pre_trained)),
 )
+ROBERTA_VARIANTS = Architecture(
+    variants={
+        "roberta": roberta,
+        "roberta-padding-0": lambda: roberta(padding=0, type_vocab_size=2),
+        "xlm-roberta": lambda: roberta(XLMRobertaForSequenceClassification, XLMRobertaConfig),
+    },
+    typical=("roberta", "xlm-roberta"),
+    configs=((ROBERTA.config, RobertaConfig), (XLM_ROBERTA.config, XLMRobertaConfig)),
+    bases=(
+        ("roberta", encoder),
+        ("roberta", masked_words),
+        ("xlm-roberta", encoder),
+        ("xlm-roberta", masked_words),
+    ),
+)
+DISTILBERT_VARIANTS = Architecture(
+    variants={"distilbert": distilbert, "distilbert-relu": lambda: distilbert(activation="relu")},
+    typical=("distilbert",),
+    configs=((DISTILBERT.config, DistilBertConfig),),
+    inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
+    bases=(("distilbert", encoder), ("distilbert", masked_words)),
+)
+ARCHITECTURES = (BERT_VARIANTS, ROBERTA_VARIANTS, DISTILBERT_VARIANTS)

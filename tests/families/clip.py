@@ -1,4 +1,4 @@
-"""Variants of CLIP, zero-shot and as a classifier of images."""
+"""Variants of CLIP, zero-shot and as a classifier of images, and of SigLIP."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import CLIPConfig, CLIPForImageClassification, CLIPModel, CLIPTextConfig, CLIPVisionConfig
+from transformers import (
+    CLIPConfig,
+    CLIPForImageClassification,
+    CLIPModel,
+    CLIPTextConfig,
+    CLIPVisionConfig,
+    SiglipConfig,
+    SiglipForImageClassification,
+    SiglipVisionConfig,
+)
 
-from hydractl.families.clip import CLIP, TextTower, VisionTower
+from hydractl.families.clip import CLIP, SIGLIP, SiglipVisionTower, TextTower, VisionTower
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -44,7 +53,7 @@ def image_tower(model: Any = CLIPForImageClassification, config: Any = CLIPConfi
     return model(built), {"pixel_values": torch.randn(BATCH, 3, 12, 12)}
 
 
-ARCHITECTURE = Architecture(
+CLIP_VARIANTS = Architecture(
     variants={
         "clip": clip,
         "clip-unpadded": lambda: clip(padded=False),
@@ -62,3 +71,11 @@ ARCHITECTURE = Architecture(
     inert=frozenset({"projection_dim"}),  # of a tower, whose model has its own
     bases=(("clip-image", encoder),),
 )
+SIGLIP_VARIANTS = Architecture(
+    variants={"siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig)},
+    typical=("siglip",),
+    configs=((SiglipVisionTower, SiglipVisionConfig), (SIGLIP.config, SiglipConfig)),
+    inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; of the zero-shot model
+    bases=(("siglip", encoder),),
+)
+ARCHITECTURES = (CLIP_VARIANTS, SIGLIP_VARIANTS)

@@ -28,7 +28,7 @@ def open_clip(vision: dict[str, Any] | None = None, text: dict[str, Any] | None 
     return model, images_and_prompts(padded=False)
 
 
-ARCHITECTURE = Architecture(
+VARIANTS = Architecture(
     variants={
         "open-clip": open_clip,
         "open-clip-average": lambda: open_clip(
@@ -43,3 +43,4 @@ ARCHITECTURE = Architecture(
     },
     typical=("open-clip",),
 )
+ARCHITECTURES = (VARIANTS,)

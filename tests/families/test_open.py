@@ -20,7 +20,6 @@ from hydractl.families.config import ClassNames, Fields
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from tests.conftest import build_reference
-from tests.families.vit import encoder
 from tests.references import SIZES, Reference, architectures
 
 State = dict[str, Tensor]
@@ -34,7 +33,7 @@ def edit_weights(folder: Path, change: Callable[[State], object]) -> None:
 
 def edit_config(folder: Path, **changes: object) -> None:
     config = json.loads((folder / "config.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def test_load_save_load_is_bit_equal(reference: Reference, tmp_path: Path) -> None:
@@ -115,13 +114,6 @@ def test_bad_weights(case: str, tmp_path: Path) -> None:
         read_checkpoint(folder)
 
 
-def test_not_a_number_is_refused_when_read(tmp_path: Path) -> None:
-    folder = build_reference("vit").save(tmp_path)
-    edit_weights(folder, lambda state: state["classifier.bias"].fill_(float("nan")))
-    with pytest.raises(CheckpointError, match=r"classifier.bias holds NaN"):
-        from_checkpoint(read_checkpoint(folder))
-
-
 BAD_CONFIGS = {
     "activation": ("vit", {"hidden_act": "mish"}, "hidden_act"),
     "decoder": ("bert", {"is_decoder": True}, "is_decoder"),
@@ -145,14 +137,6 @@ def test_bad_configs(case: str, tmp_path: Path) -> None:
     edit_config(folder, **changes)
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(folder)
-
-
-def test_config_without_defaults_reads_as_transformers_reads_it(tmp_path: Path) -> None:
-    reference = build_reference("bert")
-    folder = reference.save(tmp_path)
-    edit_config(folder, hidden_act=..., layer_norm_eps=..., type_vocab_size=...)
-    output = from_checkpoint(read_checkpoint(folder))(**reference.inputs)
-    assert_close(output.member_logits[0], reference.logits(), rtol=0, atol=1e-10)
 
 
 CONFIGS = [
@@ -181,12 +165,6 @@ INERT = {
 def test_every_config_field_is_honoured_refused_or_inert(known: type[Fields], theirs: type) -> None:
     fields = {name for name in theirs.__annotations__ if name not in {"model_type", "base_config_key"}}
     assert not fields - known.model_fields.keys() - INERT
-
-
-def test_base_model_says_what_to_do(tmp_path: Path) -> None:
-    encoder(build_reference("bert").model).save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="is a BertModel, not a classifier"):
-        read_checkpoint(tmp_path)
 
 
 def test_siglip_with_its_own_pooling_is_refused_by_name(tmp_path: Path) -> None:

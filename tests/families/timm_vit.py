@@ -18,7 +18,7 @@ def timm_model(name: str = "vit_tiny_patch16_224", **changes: Any) -> Built:
     return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
 
 
-ARCHITECTURE = Architecture(
+VARIANTS = Architecture(
     variants={
         "timm": timm_model,
         "timm-average": lambda: timm_model(global_pool="avg", class_token=False),
@@ -33,3 +33,4 @@ ARCHITECTURE = Architecture(
     },
     typical=("timm-registers", "timm-deit"),
 )
+ARCHITECTURES = (VARIANTS,)

@@ -1,4 +1,4 @@
-"""Variants of ViT and ViT-MSN."""
+"""Variants of ViT, ViT-MSN, DeiT and DINOv2."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ import torch
 from transformers import (
     AutoModel,
     AutoModelForMaskedImageModeling,
+    DeiTConfig,
+    DeiTForImageClassification,
+    DeiTForImageClassificationWithTeacher,
+    Dinov2Config,
+    Dinov2ForImageClassification,
+    Dinov2WithRegistersConfig,
+    Dinov2WithRegistersForImageClassification,
     PreTrainedModel,
     ViTConfig,
     ViTForImageClassification,
@@ -15,7 +22,7 @@ from transformers import (
     ViTMSNForImageClassification,
 )
 
-from hydractl.families.vit import MSN, VIT
+from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, MSN, VIT
 from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
@@ -38,7 +45,15 @@ def masked_patches(classifier: PreTrainedModel) -> PreTrainedModel:
     return AutoModelForMaskedImageModeling.from_config(classifier.config)
 
 
-ARCHITECTURE = Architecture(
+def dinov2(**changes: Any) -> Built:
+    return image_model(Dinov2ForImageClassification, Dinov2Config, **changes)
+
+
+def with_registers() -> Built:
+    return image_model(Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, num_register_tokens=3)
+
+
+VIT_VARIANTS = Architecture(
     variants={
         "vit": image_model,
         "vit-one-channel": lambda: image_model(num_channels=1),
@@ -52,3 +67,31 @@ ARCHITECTURE = Architecture(
     inert=frozenset({"encoder_stride", "pooler_output_size", "pooler_act"}),  # of parts that a classifier lacks
     bases=(("vit", encoder), ("vit", masked_patches), ("vit-msn", encoder)),
 )
+DEIT_VARIANTS = Architecture(
+    variants={
+        "deit": lambda: image_model(DeiTForImageClassification, DeiTConfig),
+        "deit-distilled": lambda: image_model(DeiTForImageClassificationWithTeacher, DeiTConfig),
+    },
+    typical=("deit", "deit-distilled"),
+    configs=((DEIT.config, DeiTConfig),),
+    inert=VIT_VARIANTS.inert,
+    bases=(("deit", encoder), ("deit", masked_patches)),
+)
+DINOV2_VARIANTS = Architecture(
+    variants={
+        "dinov2": dinov2,
+        "dinov2-two-channels-no-qkv-bias": lambda: dinov2(num_channels=2, qkv_bias=False, mlp_ratio=3),
+        "dinov2-registers": with_registers,
+    },
+    typical=("dinov2", "dinov2-registers"),
+    configs=(
+        (DINOV2.config, Dinov2Config),
+        (DINOV2_WITH_REGISTERS.config, Dinov2WithRegistersConfig),
+    ),
+    inert=frozenset(
+        {"layerscale_value", "drop_path_rate"}  # before training, and in it
+        | {"use_mask_token", "apply_layernorm", "reshape_hidden_states", "_out_features", "_out_indices"}  # other tasks
+    ),
+    bases=(("dinov2", encoder), ("dinov2-registers", encoder)),
+)
+ARCHITECTURES = (VIT_VARIANTS, DEIT_VARIANTS, DINOV2_VARIANTS)

@@ -141,14 +141,6 @@ def test_means_of_another_dtype_are_rounded_once_too(
     assert fused.tensors["classifier.weight"].load().equal(dense.tensors["classifier.weight"].load().to(dtype))
 
 
-def test_separate_mlp_of_one_tower(tmp_path: Path) -> None:
-    checkpoints, references = different_models("clip", tmp_path, count=2)
-    fused = through_a_file(fuse(checkpoints, ["text.mlp"]), tmp_path / "hydra")
-    assert fused.tensors["text.layers.0.mlp.fc1.weight"].shape == (2, 24, 16)
-    assert fused.tensors["vision.layers.0.mlp.fc1.weight"].shape == (24, 24)
-    assert member_logits(fused, references[0].inputs).shape == (2, 3, 5)
-
-
 def test_text_towers_of_a_zero_shot_model_stay_with_their_members(tmp_path: Path) -> None:
     checkpoints, references = different_models("clip", tmp_path, count=2)
     vision = {name: tensor for name, tensor in checkpoints[0].tensors.items() if name.startswith("vision.")}
