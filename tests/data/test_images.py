@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -94,11 +92,6 @@ def test_a_missing_image_is_named(nothing: dict[str, object] | None) -> None:
         decode_image(nothing, "data: sample 7")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"sample 7 \(.*gone.png\): unreadable image: .*No such file"):
-        decode_image({"bytes": None, "path": str(tmp_path / "gone.png")}, "sample 7")
-
-
 def test_a_column_is_a_sequence() -> None:
     images = EncodedImages(image_table(4), "image", "data")
     assert len(images) == 4
@@ -108,10 +101,3 @@ def test_a_column_is_a_sequence() -> None:
     assert len(list(images)) == 4
     with pytest.raises(IndexError):
         images[4]
-
-
-def test_a_damaged_image_is_named_by_its_place() -> None:
-    table = datasets.Dataset.from_list([{"image": encoded(picture(0))}, {"image": {"bytes": b"x", "path": "b.png"}}])
-    images = EncodedImages(table, "image", "data")
-    with pytest.raises(DataError, match=r"data: sample 1 \(b.png\)"):
-        list(images[:])

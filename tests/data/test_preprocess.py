@@ -65,12 +65,6 @@ def test_images(write: Callable[[Path], Path], opener: Callable[..., Preprocesso
     assert equal(ours, dict(AutoImageProcessor.from_pretrained(tmp_path)(IMAGES, return_tensors="pt")))
 
 
-def test_an_image_does_not_depend_on_its_batch(tmp_path: Path) -> None:
-    preprocessor = preprocessor_from_folder(clip_files(tmp_path), image_spec())
-    alone = torch.cat([preprocessor([image])["pixel_values"] for image in IMAGES])
-    assert torch.equal(preprocessor(IMAGES)["pixel_values"], alone)
-
-
 @over_white
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK"])
 def test_other_modes_are_made_rgb_as_transformers_makes_them(mode: str, tmp_path: Path) -> None:
@@ -134,13 +128,6 @@ def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
     pairs = [("a", "film"), ("very " * 20, "a"), ("a " * 7, "a " * 6), ("a " * 7, "a " * 7)]
     lengths, truncated = preprocessor.text.lengths(pairs)
     assert (lengths.tolist(), truncated) == ([5, 16, 16, 16], 2)
-
-
-def test_use_does_not_change_what_is_embedded(tmp_path: Path) -> None:
-    files = read_preprocessing(bert_tokenizer(tmp_path))
-    before = json.dumps(files)
-    preprocessor_from_json(files, text_spec(), "x")(TEXTS)
-    assert json.dumps(files) == before
 
 
 def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hydractl.data.open import open_samples, open_stream
 from hydractl.data.reading import Reading
-from hydractl.data.sources import DataSpec, DataValues, Part, parse_data, parse_data_sets, parse_data_spec
+from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, parse_data_spec
 from hydractl.errors import DataError
 
 
@@ -195,10 +194,3 @@ def test_a_part_that_is_empty_and_one_of_a_stream(table: Path, tmp_path: Path) -
         [texts(f"{tmp_path / 'one.csv'}%{i}/2") for i in (1, 2)]
     with pytest.raises(DataError, match="leave `streaming` out"):
         open_stream(f"{table}%1/2", "text")
-
-
-def test_by_hand() -> None:
-    hashes = np.arange(10_000, dtype=np.uint64)
-    sizes = [len(Part(i, i, 10).of(hashes)) for i in range(1, 11)]
-    assert sum(sizes) == 10_000
-    assert all(900 < size < 1100 for size in sizes)
