@@ -43,7 +43,3 @@ def test_loading_and_running_a_model_leaves_precision_alone(tmp_path: Path, tf32
 def test_importing_hooks_nothing() -> None:
     code = "import sys; before = sys.meta_path[:]; import hydractl; print(sys.meta_path == before)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
-
-
-def test_version() -> None:
-    assert hydractl.__version__ == "0.1.0"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from hydractl.checkpoint.slots import Slot
 from hydractl.errors import OptionError
 from hydractl.training.published import RECIPES, find_recipe
 from hydractl.training.recipe import Recipe, changed, parse_settings, read_recipe, to_toml
@@ -23,12 +23,14 @@ def test_toml_gives_back_the_recipe(name: str, tmp_path: Path) -> None:
     assert find_recipe(str(path)) == RECIPES[name]
 
 
+def parameters() -> list[tuple[str, Slot, torch.nn.Parameter]]:
+    return [("classifier.weight", Slot((2,), "classifier"), torch.nn.Parameter(torch.zeros(2)))]
+
+
 def rates(name: str, samples: int, *steps: int) -> list[float]:
     """The recipe's learning rate at some steps, its first rate if there are several."""
     recipe = RECIPES[name]
-    optimizer = build_optimizer(
-        recipe, recipe.lr[0], [("classifier.weight", _slot(), torch.nn.Parameter(torch.zeros(2)))]
-    )
+    optimizer = build_optimizer(recipe, recipe.lr[0], parameters())
     schedule = build_schedule(recipe, optimizer, step_count(recipe, samples))
     found = {}
     for step in range(max(steps) + 1):
@@ -39,21 +41,10 @@ def rates(name: str, samples: int, *steps: int) -> list[float]:
     return [found[step] for step in steps]
 
 
-def _slot():  # type: ignore[no-untyped-def]
-    from hydractl.checkpoint.slots import Slot
-
-    return Slot((2,), "classifier")
-
-
 def test_imagenet_schedule() -> None:
     # Linear to .003 over 5,000 steps; half way through the other 115,000 the mean of .003 and 1e-5 times that.
     found = rates("imagenet1k", 1_281_167, 0, 2_500, 5_000, 62_500, 120_000)
     assert found == pytest.approx([0, 0.0015, 0.003, 0.003 * (1 + 1e-5) / 2, 3e-8], rel=1e-9, abs=1e-15)
-
-
-def test_cifar_schedule() -> None:
-    found = rates("cifar100", 50_000, 0, 250, 500, 5_250, 10_000)
-    assert found == pytest.approx([0, 0.0005, 0.001, 0.001 * (1 + 1e-5) / 2, 1e-8], rel=1e-9, abs=1e-15)
 
 
 def test_sst2_schedule() -> None:
@@ -72,41 +63,21 @@ def test_clip_lit_takes_one_epoch_of_60_million_pairs() -> None:
     assert rates("clip-lit", 60_000_000, 0, 50, 100, 625) == pytest.approx([0, 2.5e-5, 5e-5, 0], abs=1e-15)
 
 
-def test_published_numbers() -> None:
-    imagenet, cifar, sst2 = RECIPES["imagenet1k"], RECIPES["cifar100"], RECIPES["sst2"]
-    assert imagenet.train_only == ("attention", "mlp", "norm", "classifier")
-    assert (imagenet.optimizer, imagenet.momentum, imagenet.weight_decay) == ("sgd", 0.9, 0)
-    assert imagenet.lr == RECIPES["imagenet1k-dense"].lr == (0.003, 0.01, 0.03, 0.06)
-    assert (imagenet.label_smoothing, imagenet.dropout, imagenet.randaugment, imagenet.flip) == (
-        0.1,
-        0.1,
-        (2, 12),
-        True,
-    )
-    assert cifar.lr == RECIPES["cifar100-dense"].lr == (0.001, 0.003, 0.01, 0.03)
-    assert (cifar.freeze_below, cifar.new_classifier, cifar.label_smoothing) == (-5, "zeros", 0.1)
-    assert (sst2.clip, sst2.weight_decay, sst2.patience, sst2.improvement, sst2.max_length) == (1, 0.01, 2, 5e-4, 128)
-    assert (RECIPES["imagenet1k-dense"].steps, RECIPES["cifar100-dense"].steps) == (20_000, 10_000)
-    lit = RECIPES["clip-lit"]
-    assert (lit.train_only, lit.betas, lit.eps, lit.weight_decay) == (("text", "logit_scale"), (0.9, 0.98), 1e-6, 0.2)
-
-
 def test_betas_and_eps_reach_the_optimiser_or_are_refused() -> None:
-    parameters = [("a", _slot(), torch.nn.Parameter(torch.zeros(2)))]
-    built = build_optimizer(RECIPES["clip-lit"], 0.1, parameters)
+    built = build_optimizer(RECIPES["clip-lit"], 0.1, parameters())
     assert isinstance(built, torch.optim.AdamW)
     assert (built.defaults["betas"], built.defaults["eps"]) == ((0.9, 0.98), 1e-6)
-    plain = build_optimizer(Recipe(optimizer="adamw"), 0.1, parameters)
+    plain = build_optimizer(Recipe(optimizer="adamw"), 0.1, parameters())
     assert (plain.defaults["betas"], plain.defaults["eps"]) == ((0.9, 0.999), 1e-8)
     for setting in ({"betas": (0.9, 0.98)}, {"eps": 1e-6}):
         with pytest.raises(OptionError, match="optimizer 'sgd' has none"):
-            build_optimizer(Recipe(optimizer="sgd", **setting), 0.1, parameters)
+            build_optimizer(Recipe(optimizer="sgd", **setting), 0.1, parameters())
     with pytest.raises(OptionError, match="betas: takes two numbers"):
         changed(Recipe(), {"betas": 0.9}, "mine")
 
 
 def test_sgd_is_plain_momentum() -> None:
-    optimizer = build_optimizer(Recipe(optimizer="sgd"), 0.1, [("a", _slot(), torch.nn.Parameter(torch.zeros(2)))])
+    optimizer = build_optimizer(Recipe(optimizer="sgd"), 0.1, parameters())
     assert isinstance(optimizer, torch.optim.SGD)
     assert {key: optimizer.defaults[key] for key in ("momentum", "nesterov", "dampening")} == {
         "momentum": 0.9,
@@ -131,25 +102,15 @@ def test_epochs_replace_the_recipe_s_steps() -> None:
     ("settings", "message"),
     [
         ({"learning_rate": 1}, "learning_rate is unknown, the nearest that is known is final_rate"),
-        ({"steps": "many"}, 'steps is "many", should be a valid integer'),
         ({"steps": 2.5}, "steps is 2.5, should be a valid integer"),
-        ({"steps": 10**9}, "steps is 1000000000, should be less than or equal to 10000000"),
         ({"steps": 10**5000}, "steps is beyond what can be read"),
-        ({"flip": 1}, "flip is 1, should be a valid boolean"),
         ({"schedule": "step"}, "schedule is \"step\", should be 'constant', 'linear' or 'cosine'"),
-        ({"lr": []}, "lr is a list of 0, should have at least 1 item"),
         ({"lr": "0.1,x"}, 'lr.1 is "x", should be a valid number'),
-        ({"lr": 1e38}, "lr.0 is 1e+38, should be less than or equal to 1000"),
         ({"clip": float("inf")}, "clip is Infinity, should be a finite number"),
-        ({"momentum": float("nan")}, "momentum is NaN, should be a finite number"),
-        ({"batch": 0}, "batch is 0, should be greater than or equal to 1"),
         ({"steps": 5, "epochs": 1}, "steps and epochs are both given"),
-        ({"label_smoothing": 1.0}, "label_smoothing is 1.0, should be less than 1"),
         ({"dropout": -0.5}, "dropout: is -0.5, should be from 0 to 1, or -1"),
-        ({"crop_scale": [0.5]}, "crop_scale: takes two shares, the smaller one first"),
         ({"crop_scale": [0.8, 0.5]}, "crop_scale: takes two shares, the smaller one first"),
         ({"randaugment": [2, 31]}, "randaugment: takes two numbers, at least one operation and a magnitude of 0 to 30"),
-        ({"weight_decay": -1}, "weight_decay is -1, should be greater than or equal to 0"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, object], message: str) -> None:
@@ -168,10 +129,4 @@ def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"broken\.toml: is not readable TOML"):
         find_recipe(str(path))
     with pytest.raises(OptionError, match="timm cannot build it"):
-        build_optimizer(
-            replace(Recipe(), optimizer="nonsense"), 0.1, [("a", _slot(), torch.nn.Parameter(torch.zeros(2)))]
-        )
-
-
-def test_every_line_is_toml() -> None:
-    assert tomllib.loads(to_toml(Recipe()))["lr"] == [1e-4]
+        build_optimizer(replace(Recipe(), optimizer="nonsense"), 0.1, parameters())

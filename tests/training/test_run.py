@@ -29,7 +29,7 @@ from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log, saved_states
 from hydractl.training.request import Seeds
-from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.run import choose_networks, fine_tune_checkpoint, sample_kind
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, at, image_samples, samples_for
 
@@ -275,3 +275,10 @@ def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, i
         # bfloat16 keeps three digits: the way is the same, the last digits are not.
         assert apart <= 0.1 * moved + 1e-3, name
     assert differs > 0
+
+
+def test_networks_that_do_not_go_together(vit: Checkpoint, bert: Checkpoint) -> None:
+    with pytest.raises(OptionError, match="image-classification, text-classification"):
+        sample_kind([vit, bert], RECIPE)
+    with pytest.raises(OptionError, match="`joint`"):
+        choose_networks([vit], None, joint=True)
