@@ -26,25 +26,25 @@ from hydractl.checkpoint.output import write_bytes
 from hydractl.data.ranks import Ranks
 from hydractl.data.reading import Reading
 from hydractl.metrics.scaling import fit_temperature
-from hydractl.selection.candidates import Sources, counts, family
-from hydractl.selection.greedy import Answers, quality
-from hydractl.selection.run import Asked, Pool, choose, pool
-from hydractl.steps.answered import answers_of, selection_data
+from hydractl.selection.candidates import Sources, candidate_set, counts
+from hydractl.selection.greedy import CandidateLogits, quality
+from hydractl.selection.joint import joint_searches
+from hydractl.selection.pool import CandidatePool, Criteria, choose, gather
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import DEFAULT_BATCH_SIZE
-from hydractl.steps.joint import Questions, joint_families, joint_searches
 from hydractl.steps.material import Material, open_material
 from hydractl.steps.references import named_circuits
+from hydractl.steps.select_run import SelectionRun
 from hydractl.watch import LOG
 
 CHOSEN_ON = "choose"  # the OOD set
 OOD = "ood "  # what names of OOD sets begin with in the file of answers
 RULES = {
-    "nll": Asked("nll", (3, 3)),
-    "acc": Asked("acc", (3, 3)),
-    "ood": Asked("ood", (3, 3)),
-    "avg": Asked("avg", (3, 3)),
-    "avg, accuracy at most .005 less": Asked("avg", (3, 3), max_accuracy_drop=0.005),
+    "nll": Criteria("nll", (3, 3)),
+    "acc": Criteria("acc", (3, 3)),
+    "ood": Criteria("ood", (3, 3)),
+    "avg": Criteria("avg", (3, 3)),
+    "avg, accuracy at most .005 less": Criteria("avg", (3, 3), max_accuracy_drop=0.005),
 }
 #: Of the names of candidates: what their circuits say alone, with draws from their first heads, draws from all heads.
 AMONG: Mapping[str, Callable[[str], bool]] = {
@@ -64,12 +64,15 @@ def sources(asked: argparse.Namespace, material: Material) -> Sources:
     return Sources(heads, rankings, budgets, pools, asked.draws, asked.random)
 
 
-def all_answers(path: Path, material: Material, candidates: Pool) -> Answers:
+def run_of(material: Material) -> SelectionRun:
+    """Returns the network and its samples, ready to measure."""
+    return SelectionRun(material, DEFAULT_BATCH_SIZE, Ranks(), LOG)
+
+
+def all_answers(path: Path, material: Material, candidates: CandidatePool) -> CandidateLogits:
     """What all candidates say of all samples, kept in a file."""
     if not path.exists():
-        found = answers_of(
-            material, candidates, selection_data(material, DEFAULT_BATCH_SIZE, Ranks()), DEFAULT_BATCH_SIZE, None, LOG
-        )
+        found = run_of(material).answers(candidates)
         outside = {f"{OOD}{name}": logits for name, logits in found.outside.items()}
         arrays = {"inside": found.inside, "labels": found.labels, "names": np.array(candidates.names), **outside}
         written = BytesIO()
@@ -79,10 +82,10 @@ def all_answers(path: Path, material: Material, candidates: Pool) -> Answers:
     if list(kept["names"]) != candidates.names:
         raise SystemExit(f"{path}: holds other candidates: name another file")
     outside = {name.removeprefix(OOD): kept[name] for name in kept.files if name.startswith(OOD)}
-    return Answers(kept["inside"], kept["labels"], outside, material.model.temperature)
+    return CandidateLogits(kept["inside"], kept["labels"], outside, material.model.temperature)
 
 
-def measured(answers: Answers, chosen: list[int], tuned: Answers) -> np.ndarray:
+def measured(answers: CandidateLogits, chosen: list[int], tuned: CandidateLogits) -> np.ndarray:
     """Accuracy in %, NLL, mean AUROC in % of some candidates together, with a temperature fitted on other samples."""
     temperature = fit_temperature(tuned.inside[chosen], tuned.labels).temperature
     found = quality(replace(answers, temperature=temperature), chosen)
@@ -98,32 +101,29 @@ def divisions(samples: int, size: int, times: int) -> Iterator[tuple[np.ndarray,
         yield order[:size], order[size:]
 
 
-def divided(answers: Answers, for_choice: np.ndarray, for_test: np.ndarray) -> tuple[Answers, Answers]:
+def divided(
+    answers: CandidateLogits, for_choice: np.ndarray, for_test: np.ndarray
+) -> tuple[CandidateLogits, CandidateLogits]:
     """What is said of the samples to choose on, and of those to measure on."""
     outside = dict(answers.outside)
     seen = {CHOSEN_ON: outside.pop(CHOSEN_ON)}
     return (
-        Answers(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
-        Answers(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),
+        CandidateLogits(answers.inside[:, for_choice], answers.labels[for_choice], seen, answers.temperature),
+        CandidateLogits(answers.inside[:, for_test], answers.labels[for_test], outside, answers.temperature),
     )
 
 
 def searched(
     asked: argparse.Namespace, material: Material, places: np.ndarray, rule: str
-) -> Iterator[tuple[str, Answers]]:
+) -> Iterator[tuple[str, CandidateLogits]]:
     """What members that were searched for together on some of the samples say of all, for each number of heads."""
     seen = {CHOSEN_ON: material.ood[CHOSEN_ON]} if RULES[rule].objective in ("ood", "avg") else {}
     part = replace(material, id=material.id.subset(places), ood=seen)
     heads = member_heads(material.checkpoint.heads, 0)
-    search = joint_searches(heads, [0], asked.joint, "3", RULES[rule])[0]
-    questions = Questions(part, selection_data(part, DEFAULT_BATCH_SIZE, Ranks()), DEFAULT_BATCH_SIZE)
-    everything = selection_data(material, DEFAULT_BATCH_SIZE, Ranks())
-    for found in joint_families({0: search}, questions, RULES[rule], None, False, False, LOG):
-        members = replace(pool(material.checkpoint, [found]), dropped=found.candidates)
-        yield (
-            f"joint search, {len(found.candidates[0].dropped)} heads",
-            answers_of(material, members, everything, DEFAULT_BATCH_SIZE, None, LOG),
-        )
+    searches = joint_searches(heads, [0], asked.joint, (3, 3))
+    for found in run_of(part).joint_sets(searches, RULES[rule]):
+        members = replace(gather(material.checkpoint, [found]), dropped=found.candidates)
+        yield f"joint search, {len(found.candidates[0].dropped)} heads", run_of(material).answers(members)
 
 
 def main() -> None:
@@ -148,7 +148,7 @@ def main() -> None:
     material = open_material(
         asked.model, asked.id_data, outside, reading=reading, compute=Compute("cpu", "float32"), watch=LOG
     )
-    whole = pool(material.checkpoint, [family(sources(asked, material))])
+    whole = gather(material.checkpoint, [candidate_set(sources(asked, material))])
     answers = all_answers(asked.answers, material, whole)
 
     gains: dict[tuple[str, str], list[np.ndarray]] = {}
@@ -156,9 +156,9 @@ def main() -> None:
         chosen_on, measured_on = divided(answers, *places)
         network = measured(measured_on, [0], chosen_on)
         for among, belongs in AMONG.items():
-            own = replace(whole, families=(tuple(k for k, name in enumerate(whole.names) if belongs(name)),))
+            own = replace(whole, sets=(tuple(k for k, name in enumerate(whole.names) if belongs(name)),))
             for rule, how in RULES.items():
-                members = list(choose(chosen_on, own, how).selection.chosen)
+                members = list(choose(chosen_on, own, how).curve.chosen)
                 gains.setdefault((among, rule), []).append(measured(measured_on, members, chosen_on) - network)
         for rule in asked.joint_rules if asked.joint else ():
             for name, found in searched(asked, material, places[0], rule):

@@ -21,7 +21,7 @@ from hydractl.report.artifact import read_report
 from hydractl.report.definitions import caption
 from hydractl.report.page import html_page
 from hydractl.report.table import latex, markdown, result_table
-from hydractl.selection.turns import Journal as Turns
+from hydractl.selection.joint import TurnsJournal as Turns
 from tests.damage import refuse_all
 
 MODEL = {"reference": "vit", "sha256": "0a" * 32, "towers": {"vision": [12, 12]}}

@@ -84,8 +84,8 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
     from hydractl.steps.benchmark import _sizes
-    from hydractl.steps.candidates import parse_members
     from hydractl.steps.limits import parse_ratio
+    from hydractl.steps.select import parse_members
     from hydractl.training.ensembles import LoraEnsemble, choose_ensemble
 
     yield "vit,mc-dropout={}", parse_dropout

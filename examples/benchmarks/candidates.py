@@ -24,7 +24,7 @@ from hydractl.inference import load_checkpoint
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.process import prepare
-from hydractl.selection.forward import Candidates
+from hydractl.selection.forward import CandidateNetworks
 from hydractl.surgery.choose import by_ranking
 from hydractl.surgery.members import drop_heads
 
@@ -74,7 +74,7 @@ def main() -> None:
     checkpoint = to_checkpoint(model)
     pruned = [load_checkpoint(drop_heads(checkpoint, gone)) for gone in dropped]
     optimised = [one.optimize_for_inference() for one in pruned]
-    together = Candidates(model, dropped)
+    together = CandidateNetworks(model, dropped)
 
     def apart(networks: list[Hydra]) -> torch.Tensor:
         with torch.inference_mode():

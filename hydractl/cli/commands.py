@@ -32,7 +32,7 @@ COMMANDS = (
     ),
     Command("circuit overlap", "circuit_overlap:CircuitOverlap"),
     Command("prune", "prune:Prune", output="."),
-    Command("select", "select:select", output=None),
+    Command("select", "select:Select", output=None),
     Command("finetune", "finetune:Finetune", writes=True),
     Command("fuse", "fuse:Fuse", writes=True),
     Command("evaluate", "evaluate:Evaluate"),

@@ -239,7 +239,7 @@ def _flag(command: Command, option: Declared, options: Sequence[Declared]) -> An
 def _shown(command: Command, option: Declared) -> bool | str:
     if option.name == "output" and command.output:
         return command.output
-    if option.row_default not in (None, False):
+    if option.row_default not in (None, False, "", ()):
         return str(option.row_default)
     return option.default not in (None, False, "", ()) and not option.required
 

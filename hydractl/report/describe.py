@@ -21,7 +21,7 @@ from hydractl.report.heads import heat_map
 from hydractl.report.table import aligned, draw, result_table
 from hydractl.report.verdict import verdicts
 from hydractl.schema import Items, Origin, Schema, read_json, shown
-from hydractl.selection import artifact as selections
+from hydractl.selection import selection_file as selections
 from hydractl.text import printable
 from hydractl.training.recipe import Recipe, read_recipe, to_json, to_toml
 

@@ -1,21 +1,30 @@
-"""What every candidate says of every selection sample: one pass over the data, kept on disk as it goes."""
+"""The logits of every candidate on every selection sample: one pass over the data, kept on disk as it goes."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hydractl.checkpoint.folders import is_ours, write_folder
+from hydractl.checkpoint.output import difference, goes_on, part_of, write_bytes, writing
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks
-from hydractl.errors import DataError, NotFiniteError
-from hydractl.selection.greedy import Answers
-from hydractl.selection.store import Store
+from hydractl.errors import ArtifactError, DataError, NotFiniteError, OutputError
+from hydractl.schema import Origin, read_json
+from hydractl.selection.greedy import CandidateLogits
+
+KIND = "selection-state"
+CONDITIONS = "conditions.json"
 
 
 class Answering(Protocol):
@@ -34,7 +43,7 @@ class Answering(Protocol):
     @property
     def temperature(self) -> float: ...
     def logits(self, inputs: Mapping[str, Tensor], /) -> Tensor:
-        """`[K,B,C]`, on any device."""
+        """Returns `[K,B,C]`, on any device."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,26 +63,107 @@ class SelectionData:
     classes: int
     ranks: Ranks = field(default_factory=Ranks)
 
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The labels `[N]` of the ID samples.
+
+        Raises:
+            DataError: there are none.
+        """
+        labels = np.zeros(self.sizes[""], np.int64)
+        for batch in self.inside:
+            if batch.labels is None:
+                raise DataError("the ID samples have no labels: a selection needs them")
+            labels[batch.positions.numpy()] = batch.labels.numpy()
+        return labels
+
+
+class Store:
+    """A folder with a file for the logits of each answered batch, and what they depend on."""
+
+    def __init__(self, folder: Path, conditions: Mapping[str, Any], resume: bool, force: bool) -> None:
+        """
+        Args:
+            conditions: all that determines the logits, as plain JSON.
+            resume: continue from what lies in the folder.
+            force: remove what lies there, if it is ours.
+
+        Raises:
+            OutputError: the folder is not ours, or holds an interrupted run and neither `resume` nor `force` is set.
+            ArtifactError: the run to resume had other conditions; the first difference is named.
+        """
+        self.folder = folder
+        wanted = json.loads(json.dumps(conditions))
+        if folder.exists():
+            self._require_ours()
+            if goes_on(folder, resume, force):
+                self._compare(wanted)
+                return
+            self.remove()
+        # Whole or not at all: whoever is killed here has left nothing that stands in the way of the next.
+        with write_folder(folder, KIND) as new:
+            write_bytes(new / CONDITIONS, json.dumps(wanted).encode())
+
+    def read(self, name: str, number: int) -> NDArray[np.floating] | None:
+        """Returns the logits of a batch of a set, or None if it has not been answered."""
+        path = self._path(name, number)
+        if not path.is_file():
+            return None
+        try:
+            logits: NDArray[np.floating] = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise ArtifactError(f"{path}: is damaged: remove it and go on") from error
+        return logits
+
+    def write(self, name: str, number: int, logits: NDArray[np.floating]) -> None:
+        """Keeps the logits of a batch."""
+        out = BytesIO()
+        np.save(out, logits, allow_pickle=False)
+        write_bytes(self._path(name, number), out.getvalue(), force=True)
+
+    def remove(self) -> None:
+        """Removes the folder, once the selection is written or given up."""
+        self._require_ours()
+        # Under another name first: half a folder could not be told from somebody else's.
+        gone = part_of(self.folder)
+        with writing(self.folder):
+            self.folder.rename(gone)
+            shutil.rmtree(gone)
+
+    def _path(self, name: str, number: int) -> Path:
+        # Names of sets are the user's: files are told apart by the bytes of theirs.
+        return self.folder / f"{name.encode().hex() or 'id'}-{number:06}.npy"
+
+    def _require_ours(self) -> None:
+        if not is_ours(self.folder, KIND):
+            raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
+
+    def _compare(self, wanted: Mapping[str, Any]) -> None:
+        origin = Origin(str(self.folder), ArtifactError, "give what it was started with, or start over with `force`")
+        found = read_json(self.folder / CONDITIONS, replace(origin, name=str(self.folder / CONDITIONS))).fields
+        if other := difference(found, wanted):
+            raise origin.refusal(f"is of a selection with {other}")
+
 
 def answer(
     networks: Sequence[Answering],
     data: SelectionData,
     device: torch.device,
+    *,
     temperature: float = 1.0,
     store: Store | None = None,
     on_batch: Callable[[int], None] = lambda samples: None,
-) -> Answers:
-    """The logits of all networks on all samples.
+) -> CandidateLogits:
+    """Returns the logits of all networks on all samples.
 
     Args:
-        networks: whose candidates follow one another in the answers.
-        store: keeps each batch's logits, so that an interrupted run goes on.
-        on_batch: told the size of each finished batch.
+        networks: whose candidates follow one another in the result.
+        store: keeps each batch's logits, so that an interrupted run continues.
+        on_batch: called with the size of each finished batch.
 
     Raises:
         DataError: a sample cannot be read, ID samples have no labels, or a logit is not finite.
     """
-
     count = sum(network.size for network in networks)
 
     def of(name: str, batches: Sequence[Batch]) -> NDArray[np.floating]:
@@ -90,11 +180,12 @@ def answer(
         return data.ranks.total(torch.from_numpy(found)).numpy()
 
     inside = of("", data.inside)
-    return Answers(inside, _labels(data), {name: of(name, part) for name, part in data.outside.items()}, temperature)
+    outside = {name: of(name, part) for name, part in data.outside.items()}
+    return CandidateLogits(inside, data.labels, outside, temperature)
 
 
 def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
-    """What all networks say of a batch, `[K,B,C]`, at least float32.
+    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32.
 
     Raises:
         NotFiniteError: a logit is not finite.
@@ -106,12 +197,3 @@ def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device)
     if not np.isfinite(logits).all():
         raise NotFiniteError("a candidate's logits are not finite on this data: try `dtype` float32")
     return logits
-
-
-def _labels(data: SelectionData) -> NDArray[np.int64]:
-    labels = np.zeros(data.sizes[""], np.int64)
-    for batch in data.inside:
-        if batch.labels is None:
-            raise DataError("the ID samples have no labels: a selection needs them")
-        labels[batch.positions.numpy()] = batch.labels.numpy()
-    return labels

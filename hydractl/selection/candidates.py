@@ -1,22 +1,27 @@
 """Networks that may become members: prefixes of circuits, draws from their first heads, draws from all heads.
 
-Candidates come in families. Those of a family with a trunk of L layers drop the same heads below layer L, none unless a
-circuit says which, so that whichever of them are fused share these layers; members are chosen from one family.
+Candidates come in sets. Those of a set with a trunk of L layers drop the same heads below layer L, none unless a
+circuit says which, so that those that are fused share these layers. All members come from one set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from hydractl.checkpoint.heads import Head, in_candidate_order, number_of_heads
 from hydractl.errors import OptionError
 from hydractl.surgery.choose import at_random, by_ranking
 
+#: The mean negative log-likelihood of the labels, the ID accuracy, the AUROC of MSP, the mean of the latter two.
+SelectionObjective = Literal["nll", "acc", "ood", "avg"]
+OBJECTIVES: tuple[SelectionObjective, ...] = get_args(SelectionObjective)
+
 
 @dataclass(frozen=True)
 class Candidate:
-    """The network less some of its heads; `name` says where these come from."""
+    """The network without some of its heads; `name` tells their source."""
 
     name: str
     dropped: frozenset[Head]
@@ -26,8 +31,8 @@ DENSE = Candidate("dense", frozenset())
 
 
 @dataclass(frozen=True)
-class Family:
-    """Candidates that may be fused with one another, each set of heads once; `trunk` is how many layers are alike."""
+class CandidateSet:
+    """Candidates that may be fused with one another, each set of heads once; `trunk` counts the layers they share."""
 
     trunk: int
     candidates: tuple[Candidate, ...]
@@ -35,13 +40,13 @@ class Family:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where candidates come from.
+    """The sources of candidates.
 
     Attributes:
         heads: all heads of the network.
         rankings: heads in the order in which a circuit drops them, by the circuit's name.
         budgets: how many heads to drop, over the whole network.
-        pools: of how many first heads of a circuit to draw; a pool no larger than the budget is passed over.
+        pools: of how many first heads of a circuit to draw; a pool no larger than the budget is skipped.
         draws: how many for each circuit, budget and pool.
         random: how many draws from all heads for each budget.
         seed: the first of the draws' seeds.
@@ -58,12 +63,12 @@ class Sources:
     dense: bool = True
 
 
-def family(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> Family:
-    """The candidates with so many layers alike.
+def candidate_set(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> CandidateSet:
+    """Returns the candidates that share so many layers.
 
     Args:
-        common: the ranking that says what all of them drop in these layers: its first heads, as many as the least
-            budget has; without one they keep all heads there.
+        common: the ranking of the heads that all of them drop in these layers: its first heads, as many as the least
+            budget has. Without one they keep all heads there.
 
     Raises:
         OptionError: without a trunk, a circuit is shorter than a budget or a pool.
@@ -73,22 +78,22 @@ def family(sources: Sources, trunk: int = 0, common: Sequence[Head] = ()) -> Fam
     if trunk and common:
         below = [head for head in by_ranking(common, min(sources.budgets, default=0)) if head.layer < trunk]
     suffix = f" trunk {trunk}" if trunk else ""
+
+    def add(name: str, dropped: Iterable[Head]) -> None:
+        heads = frozenset(dropped)
+        found.setdefault(heads, Candidate(f"{name}{suffix}", heads))
+
     if sources.dense:
-        _add(found, f"dense{suffix}", below)
+        add("dense", below)
     for budget in sources.budgets:
         if len(below) <= budget:
-            for name, own in _own(sources, budget, budget - len(below), trunk):
-                _add(found, f"{name}{suffix}", [*below, *own])
-    return Family(trunk, tuple(found.values()))
+            for name, own in _above(sources, budget, budget - len(below), trunk):
+                add(name, [*below, *own])
+    return CandidateSet(trunk, tuple(found.values()))
 
 
-def _add(found: dict[frozenset[Head], Candidate], name: str, dropped: Iterable[Head]) -> None:
-    heads = frozenset(dropped)
-    found.setdefault(heads, Candidate(name, heads))
-
-
-def _own(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple[str, list[Head]]]:
-    """What candidates of a budget drop from layer `trunk` on: `left` heads, by name."""
+def _above(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple[str, list[Head]]]:
+    """Yields by name the `left` heads that candidates of a budget drop from layer `trunk` on."""
     seeds = range(sources.seed, sources.seed + max(sources.draws, sources.random))
     for name, ranking in sources.rankings.items():
         above = [head for head in ranking if head.layer >= trunk]
@@ -106,11 +111,11 @@ def _own(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tuple
 
 
 def counts(name: str, text: str, heads: int, free: int | None = None) -> list[int]:
-    """Numbers of heads, as `6,12` or `33%` of all, ascending and each once.
+    """Parses numbers of heads, as `6,12` or `33%` of all; returns them ascending and each once.
 
     Args:
         name: of the option, for messages.
-        free: how many heads shares are of, where these are not all.
+        free: how many heads shares are of, if not of all.
 
     Raises:
         OptionError: not a number of heads that there are.

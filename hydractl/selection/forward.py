@@ -1,4 +1,4 @@
-"""The logits of many candidates of one network; what their leading layers have in common is computed once.
+"""The logits of many candidates of one network, whose common leading layers are computed once.
 
 Candidates form a trie: those that keep the same heads in all layers up to one share its hidden state. Where they part,
 the heads that any of them keeps are mixed once, and each sums up its own.
@@ -41,12 +41,12 @@ class Node:
     branches: dict[Kept, Node] = field(default_factory=dict)
 
     def mixtures(self) -> int:
-        """How many layers are mixed below here: one for each hidden state that differs."""
+        """Counts the layers that are mixed below here: one for each hidden state that differs."""
         return sum(1 + node.mixtures() for node in self.branches.values())
 
 
 def trie(kept: Sequence[Sequence[Kept]]) -> Node:
-    """The trie of candidates, given the heads that each keeps in each layer of a tower."""
+    """Builds the trie of candidates from the heads that each keeps in each layer of a tower."""
     root = Node(0)
     for number, layers in enumerate(kept):
         node = root
@@ -58,7 +58,7 @@ def trie(kept: Sequence[Sequence[Kept]]) -> Node:
 
 
 class _Tower:
-    """A tower as all candidates see it."""
+    """A tower that computes the layers that candidates share once."""
 
     def __init__(self, model: Hydra, name: str, dropped: Sequence[frozenset[Head]]) -> None:
         self.tower = cast(Tower, model.get_submodule(name))
@@ -70,7 +70,7 @@ class _Tower:
         self.layer = lru_cache(maxsize=max(2 * len(self.before), WEIGHT_BYTES // max(attention, 1)))(self._layer)
 
     def pooled(self, x: Tensor, mask: Tensor | None, ids: Tensor | None) -> list[Tensor]:
-        """What is pooled, `[1,B,D]`, for each candidate, of what the first layer reads."""
+        """Returns the pooled output, `[1,B,D]`, for each candidate, of what the first layer reads."""
         found: dict[int, Tensor] = {}
         place = self.tower.place(ids)
         for node, last in self._walk(self.root, x, mask, place):
@@ -89,7 +89,7 @@ class _Tower:
             yield from self._walk(branch, layer.complete(own, attended), mask, place)
 
     def _attended(self, number: int, z: Tensor, mixed: Kept, heads: Kept) -> Tensor:
-        """The attention output `[1,B,T,D]` of some of the heads that were mixed."""
+        """Returns the attention output `[1,B,T,D]` of some of the heads that were mixed."""
         if heads == mixed:
             return self.layer(number, heads).attention.output(z)
         width = self.tower.spec.head_width
@@ -97,7 +97,7 @@ class _Tower:
         return self.layer(number, heads).attention.output(z[..., columns])
 
     def _layer(self, number: int, heads: Kept) -> FastLayer:
-        """A layer with these heads alone."""
+        """Returns a layer with these heads alone."""
         if heads == self.before[number]:
             return self.fast.layers[number]
         dense = self.tower.layers[number]
@@ -118,8 +118,8 @@ class _Tower:
         return pruned.eval().requires_grad_(False)
 
 
-class Candidates:
-    """Candidates of a network, ready to answer."""
+class CandidateNetworks:
+    """Candidates of a network, ready to run."""
 
     def __init__(
         self, model: Hydra, dropped: Sequence[frozenset[Head]], prompts: Sequence[Mapping[str, Tensor]] = ()
@@ -130,26 +130,16 @@ class Candidates:
             dropped: what each candidate lacks of its heads.
             prompts: batches of class prompts, of a zero-shot model.
         """
-        self.model, self.size = model, len(dropped)
+        self.model, self.size, self.dtype, self.temperature = model, len(dropped), _dtype(model), model.temperature
         self.towers: dict[str, _Tower] = {tower.name: _Tower(model, tower.name, dropped) for tower in model.spec.towers}
         self.classes: list[Tensor] = []  # [1,C,P] of each candidate
         if prompts:
             parts = [self._pooled("text", batch) for batch in prompts]
             self.classes = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
 
-    @property
-    def dtype(self) -> str:
-        """Of the logits in NumPy."""
-        return "float64" if next(self.model.parameters()).dtype == torch.float64 else "float32"
-
-    @property
-    def temperature(self) -> float:
-        """Of the logits, as it was fitted to the network."""
-        return self.model.temperature
-
     @torch.inference_mode()
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """`[K,B,C]`, in the model's dtype."""
+        """Returns `[K,B,C]`, in the model's dtype."""
         name = self.model.spec.towers[0].name
         pooled = self._pooled(name, inputs)
         if not self.classes:
@@ -168,8 +158,8 @@ class Candidates:
         return tower.pooled(x, mask.bool() if mask is not None else None, ids)
 
 
-class Members:
-    """Members of one file, each of them a candidate: whatever they share is computed once."""
+class MemberNetworks:
+    """Members of one file, each of them a candidate; what they share is computed once."""
 
     def __init__(self, model: Hydra) -> None:
         """
@@ -177,18 +167,14 @@ class Members:
             model: as fused with everything kept separate that differs.
         """
         self.model, self.size = model.optimize_for_inference(), model.members
-
-    @property
-    def dtype(self) -> str:
-        """Of the logits in NumPy."""
-        return "float64" if next(self.model.parameters()).dtype == torch.float64 else "float32"
-
-    @property
-    def temperature(self) -> float:
-        """Of the logits, as it was fitted to the network."""
-        return self.model.temperature
+        self.dtype, self.temperature = _dtype(model), model.temperature
 
     @torch.inference_mode()
     def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """`[K,B,C]`, in the model's dtype."""
+        """Returns `[K,B,C]`, in the model's dtype."""
         return self.model(**inputs).member_logits
+
+
+def _dtype(model: Hydra) -> str:
+    """Returns NumPy's name for the dtype of a model's logits."""
+    return "float64" if next(model.parameters()).dtype == torch.float64 else "float32"

@@ -1,78 +1,107 @@
 """Joint search: in turn each member drops the head without which the mean of all members' probabilities is best.
 
-That is the paper's greedy search ([HE] D.1.2, Algorithm 1) of several networks at once, measured by what they say
-together; so it takes as long as that many searches.
+This is the paper's greedy search ([HE] D.1.2, Algorithm 1) of several networks at once, measured by their mean
+prediction; so it takes as long as that many searches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from hydractl.artifacts import Index, State, StateFile, TowerName
 from hydractl.checkpoint.heads import Head
-from hydractl.errors import OptionError
-from hydractl.selection.candidates import Candidate, Family
-from hydractl.selection.greedy import Answers, Quality, quality, standing
-from hydractl.selection.objectives import Objective
+from hydractl.errors import ArtifactError, OptionError
+from hydractl.schema import Items, Origin
+from hydractl.selection.candidates import Candidate, CandidateSet, counts
+from hydractl.selection.greedy import CandidateLogits, Goal, Quality, quality
 
-#: What networks that lack these heads say of the selection samples.
-Ask = Callable[[Sequence[frozenset[Head]]], Answers]
+#: The logits of networks that lack these heads, on the selection samples.
+Ask = Callable[[Sequence[frozenset[Head]]], CandidateLogits]
+#: The heads that have left, turn by turn, over each trunk.
+Turns = Sequence[Sequence[Head]]
 
 
 @dataclass(frozen=True)
 class JointSearch:
-    """What is searched for.
+    """A search for several members.
 
     Attributes:
         heads: those that members may drop, in candidate order.
         members: how many; no two of them come to lack the same heads.
         budgets: how many heads each drops: ascending, all of them prefixes of one search.
-        least_accuracy: of the members together, as in `select`.
     """
 
     heads: tuple[Head, ...]
     members: int
     budgets: tuple[int, ...]
-    objective: Objective
-    least_accuracy: Fraction | None = None
 
     @property
     def turns(self) -> int:
-        """How many heads leave, one in each turn."""
+        """The number of heads that leave, one in each turn."""
         return self.members * max(self.budgets)
 
     def lacking(self, turns: Sequence[Head], budget: int | None = None) -> list[frozenset[Head]]:
-        """What each member lacks after so many turns, or when it had dropped as many as a budget."""
+        """Returns the heads that each member lacks after some turns, or when it had dropped as many as a budget."""
         return [frozenset(turns[member :: self.members][:budget]) for member in range(self.members)]
 
     def trials(self, turns: Sequence[Head]) -> dict[Head, frozenset[Head]]:
-        """What the member whose turn it is would lack, by the head that it would drop, in candidate order."""
+        """Returns what the member whose turn it is would lack, by the head that it would drop, in candidate order."""
         lacking = self.lacking(turns)
         own = lacking[len(turns) % self.members]
         trials = {head: own | {head} for head in self.heads if head not in own}
         return {head: gone for head, gone in trials.items() if gone not in lacking}
 
     def could_find(self, turns: Sequence[Head]) -> bool:
-        """Whether these can be the first of its turns."""
+        """Returns True if these can be the first of its turns."""
         return len(turns) <= self.turns and all(head in self.trials(turns[:n]) for n, head in enumerate(turns))
 
     def measured(self, turns: Sequence[Head]) -> int:
-        """How many networks the rest of the search asks, at most: the members, and in turn all trials and the best."""
+        """Counts the networks that the rest of the search asks, at most: the members, then all trials and the best."""
         left = range(len(turns), self.turns)
         return self.members + sum(len(self.heads) - done // self.members + 1 for done in left)
 
-    def family(self, turns: Sequence[Head], budget: int, trunk: int) -> Family:
-        """The members of a budget, as candidates that are fused with one another."""
+    def candidate_set(self, turns: Sequence[Head], budget: int, trunk: int) -> CandidateSet:
+        """Returns the members of a budget, as candidates that are fused with one another."""
         suffix = f" trunk {trunk}" if trunk else ""
         lacking = enumerate(self.lacking(turns, budget), 1)
-        return Family(trunk, tuple(Candidate(f"joint {budget} member {n}{suffix}", gone) for n, gone in lacking))
+        return CandidateSet(trunk, tuple(Candidate(f"joint {budget} member {n}{suffix}", gone) for n, gone in lacking))
+
+
+def joint_searches(
+    heads: Sequence[Head], trunks: Sequence[int], budgets: str, members: tuple[int, int]
+) -> dict[int, JointSearch]:
+    """Returns a search over each trunk whose layers above have enough heads.
+
+    Args:
+        heads: of the network.
+        budgets: as for candidates; shares are of the heads above the trunk.
+
+    Raises:
+        OptionError: no single number of members, or no budget that so many members can drop.
+    """
+    low, high = members
+    if low != high:
+        raise OptionError(f"`members` {low}-{high}: `search` joint looks for one number of members: name that")
+    found, reason = {}, None
+    for trunk in trunks:
+        above = tuple(head for head in heads if head.layer >= trunk)
+        try:
+            own = possible(counts("budgets", budgets, len(heads), len(above)), len(above), low)
+        except OptionError as error:
+            reason = error
+        else:
+            found[trunk] = JointSearch(above, low, own)
+    if reason is not None and not found:
+        raise reason
+    return found
 
 
 def possible(budgets: Sequence[int], heads: int, members: int) -> tuple[int, ...]:
-    """Those of the budgets that leave every member a head to drop, whatever the others lack.
+    """Returns those of the budgets that leave every member a head to drop, whatever the others lack.
 
     Raises:
         OptionError: there are none, or more members than heads.
@@ -91,44 +120,73 @@ def possible(budgets: Sequence[int], heads: int, members: int) -> tuple[int, ...
 
 def search_jointly(
     search: JointSearch,
+    goal: Goal,
     ask: Ask,
     begun: Sequence[Head] = (),
     on_turn: Callable[[Sequence[Head], Quality], None] = lambda turns, quality: None,
 ) -> tuple[Head, ...]:
-    """The heads that leave, turn by turn: member 1's first, member 2's first, and so on round and round.
+    """Returns the heads that leave, turn by turn: member 1's first, member 2's first, and so on round and round.
 
-    Of equally good heads the first in candidate order leaves.
+    Among equally good heads the first in candidate order leaves.
 
     Args:
-        ask: always says the same of the same networks, so that an interrupted search goes on to the same result.
+        ask: always answers the same for the same networks, so that an interrupted search continues to the same result.
         begun: the turns of an interrupted search.
-        on_turn: told of all turns so far, and how the members do together after the last.
+        on_turn: called with all turns so far, and the quality of the members together after the last.
 
     Raises:
         DataError: a logit is not finite.
     """
     turns = list(begun)
-    said = [ask([gone]) for gone in search.lacking(turns)]
+    own = [ask([gone]) for gone in search.lacking(turns)]
     while len(turns) < search.turns:
         member = len(turns) % search.members
         trials = search.trials(turns)
-        others = [said[one] for one in range(search.members) if one != member]
+        others = [own[one] for one in range(search.members) if one != member]
         together = _side_by_side([*others, ask(list(trials.values()))])
         places = range(len(others))
         found = {head: quality(together, (*places, len(others) + k)) for k, head in enumerate(trials)}
-        best = max(found, key=lambda head: standing(found[head], search.objective, search.least_accuracy))
+        best = max(found, key=lambda head: goal.standing(found[head]))
         turns.append(best)
-        said[member] = ask([trials[best]])
+        own[member] = ask([trials[best]])
         on_turn(turns, found[best])
     return tuple(turns)
 
 
-def _side_by_side(answers: Sequence[Answers]) -> Answers:
-    """The answers of several calls as if they were of one."""
+def _side_by_side(answers: Sequence[CandidateLogits]) -> CandidateLogits:
     first = answers[0]
-    return Answers(
+    return CandidateLogits(
         np.concatenate([one.inside for one in answers]),
         first.labels,
         {name: np.concatenate([one.outside[name] for one in answers]) for name in first.outside},
         first.temperature,
     )
+
+
+class _State(State):
+    turns: Items[Items[tuple[TowerName, Index, Index]]]
+
+
+class TurnsJournal(StateFile[_State, Turns]):
+    """The turns of a joint search so far, on disk."""
+
+    FORMAT, VERSION, FILE = "hydractl-joint-search-state", 1, _State
+
+    def fields(self, found: Turns) -> Mapping[str, Any]:
+        return {"turns": [list(map(list, turns)) for turns in found]}
+
+    def found(self, state: _State) -> list[list[Head]]:
+        return [[Head(*head) for head in turns] for turns in state.turns]
+
+    def turns(self, searches: Sequence[JointSearch], resume: bool, force: bool) -> list[Sequence[Head]]:
+        """Returns the turns of an interrupted run, by search; empty ones if there was none.
+
+        Raises:
+            ArtifactError: the interrupted run had other options or other samples, or its state is damaged.
+            OutputError: there is one, and neither `resume` nor `force` is set.
+        """
+        found = self.begin([()] * len(searches), resume, force)
+        if len(found) != len(searches) or not all(map(JointSearch.could_find, searches, found)):
+            origin = Origin(str(self.path), ArtifactError, "start over with `force`")
+            raise origin.refusal("holds heads that this search cannot have dropped")
+        return list(found)

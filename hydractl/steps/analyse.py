@@ -237,14 +237,14 @@ def _networks(
 ) -> list[Answering]:
     from hydractl.circuit.data import prompt_batches
     from hydractl.inference import load_checkpoint
-    from hydractl.selection.forward import Candidates, Members
+    from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 
     model = material.model
     networks: list[Answering] = [
-        Candidates(model, [cut.dropped for cut in cuts], prompt_batches(model.class_prompts, batch_size))
+        CandidateNetworks(model, [cut.dropped for cut in cuts], prompt_batches(model.class_prompts, batch_size))
     ]
     dtype = next(model.parameters()).dtype
-    return networks + [Members(load_checkpoint(member, material.device, dtype)) for member in members]
+    return networks + [MemberNetworks(load_checkpoint(member, material.device, dtype)) for member in members]
 
 
 def _heads(checkpoint: Checkpoint) -> list[Head]:

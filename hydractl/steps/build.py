@@ -11,7 +11,7 @@ from hydractl import bounds
 from hydractl.errors import OptionError, OutputError
 from hydractl.optional import require
 from hydractl.options import Option, function
-from hydractl.selection.objectives import Objective
+from hydractl.selection.candidates import SelectionObjective
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Limit, Precision, Seed
 from hydractl.steps.limits import Limits
@@ -123,7 +123,8 @@ class Build:
     ]
     members: Annotated[int, Option("Number of members.", minimum=1, maximum=100)] = 3
     objective: Annotated[
-        Objective, Option("What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two.")
+        SelectionObjective,
+        Option("What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."),
     ] = "nll"
     budgets: Annotated[
         str, Option("Numbers of heads to remove from a member, as numbers or shares.", metavar="8%,17%,33%")

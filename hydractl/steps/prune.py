@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.scores import Scores
-    from hydractl.selection.members import Followed
+    from hydractl.selection.selection_file import Followed
 
     Budget = int | str
 else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hydractl.errors import OptionError
 from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_circuit, as_member, as_scores
@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.artifact import Circuit
     from hydractl.circuit.scores import Scores
-    from hydractl.selection.artifact import Selection
-    from hydractl.selection.members import Followed
-    from hydractl.steps.selected import Selected
+    from hydractl.selection.selection_file import Followed, Selection
 
-    SelectionLike = str | Path | Selected
+    class HasContent(Protocol):
+        """A result of selecting members."""
+
+        @property
+        def content(self) -> Mapping[str, Any]: ...
+
+    SelectionLike = str | Path | HasContent
     Artifact = TypeVar("Artifact", Circuit, Scores)
 else:  # what the command line derives flags from
     SelectionLike = Any
@@ -94,7 +98,7 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
         OptionError: no selection, one that names no network where none is given, or a model that is not in it.
     """
     from hydractl.checkpoint.contents import identity
-    from hydractl.selection.members import Followed
+    from hydractl.selection.selection_file import Followed
 
     followed = _as_selection(selection)
     known = {identity(model): model for model in map(as_member, given)}
@@ -113,7 +117,7 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
 
 
 def _as_selection(selection: SelectionLike) -> Selection:
-    from hydractl.selection.artifact import read_selection, selection_of
+    from hydractl.selection.selection_file import read_selection, selection_of
 
     if isinstance(selection, str | Path):
         return read_selection(str(selection))

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from hydractl.analysis.budgets import Budgets, Cut, cuts_of_ranking, cuts_of_scores, measure_all, parse_budgets
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import DataError, OptionError
-from hydractl.selection.forward import Candidates
+from hydractl.selection.forward import CandidateNetworks
 from tests.circuit.conftest import batches, build_case
 
 HEADS = [Head("vision", layer, head) for layer in range(2) for head in range(4)]
@@ -59,7 +59,7 @@ def test_every_network_does_what_their_forward_does_with_its_heads_off(name: str
     inside, outside = batches(case.id_inputs, case.labels, 5), batches(case.ood_inputs, None, 4)
     seen: list[int] = []
     found = measure_all(
-        [Candidates(case.model, dropped, prompts)], inside, {"a": outside, "b": outside}, torch.device("cpu"),
+        [CandidateNetworks(case.model, dropped, prompts)], inside, {"a": outside, "b": outside}, torch.device("cpu"),
         on_batch=seen.append,
     )  # fmt: skip
     assert sum(seen) == 14 + 2 * 11
@@ -81,4 +81,6 @@ def test_every_network_does_what_their_forward_does_with_its_heads_off(name: str
 def test_samples_need_labels(tmp_path: Path) -> None:
     case = build_case("vit", tmp_path)
     with pytest.raises(DataError, match="no labels"):
-        measure_all([Candidates(case.model, [frozenset()])], batches(case.id_inputs, None, 5), {}, torch.device("cpu"))
+        measure_all(
+            [CandidateNetworks(case.model, [frozenset()])], batches(case.id_inputs, None, 5), {}, torch.device("cpu")
+        )

@@ -15,7 +15,7 @@ import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.model.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
-from hydractl.selection.forward import Candidates, Node, trie
+from hydractl.selection.forward import CandidateNetworks, Node, trie
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
 from tests.surgery.test_members import zero_heads
@@ -44,7 +44,7 @@ def test_each_candidate_answers_as_their_forward_with_its_heads_off(family: str,
     if model.spec.task == "zero-shot":
         text = {name: inputs.pop(name) for name in ("input_ids", "attention_mask") if name in inputs}
         prompts = [{name: tensor[:2] for name, tensor in text.items()}, {n: t[2:] for n, t in text.items()}]
-    answers = Candidates(model, dropped, prompts).logits(inputs)
+    answers = CandidateNetworks(model, dropped, prompts).logits(inputs)
     for own, gone in zip(answers, dropped, strict=True):
         assert_close(own, their_logits(reference, model, gone), rtol=0, atol=1e-10)
 
@@ -74,7 +74,7 @@ def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeyp
     reference = build_reference("vit")
     model = opened(reference, tmp_path)
     dropped = drawn(model, 6)
-    candidates = Candidates(model, dropped)
+    candidates = CandidateNetworks(model, dropped)
     completed, complete = [], FastLayer.complete
     monkeypatch.setattr(FastLayer, "complete", lambda *arguments: completed.append(1) or complete(*arguments))
     candidates.logits(reference.inputs)

@@ -12,23 +12,23 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from hydractl.errors import OptionError
-from hydractl.selection.greedy import Answers, quality, select
-from hydractl.selection.objectives import OBJECTIVES, Objective
+from hydractl.selection.candidates import OBJECTIVES, SelectionObjective
+from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
 
 N, OUTSIDE, CLASSES, CANDIDATES = 40, 25, 3, 6
 
 
-def random_answers(seed: int, sets: int = 2) -> Answers:
+def random_answers(seed: int, sets: int = 2) -> CandidateLogits:
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(CANDIDATES, N, CLASSES)).astype(np.float32)
     logits[4] = logits[1]  # candidates 1 and 4 tie
     outside = {f"set{i}": generator.normal(size=(CANDIDATES, OUTSIDE, CLASSES)).astype(np.float32) for i in range(sets)}
     for scores in outside.values():
         scores[4] = scores[1]
-    return Answers(logits, generator.integers(0, CLASSES, N), outside)
+    return CandidateLogits(logits, generator.integers(0, CLASSES, N), outside)
 
 
-def naive(answers: Answers, chosen: Sequence[int]) -> dict[str, float]:
+def naive(answers: CandidateLogits, chosen: Sequence[int]) -> dict[str, float]:
     mean = softmax(answers.inside[list(chosen)].astype(float), axis=-1).mean(0)
     found = {
         "nll": -log_loss(answers.labels, mean, labels=range(CLASSES)),
@@ -48,7 +48,7 @@ def costs(chosen: Sequence[int]) -> int:
     return sum(100 - k for k in chosen)
 
 
-def naive_greedy(answers: Answers, objective: str, members: int) -> list[int]:
+def naive_greedy(answers: CandidateLogits, objective: str, members: int) -> list[int]:
     chosen: list[int] = []
     while len(chosen) < members:
         trials = [k for k in range(CANDIDATES) if k not in chosen]
@@ -61,11 +61,11 @@ def naive_greedy(answers: Answers, objective: str, members: int) -> list[int]:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("seed", range(5))
-def test_choices_are_those_of_a_naive_greedy_search(objective: Objective, seed: int) -> None:
+def test_choices_are_those_of_a_naive_greedy_search(objective: SelectionObjective, seed: int) -> None:
     answers = random_answers(seed)
-    found = select(answers, objective, (4, 4), costs)
+    found = select(answers, Goal(objective), (4, 4), costs)
     assert list(found.chosen) == naive_greedy(answers, objective, 4)
-    for count, step in enumerate(found.curve, 1):
+    for count, step in enumerate(found.points, 1):
         wanted = naive(answers, found.chosen[:count])
         assert float(step.quality.score(objective)) == pytest.approx(wanted[objective], abs=1e-9)
         assert step.multiply_adds == costs(found.chosen[:count])
@@ -75,16 +75,16 @@ def test_of_equal_candidates_the_cheaper_one_joins() -> None:
     answers = random_answers(0)
     alone = {k: quality(answers, [k]) for k in (1, 4)}
     assert alone[1] == alone[4]
-    only = Answers(answers.inside[[1, 4]], answers.labels, {})
-    assert select(only, "nll", (1, 1), lambda chosen: chosen[-1]).chosen == (0,)
-    assert select(only, "nll", (1, 1), lambda chosen: -chosen[-1]).chosen == (1,)
+    only = CandidateLogits(answers.inside[[1, 4]], answers.labels, {})
+    assert select(only, Goal("nll"), (1, 1), lambda chosen: chosen[-1]).chosen == (0,)
+    assert select(only, Goal("nll"), (1, 1), lambda chosen: -chosen[-1]).chosen == (1,)
 
 
 def test_between_two_numbers_of_members_the_best_is_taken() -> None:
     answers = random_answers(3)
-    found = select(answers, "nll", (1, CANDIDATES), costs)
-    assert len(found.curve) == CANDIDATES
-    losses = [step.quality.nll for step in found.curve]
+    found = select(answers, Goal("nll"), (1, CANDIDATES), costs)
+    assert len(found.points) == CANDIDATES
+    losses = [step.quality.nll for step in found.points]
     assert losses[found.members - 1] == min(losses)
     assert all(a != b for a, b in pairwise(losses))
 
@@ -92,13 +92,13 @@ def test_between_two_numbers_of_members_the_best_is_taken() -> None:
 def test_accuracy_is_kept_where_it_can_be() -> None:
     answers = random_answers(1)
     best = max(quality(answers, [k]).accuracy for k in range(CANDIDATES))
-    found = select(answers, "ood", (1, 3), costs, least_accuracy=best)
+    found = select(answers, Goal("ood", best), (1, 3), costs)
     assert found.quality.accuracy >= best
-    out_of_reach = select(answers, "ood", (1, 1), costs, least_accuracy=Fraction(1))
+    out_of_reach = select(answers, Goal("ood", Fraction(1)), (1, 1), costs)
     assert out_of_reach.quality.accuracy == best
 
 
 @pytest.mark.parametrize(("objective", "members"), [("ood", (1, 2)), ("avg", (1, 2)), ("nll", (0, 2)), ("nll", (3, 7))])
-def test_what_cannot_be_selected(objective: Objective, members: tuple[int, int]) -> None:
+def test_what_cannot_be_selected(objective: SelectionObjective, members: tuple[int, int]) -> None:
     with pytest.raises(OptionError):
-        select(random_answers(0, sets=0), objective, members, costs)
+        select(random_answers(0, sets=0), Goal(objective), members, costs)

@@ -14,11 +14,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.selection.answers import SelectionData, answer
-from hydractl.selection.forward import Candidates
-from hydractl.selection.greedy import Answers, quality
-from hydractl.selection.joint import Ask, JointSearch, possible, search_jointly
-from hydractl.selection.objectives import OBJECTIVES, Objective
-from hydractl.selection.turns import Journal
+from hydractl.selection.candidates import OBJECTIVES, SelectionObjective
+from hydractl.selection.forward import CandidateNetworks
+from hydractl.selection.greedy import CandidateLogits, Goal, quality
+from hydractl.selection.joint import Ask, JointSearch, TurnsJournal, possible, search_jointly
 from tests.circuit.conftest import ID, OOD, Case, batches, build_case
 from tests.circuit.naive import Naive, softmax
 from tests.references import CLASSES
@@ -45,11 +44,13 @@ def ask_of(case: Case, batch_size: int = 100) -> Ask:
     )
     prompts = (case.prompts,) if case.prompts else ()
     device = torch.device("cpu")
-    return lambda dropped: answer([Candidates(case.model, dropped, prompts)], data, device, case.model.temperature)
+    return lambda dropped: answer(
+        [CandidateNetworks(case.model, dropped, prompts)], data, device, temperature=case.model.temperature
+    )
 
 
-def search_of(case: Case, objective: Objective, budget: int = 2, members: int = MEMBERS) -> JointSearch:
-    return JointSearch(tuple(member_heads(case.model.heads, 0)), members, (budget,), objective)
+def search_of(case: Case, budget: int = 2, members: int = MEMBERS) -> JointSearch:
+    return JointSearch(tuple(member_heads(case.model.heads, 0)), members, (budget,))
 
 
 class Together:
@@ -101,11 +102,11 @@ def naively(case: Case, objective: str, budget: int) -> tuple[list[Head], float]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_each_turn_is_that_of_the_naive_search(case: Case, objective: Objective) -> None:
+def test_each_turn_is_that_of_the_naive_search(case: Case, objective: SelectionObjective) -> None:
     expected, score = naively(case, objective, 2)
     found = []
     turns = search_jointly(
-        search_of(case, objective), ask_of(case), on_turn=lambda turns, quality: found.append(quality)
+        search_of(case), Goal(objective), ask_of(case), on_turn=lambda turns, quality: found.append(quality)
     )
     assert list(turns) == expected
     assert float(found[-1].score(objective)) == pytest.approx(score, abs=1e-10)
@@ -114,15 +115,15 @@ def test_each_turn_is_that_of_the_naive_search(case: Case, objective: Objective)
 def test_a_member_alone_is_searched_for_as_a_circuit_is(vit: Case) -> None:
     from tests.circuit.naive import algorithm_1
 
-    turns = search_jointly(search_of(vit, "avg", 4, members=1), ask_of(vit))
+    turns = search_jointly(search_of(vit, 4, members=1), Goal("avg"), ask_of(vit))
     data = (vit.id_inputs, vit.labels, vit.ood_inputs)
     assert list(turns) == [head for head, *_ in algorithm_1(vit.naive(), "avg", 4, data)]
 
 
 def test_no_two_members_lack_the_same_heads(vit: Case) -> None:
     heads = member_heads(vit.model.heads, 0)[:4]
-    search = JointSearch(tuple(heads), 3, (2,), "acc")
-    turns = search_jointly(search, ask_of(vit))
+    search = JointSearch(tuple(heads), 3, (2,))
+    turns = search_jointly(search, Goal("acc"), ask_of(vit))
     lacking = search.lacking(turns)
     assert len(set(lacking)) == len(lacking) == 3
     assert {len(gone) for gone in lacking} == {2}
@@ -131,13 +132,15 @@ def test_no_two_members_lack_the_same_heads(vit: Case) -> None:
 
 @pytest.mark.parametrize("done", [0, 1, 2, 4, 5])
 def test_an_interrupted_search_goes_on_to_the_same(case: Case, done: int, tmp_path: Path) -> None:
-    search = search_of(case, "nll")
-    whole = search_jointly(search, ask_of(case))
-    journal = Journal(tmp_path / "state", {"seed": 1})
+    search = search_of(case)
+    whole = search_jointly(search, Goal("nll"), ask_of(case))
+    journal = TurnsJournal(tmp_path / "state", {"seed": 1})
     journal.save([whole[:done], []])
     begun = journal.read()[0]
     told: list[int] = []
-    again = search_jointly(search, ask_of(case), begun, lambda turns, quality: told.append(len(turns)))
+    again = search_jointly(
+        search, Goal("nll"), ask_of(case), begun, on_turn=lambda turns, quality: told.append(len(turns))
+    )
     assert again == whole
     assert told == list(range(done + 1, 7))
 
@@ -145,12 +148,12 @@ def test_an_interrupted_search_goes_on_to_the_same(case: Case, done: int, tmp_pa
 def test_the_network_is_asked_about_each_trial_once(vit: Case) -> None:
     asked, ask = [], ask_of(vit)
 
-    def counted(dropped: Sequence[frozenset[Head]]) -> Answers:
+    def counted(dropped: Sequence[frozenset[Head]]) -> CandidateLogits:
         asked.append(len(dropped))
         return ask(dropped)
 
-    search = search_of(vit, "nll")
-    search_jointly(search, counted)
+    search = search_of(vit)
+    search_jointly(search, Goal("nll"), counted)
     trials = [number for number in asked if number > 1]
     # The second member's first trials are one fewer than there are heads, the third's two: members differ.
     assert trials == [12, 11, 10, 11, 11, 11]
@@ -163,11 +166,11 @@ def test_accuracy_is_kept_where_that_is_asked_for(vit: Case) -> None:
     heads = tuple(member_heads(vit.model.heads, 0))
     accuracies = []
     for least in (None, Fraction(1)):  # out of reach: the most accurate leaves first
-        turns = search_jointly(JointSearch(heads, 2, (2,), "ood", least), ask)
-        lacking = JointSearch(heads, 2, (2,), "ood").lacking(turns)
+        turns = search_jointly(JointSearch(heads, 2, (2,)), Goal("ood", least), ask)
+        lacking = JointSearch(heads, 2, (2,)).lacking(turns)
         accuracies.append(quality(ask(lacking), (0, 1)).accuracy)
-    most_accurate = search_jointly(JointSearch(heads, 2, (2,), "acc"), ask)
-    assert accuracies[1] == quality(ask(search_of(vit, "acc", members=2).lacking(most_accurate)), (0, 1)).accuracy
+    most_accurate = search_jointly(JointSearch(heads, 2, (2,)), Goal("acc"), ask)
+    assert accuracies[1] == quality(ask(search_of(vit, members=2).lacking(most_accurate)), (0, 1)).accuracy
     assert accuracies[0] <= accuracies[1]
 
 

@@ -13,6 +13,7 @@ import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import ArtifactError, HydractlError, OptionError
 from hydractl.families.load import read_checkpoint
+from hydractl.selection.joint import TurnsJournal
 from tests.cli.conftest import Command
 
 
@@ -57,7 +58,7 @@ def test_the_command_and_python_select_the_same(
 def test_an_interrupted_selection_goes_on_to_the_same(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hydractl.selection.store import Store
+    from hydractl.selection.answers import Store
 
     arguments = ("select", vit, *OPTIONS, "--id-data", images, "--ood-data", noise, "--batch-size=4", "--selection=s")
     hydractl(*arguments, "-o", "whole", "--quiet")
@@ -151,22 +152,21 @@ def test_a_joint_search_over_trunks(here: Path, vit: Path, images: Path) -> None
 def test_an_interrupted_joint_search_goes_on_to_the_same(
     hydractl: Command, here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hydractl.selection.turns import Journal
 
     arguments = ("select", vit, *JOINT, "--share-below=0,1", "--id-data", images, "--selection=s", "-o", "hydra")
     assert hydractl(*arguments, "--quiet").code == 0
     whole, model = Path("s").read_bytes(), Path("hydra").read_bytes()
     for path in ("s", "hydra"):
         Path(path).unlink()
-    save, saved = Journal.save, []
+    save, saved = TurnsJournal.save, []
 
-    def interrupted(self: Journal, found: Any) -> None:
+    def interrupted(self: TurnsJournal, found: Any) -> None:
         saved.append(sum(map(len, found)))
         save(self, found)
         if saved in ([1, 2, 3], [1, 2, 3, 4, 5]):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Journal, "save", interrupted)
+    monkeypatch.setattr(TurnsJournal, "save", interrupted)
     stopped = hydractl(*arguments)
     assert stopped.code == 130
     assert "s.search.state: holds what was found; --resume goes on from it" in stopped.err
@@ -208,16 +208,15 @@ def test_a_joint_search_that_costs_too_much_is_not_made_again(
 def test_a_state_that_no_such_search_has_left_is_refused(
     here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, turns: list[Any]
 ) -> None:
-    from hydractl.selection.turns import Journal
 
     select = partial(_hydractl().select, vit, search="joint", members="2", budgets="1,2", id_data=images, selection="s")
-    save = Journal.save
+    save = TurnsJournal.save
 
-    def interrupted(self: Journal, found: Any) -> None:
+    def interrupted(self: TurnsJournal, found: Any) -> None:
         save(self, found)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Journal, "save", interrupted)
+    monkeypatch.setattr(TurnsJournal, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
         select()
     state = Path("s.search.state")
@@ -242,7 +241,7 @@ def test_a_state_that_no_such_search_has_left_is_refused(
 def test_what_a_joint_search_cannot_be_asked(
     here: Path, vit: Path, images: Path, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("hydractl.steps.select.joint_families")
+    monkeypatch.delattr("hydractl.steps.select_run.SelectionRun.joint_sets")
     asked = {"search": "joint", "members": "2", "budgets": "1", "id_data": images, **options}
     with pytest.raises(OptionError, match=message.replace("(", r"\(")):
         _hydractl().select(vit, **asked)
@@ -270,7 +269,7 @@ def test_what_cannot_be_selected(here: Path, vit: Path, images: Path, options: d
 def test_what_cannot_be_is_said_before_anything_answers(
     here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    monkeypatch.delattr("hydractl.steps.select.answers_of")
+    monkeypatch.delattr("hydractl.steps.select_run.SelectionRun.answers")
     with pytest.raises(OptionError):
         _hydractl().select(vit, **{"random": 3, "budgets": "1", "id_data": images, **options})
 

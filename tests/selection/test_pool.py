@@ -7,8 +7,8 @@ from pathlib import Path
 from hydractl.checkpoint.heads import member_heads
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.families.load import read_checkpoint
-from hydractl.selection.candidates import DENSE, Candidate, Family
-from hydractl.selection.run import Asked, pool
+from hydractl.selection.candidates import DENSE, Candidate, CandidateSet
+from hydractl.selection.pool import Criteria, gather
 from tests.conftest import build_reference
 
 
@@ -17,7 +17,7 @@ def test_the_layout_of_members_is_that_of_their_fused_network(tmp_path: Path) ->
     heads = member_heads(network.heads, 0)
     last = [head for head in heads if head.layer > 0]
     some = [DENSE, Candidate("a", frozenset(last[:2])), Candidate("b", frozenset({last[0], last[-1]}))]
-    candidates = pool(network, [Family(0, tuple(some))])
+    candidates = gather(network, [CandidateSet(0, tuple(some))])
     for chosen in ([0], [1, 2], [0, 1, 2]):
         whole = candidates.fused(chosen)
         assert candidates.layout(chosen) == (whole.heads, whole.shared)
@@ -27,9 +27,11 @@ def test_the_layout_of_members_is_that_of_their_fused_network(tmp_path: Path) ->
 
 def test_both_limits_hold(tmp_path: Path) -> None:
     network = read_checkpoint(build_reference("bert").save(tmp_path))
-    candidates = pool(network, [Family(0, (DENSE, Candidate("a", frozenset(member_heads(network.heads, 0)[:1]))))])
+    candidates = gather(
+        network, [CandidateSet(0, (DENSE, Candidate("a", frozenset(member_heads(network.heads, 0)[:1]))))]
+    )
     ratio = candidates.parameters([0, 1]) / candidates.parameters([0])
     assert 1 < ratio < candidates.cost([0, 1]) / candidates.cost([0])
-    assert Asked("nll", (1, 2), None, None, ratio).allows(candidates, [0, 1])
-    assert not Asked("nll", (1, 2), None, None, 0.999 * ratio).allows(candidates, [0, 1])
-    assert not Asked("nll", (1, 2), None, ratio, ratio).allows(candidates, [0, 1])
+    assert Criteria("nll", (1, 2), None, None, ratio).allows(candidates, [0, 1])
+    assert not Criteria("nll", (1, 2), None, None, 0.999 * ratio).allows(candidates, [0, 1])
+    assert not Criteria("nll", (1, 2), None, ratio, ratio).allows(candidates, [0, 1])

@@ -1,11 +1,12 @@
-"""Selections in their JSON form, `hydractl-selection`."""
+"""Selections in their JSON form, `hydractl-selection`, and the networks that follow from them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
+import torch
 from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import (
@@ -17,12 +18,14 @@ from hydractl.artifacts import (
     found_reference,
     read_artifact,
 )
-from hydractl.checkpoint.contents import identity
+from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.errors import ArtifactError
 from hydractl.schema import Items, Origin, Schema, document
 from hydractl.selection.greedy import Quality
-from hydractl.selection.run import Asked, Choice, Pool
+from hydractl.selection.pool import CandidatePool, Outcome, together
+from hydractl.surgery.members import drop_heads
+from hydractl.surgery.provenance import SEEN, with_provenance
 
 FORMAT = "hydractl-selection"
 VERSION = 1
@@ -30,12 +33,12 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Member:
-    """A member that was chosen: the network less some heads, or a file of its own.
+    """A chosen member: the network without some heads, or a file of its own.
 
     Attributes:
-        candidate: what the selection called it.
+        candidate: its name in the selection.
         dropped: the heads that the network loses; None for a file.
-        file: where that lies and its identity; None for the network less some heads.
+        file: its place and its identity; None for the network without some heads.
     """
 
     candidate: str
@@ -60,30 +63,78 @@ class Selection:
     search_data: Mapping[str, Any] | None
 
 
-def selection_json(choice: Choice, candidates: Pool, asked: Asked, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """A selection as plain JSON.
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """A selection and the networks that it names.
+
+    Attributes:
+        files: the members that are files of their own, by their identity.
+    """
+
+    selection: Selection
+    network: Checkpoint
+    files: Mapping[str, Checkpoint]
+
+    @property
+    def members(self) -> list[Checkpoint]:
+        """The members in the order in which they were chosen; nothing is read yet.
+
+        Raises:
+            OptionError: the network lacks a head that a member drops.
+        """
+        return [
+            drop_heads(self.network, member.dropped or ()) if member.file is None else self.files[member.file.sha256]
+            for member in self.selection.members
+        ]
+
+    def fused(self, separate: Iterable[str] | None = None, dtype: torch.dtype | None = None) -> Checkpoint:
+        """Returns the network that its members make together, with its history; see `hydractl.surgery.fuse.fuse`."""
+        how = {
+            "separate": None if separate is None else sorted(separate),
+            "fused_dtype": None if dtype is None else str(dtype),
+        }
+        options = {**self.selection.options, **how, SEEN: self.selection.search_data}
+        return with_selection(together(self.members, separate, dtype), self.network, list(self.files.values()), options)
+
+
+def with_selection(
+    fused: Checkpoint, network: Checkpoint, files: Sequence[Checkpoint], options: Mapping[str, Any]
+) -> Checkpoint:
+    """Returns a fused network with its history, the same whether made at once or from a selection's file.
+
+    Args:
+        files: members that are files, each once, in the order in which they were chosen.
+        options: those of the selection, and under `SEEN` the samples that it depends on.
+    """
+    return with_provenance(fused, "select", [network, *files], options)
+
+
+def selection_json(
+    outcome: Outcome, candidates: CandidatePool, objective: str, origin: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns a selection as plain JSON.
 
     Args:
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
-    selection, names = choice.selection, candidates.names
+    names = candidates.names
     return {
         "format": FORMAT,
         "version": VERSION,
-        "objective": asked.objective,
-        "members": [_member(candidates, number) for number in selection.chosen],
-        "trunk": choice.trunk,
-        "baseline": {**_numbers(choice.baseline), "multiply_adds": candidates.cost([0])},
+        "objective": objective,
+        "members": [_member(candidates, number) for number in outcome.curve.chosen],
+        "trunk": outcome.trunk,
+        "baseline": {**_numbers(outcome.baseline), "multiply_adds": candidates.cost([0])},
         "curve": [
-            {"candidate": names[step.candidate], **_numbers(step.quality), "multiply_adds": step.multiply_adds}
-            for step in selection.curve
+            {"candidate": names[point.candidate], **_numbers(point.quality), "multiply_adds": point.multiply_adds}
+            for point in outcome.curve.points
         ],
         "candidates": names,
         **origin,
     }
 
 
-def _member(candidates: Pool, number: int) -> dict[str, Any]:
+def _member(candidates: CandidatePool, number: int) -> dict[str, Any]:
     if number >= len(candidates.dropped):
         member = candidates.checkpoint(number)
         return {"candidate": member.name, "reference": member.name, "sha256": identity(member)}
@@ -135,9 +186,9 @@ class _SelectionFile(ArtifactFile):
 
 
 def read_selection(source: str) -> Selection:
-    """The selection in the file `source`, or on standard input where that is `-`.
+    """Reads a selection from the file `source`, or from standard input for `-`.
 
-    Its references come back as somebody in the current folder would give them.
+    Its references come back relative to the current folder.
 
     Raises:
         ArtifactError: not a selection, or a member that is neither heads to drop nor a file.
@@ -147,13 +198,14 @@ def read_selection(source: str) -> Selection:
 
 
 def selection_of(content: Mapping[str, Any]) -> Selection:
-    """The selection that `selection_json` returned."""
+    """Returns the selection that `selection_json` wrote."""
     origin = Origin("the selection", ArtifactError, "make it again")
     return _selection(origin.name, document(dict(content), origin).read(_SelectionFile))
 
 
 def _selection(name: str, file: _SelectionFile) -> Selection:
-    return Selection(name, tuple(one.value for one in file.members), file.model, file.options, file.search_data)
+    members = tuple(one.value for one in file.members)
+    return Selection(name, members, file.model, options=file.options, search_data=file.search_data)
 
 
 def _located(member: Member, source: str) -> Member:

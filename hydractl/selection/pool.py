@@ -1,0 +1,184 @@
+"""Candidates of several sets in one pool, and the best members of any set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, KeptHeads, without
+from hydractl.checkpoint.slots import Slot, parameter_count, slots, stored_shape
+from hydractl.errors import OptionError
+from hydractl.evaluation.cost import multiply_adds
+from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
+from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, Quality, quality, select
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.members import drop_heads
+from hydractl.surgery.weights import with_dtype
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatePool:
+    """All candidates, each set of heads once, whatever sets they are in; files of members come last.
+
+    Attributes:
+        network: that candidates are made of.
+        dropped: candidates that lack heads of the network.
+        files: members that exist, each a candidate of every set without a trunk.
+        sets: by numbers of candidates.
+        trunks: how many layers the candidates of each set share.
+    """
+
+    network: Checkpoint
+    dropped: tuple[Candidate, ...]
+    files: tuple[Checkpoint, ...]
+    sets: tuple[tuple[int, ...], ...]
+    trunks: tuple[int, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The name of each candidate."""
+        return [candidate.name for candidate in self.dropped] + [member.name for member in self.files]
+
+    def checkpoint(self, candidate: int) -> Checkpoint:
+        """Returns a candidate as a network of its own; nothing is read yet."""
+        if candidate >= len(self.dropped):
+            return self.files[candidate - len(self.dropped)]
+        return drop_heads(self.network, self.dropped[candidate].dropped)
+
+    def files_among(self, chosen: Sequence[int]) -> list[Checkpoint]:
+        """Returns those of some candidates that are files of their own."""
+        return [self.checkpoint(candidate) for candidate in chosen if candidate >= len(self.dropped)]
+
+    def fused(self, chosen: Sequence[int]) -> Checkpoint:
+        """Returns the network that some candidates make together."""
+        return together([self.checkpoint(candidate) for candidate in chosen])
+
+    def cost(self, chosen: Sequence[int]) -> int:
+        """Returns the multiply-adds of that network for one sample, as published."""
+        return multiply_adds(self.network.spec, *self.layout(chosen))
+
+    def parameters(self, chosen: Sequence[int]) -> int:
+        """Counts the numbers that that network stores."""
+        heads, shared = self.layout(chosen)
+        table = slots(self.network.spec)
+        shapes = {n: stored_shape(slot, self.network.spec, heads, n in shared) for n, slot in table.items()}
+        return parameter_count(shapes)
+
+    def layout(self, chosen: Sequence[int]) -> tuple[KeptHeads, frozenset[str]]:
+        """Returns the heads that its members keep, and which tensors these share."""
+        if self.files_among(chosen):
+            whole = self.fused(chosen)
+            return whole.heads, whole.shared
+        # Members of one network differ where their heads do: nothing has to be read.
+        kept = [without(self.network.heads, self.dropped[candidate].dropped) for candidate in chosen]
+        heads = {
+            tower: tuple(tuple(own[tower][layer][0] for own in kept) for layer in range(len(layers)))
+            for tower, layers in self.network.heads.items()
+        }
+        table = slots(self.network.spec).items()
+        return heads, frozenset(name for name, slot in table if not slot.is_attention or _alike(heads, slot))
+
+
+def _alike(heads: KeptHeads, slot: Slot) -> bool:
+    return slot.tower is None or slot.layer is None or len(set(heads[slot.tower][slot.layer])) == 1
+
+
+def together(
+    members: Sequence[Checkpoint], separate: Iterable[str] | None = None, dtype: torch.dtype | None = None
+) -> Checkpoint:
+    """Fuses members; returns the only one as it is."""
+    return with_dtype(members[0], dtype) if len(members) == 1 else fuse(members, separate, dtype)
+
+
+def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Checkpoint] = ()) -> CandidatePool:
+    """Returns the candidates of all sets.
+
+    Raises:
+        OptionError: there are none.
+    """
+    # The network itself always answers: the others are compared with it.
+    listed = [DENSE]
+    numbers: dict[frozenset[Head], int] = {DENSE.dropped: 0}
+    for candidate in (candidate for one in sets for candidate in one.candidates):
+        if candidate.dropped not in numbers:
+            numbers[candidate.dropped] = len(listed)
+            listed.append(candidate)
+    if not files and not any(one.candidates for one in sets):
+        raise OptionError("there are no candidates: give `circuit` or `random` with `budgets`, or files of members")
+    last = tuple(range(len(listed), len(listed) + len(files)))
+    members = tuple(
+        tuple(numbers[candidate.dropped] for candidate in one.candidates) + (last if not one.trunk else ())
+        for one in sets
+    )
+    return CandidatePool(network, tuple(listed), tuple(files), sets=members, trunks=tuple(one.trunk for one in sets))
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """The criteria of a selection.
+
+    Attributes:
+        members: how many at least and at most.
+        max_accuracy_drop: against the network, 0..1; None for as much as the objective likes.
+        max_cost, max_parameters: multiply-adds and stored numbers as multiples of the network's; None for any.
+    """
+
+    objective: SelectionObjective
+    members: tuple[int, int]
+    max_accuracy_drop: float | None = None
+    max_cost: float | None = None
+    max_parameters: float | None = None
+
+    def goal(self, network: Quality) -> Goal:
+        """Returns what members together aim at, given the quality of the network."""
+        if self.max_accuracy_drop is None:
+            return Goal(self.objective)
+        least = network.accuracy - Fraction(self.max_accuracy_drop).limit_denominator(10**6)
+        return Goal(self.objective, least)
+
+    def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
+        """Returns True if members together keep to what they may cost."""
+        limits = ((self.max_cost, candidates.cost), (self.max_parameters, candidates.parameters))
+        return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The selected members, how many layers they share for certain, and the quality of the network alone."""
+
+    curve: MemberCurve
+    trunk: int
+    baseline: Quality
+
+
+def choose(logits: CandidateLogits, candidates: CandidatePool, criteria: Criteria) -> Outcome:
+    """Returns the best selection of all sets; among equals that of the first set.
+
+    Raises:
+        OptionError: no set has enough candidates that keep to the cost; the last one's reason is given.
+    """
+    baseline = quality(logits, [0])
+    goal, (low, high) = criteria.goal(baseline), criteria.members
+    found: list[Outcome] = []
+    reason = OptionError("there are no candidates to choose from")
+    for numbers, trunk in zip(candidates.sets, candidates.trunks, strict=True):
+        try:
+            curve = select(
+                logits,
+                goal,
+                (low, max(low, min(high, len(numbers)))),
+                candidates.cost,
+                among=numbers,
+                within=lambda chosen: criteria.allows(candidates, chosen),
+            )
+        except OptionError as error:
+            reason = error
+        else:
+            found.append(Outcome(curve, trunk, baseline))
+    if not found:
+        raise reason
+    return max(found, key=lambda outcome: goal.standing(outcome.curve.quality))

@@ -1,0 +1,154 @@
+"""The network and the samples that a selection measures, and the state that it keeps on disk meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hydractl.checkpoint.contents import identity
+from hydractl.checkpoint.heads import Head, in_candidate_order
+from hydractl.circuit.data import prompt_batches
+from hydractl.data.ranks import Ranks
+from hydractl.inference import load_checkpoint
+from hydractl.selection.answers import Answering, SelectionData, Store, answer
+from hydractl.selection.candidates import CandidateSet
+from hydractl.selection.forward import CandidateNetworks, MemberNetworks
+from hydractl.selection.greedy import CandidateLogits, Quality, quality
+from hydractl.selection.joint import Ask, JointSearch, TurnsJournal, search_jointly
+from hydractl.selection.pool import CandidatePool, Criteria
+from hydractl.steps.material import Material
+from hydractl.surgery.fusion import fuse
+from hydractl.watch import Advance, Watcher
+
+#: Options of `select` that a joint search does not depend on: with other bounds its turns are used again.
+BOUNDS = ("max_cost", "max_parameters")
+
+
+@dataclass(frozen=True, eq=False)
+class SelectionRun:
+    """The network and the samples that candidates answer.
+
+    Attributes:
+        watch: of the process that leads.
+    """
+
+    material: Material
+    batch_size: int
+    ranks: Ranks
+    watch: Watcher
+
+    @cached_property
+    def data(self) -> SelectionData:
+        """The samples."""
+        material, share = self.material, 1 + len(self.material.ood)
+        return SelectionData(
+            material.batches(material.id, self.batch_size, share),
+            {name: material.batches(samples, self.batch_size, share) for name, samples in material.ood.items()},
+            {"": len(material.id), **{name: len(samples) for name, samples in material.ood.items()}},
+            classes=len(material.model.labels or ()) or material.model.spec.classes or 0,
+            ranks=self.ranks,
+        )
+
+    @property
+    def samples(self) -> float:
+        """The number of samples that this process answers."""
+        return sum(self.data.sizes.values()) / self.ranks.size
+
+    def journal(self, selection: Path | None, options: Mapping[str, Any]) -> TurnsJournal | None:
+        """Returns the file of a joint search's turns: beside the selection."""
+        if selection is None:
+            return None
+        searched = {name: value for name, value in options.items() if name not in BOUNDS}
+        conditions = {"model": identity(self.material.checkpoint), **self.material.data_identity(), **searched}
+        return TurnsJournal(selection.with_name(f"{selection.name}.search.state"), conditions)
+
+    def store(
+        self, selection: Path | None, pool: CandidatePool, options: Mapping[str, Any], resume: bool, force: bool
+    ) -> Store | None:
+        """Returns the folder of the logits: beside the selection; None on ranks that do not lead."""
+        if selection is None or not self.ranks.leads:
+            return None
+        conditions = {
+            "model": identity(self.material.checkpoint),
+            **self.material.data_identity(),
+            "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in pool.dropped],
+            "files": [identity(member) for member in pool.files],
+            **{name: options.get(name) for name in ("batch_size", "dtype", "template")},
+        }
+        return Store(selection.with_name(f"{selection.name}.state"), conditions, resume, force)
+
+    def answers(self, pool: CandidatePool, store: Store | None = None) -> CandidateLogits:
+        """Returns the logits of all candidates on all samples."""
+        networks: list[Answering] = [self._candidates([candidate.dropped for candidate in pool.dropped])]
+        material = self.material
+        if pool.files:
+            whole = pool.files[0] if len(pool.files) == 1 else fuse(pool.files, ["all"])
+            dtype = next(material.model.parameters()).dtype
+            networks.append(MemberNetworks(load_checkpoint(whole, material.device, dtype)))
+        with self.watch.progress("select", self.samples) as advance:
+            temperature = material.model.temperature
+            return answer(networks, self.data, material.device, temperature=temperature, store=store, on_batch=advance)
+
+    def joint_sets(
+        self,
+        searches: Mapping[int, JointSearch],
+        criteria: Criteria,
+        journal: TurnsJournal | None = None,
+        begun: Sequence[Sequence[Head]] | None = None,
+    ) -> list[CandidateSet]:
+        """Returns the members that every search finds, a set for each of its budgets.
+
+        Args:
+            journal: keeps the turns of all searches after each.
+            begun: the turns of an interrupted run, by search; None if there was none.
+        """
+        turns: list[Sequence[Head]] = [()] * len(searches) if begun is None else list(begun)
+        measured = sum(search.measured(some) for search, some in zip(searches.values(), turns, strict=True))
+        found: list[CandidateSet] = []
+        with self.watch.progress("search", measured * self.samples) as advance:
+            ask = self._ask(advance)
+            goal = criteria.goal(quality(ask([frozenset()]), [0]))
+            for number, (trunk, search) in enumerate(searches.items()):
+
+                def on_turn(heads: Sequence[Head], together: Quality, number: int = number) -> None:
+                    turns[number] = tuple(heads)
+                    if journal is not None and self.ranks.leads:
+                        journal.save(turns)
+                    self.watch.note(_line(heads, together, criteria.members[0]))
+
+                try:
+                    whole = search_jointly(search, goal, ask, turns[number], on_turn=on_turn)
+                except KeyboardInterrupt:
+                    if journal is not None:
+                        self.watch.note(f"{journal.path}: holds what was found; `resume` goes on from it")
+                    raise
+                found += [search.candidate_set(whole, budget, trunk) for budget in search.budgets]
+        return found
+
+    def _ask(self, advance: Advance) -> Ask:
+        """Returns a function for the logits of networks without some heads; `advance` counts networks times samples."""
+
+        def ask(dropped: Sequence[frozenset[Head]]) -> CandidateLogits:
+            return answer(
+                [self._candidates(dropped)],
+                self.data,
+                self.material.device,
+                temperature=self.material.model.temperature,
+                on_batch=lambda count: advance(len(dropped) * count),
+            )
+
+        return ask
+
+    def _candidates(self, dropped: Sequence[frozenset[Head]]) -> CandidateNetworks:
+        model = self.material.model
+        return CandidateNetworks(model, dropped, prompt_batches(model.class_prompts, self.batch_size))
+
+
+def _line(turns: Sequence[Head], quality: Quality, members: int) -> str:
+    """Returns the finding of a turn as a line of text."""
+    detected = "" if quality.auroc is None else f"  AUROC {float(quality.auroc):.4f}"
+    member, head = (len(turns) - 1) % members + 1, turns[-1]
+    return f"member {member}  {head}  accuracy {float(quality.accuracy):.4f}{detected}  NLL {quality.nll:.4f}"
