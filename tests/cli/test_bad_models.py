@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from hydractl.checkpoint.weights import WEIGHTS_NAME
-from tests.cli.conftest import LABELS, Command, save_vit
+from tests.cli.conftest import Command
 
 Damage = Callable[[Path], None]
 
@@ -72,29 +72,3 @@ def test_a_weights_file_without_its_config(hydractl: Command, vit: Path) -> None
     (vit / "elsewhere.json").rename(vit / "config.json")
     assert result.code == 1
     assert "was not written by hydractl: put the model's config.json beside it" in result.err
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_hidden_layers": 1}, "layers is 1, but 2 in"),
-        ({"intermediate_size": 32}, "mlp_width is 32, but 24 in"),
-        ({"id2label": {str(i): label for i, label in enumerate(reversed(LABELS))}}, "labels is ('owl', 'dog', 'cat')"),
-    ],
-)
-def test_members_that_do_not_agree(
-    hydractl: Command, vit: Path, tmp_path: Path, change: dict[str, object], message: str
-) -> None:
-    other = save_vit(tmp_path / "other", **change)
-    result = hydractl("fuse", vit, other, "-o", tmp_path / "hydra")
-    assert result.code == 1
-    assert message in result.err
-    assert result.err.count("\n") == 1
-    assert not (tmp_path / "hydra").exists()
-
-
-def test_members_with_other_preprocessing(hydractl: Command, vit: Path, tmp_path: Path) -> None:
-    path = save_vit(tmp_path / "other", seed=1) / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"image_mean": [0.4, 0.4, 0.4]}))
-    result = hydractl("fuse", vit, tmp_path / "other", "-o", tmp_path / "hydra")
-    assert (result.code, "preprocessor_config.json" in result.err) == (1, True)

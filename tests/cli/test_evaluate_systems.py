@@ -126,16 +126,6 @@ def test_what_ends_the_command_at_its_table_costs_no_file(
     assert (tmp_path / "report" / "index.html").exists()
 
 
-def test_resuming_another_evaluation_is_refused(
-    hydractl: Command, vit: Path, other: Path, images: Path, tmp_path: Path
-) -> None:
-    saving = ("--save-logits", tmp_path, "--id-data", images)
-    hydractl("evaluate", f"m={vit}", *saving)
-    assert "was made with another networks 0 reference" in hydractl("evaluate", f"m={other}", *saving, "--resume").err
-    assert "was made with another data (" in hydractl("evaluate", f"m={vit}", *saving, "--resume", "--limit=2").err
-    assert "pass both" in hydractl("evaluate", f"m={vit}", "--id-data", images, "--resume").err
-
-
 def test_any_number_of_workers_and_batch_size(hydractl: Command, vit: Path, images: Path) -> None:
     arguments = (vit, "--id-data", images, "--batch-size", 5)
     none, two = (numbers(models(hydractl, *arguments, "--workers", workers)["vit"]) for workers in (0, 2))

@@ -107,10 +107,3 @@ def test_a_folder_that_holds_anything_else_is_left_alone(
         assert (result.code, result.out) == (1, "")
         assert "holds table.md, which hydractl did not write" in result.err
     assert [(file.name, file.read_text()) for file in mine.iterdir()] == [("table.md", "my own")]
-    ours = tmp_path / "new" / "report"
-    assert hydractl("evaluate", vit, "--id-data", images, "--report", ours).code == 0
-    assert hydractl("evaluate", vit, "--id-data", images, "--report", ours).code == 1
-    assert hydractl("evaluate", vit, "--id-data", images, "--report", ours, "--force").code == 0
-    (ours / "notes.txt").write_text("mine")
-    result = hydractl("evaluate", vit, "--id-data", images, "--report", ours, "--force")
-    assert (result.code, "holds notes.txt" in result.err) == (1, True)

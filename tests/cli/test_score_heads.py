@@ -49,18 +49,7 @@ def test_separation_tells_both_distances_and_draws_what_heads_say(
     panels = ("vision euclidean", "vision mahalanobis", "vision mean")
     for name in panels:
         assert f"{name}   head   0" in result.out and f">{name}</text>" in picture
-    ranked = sorted(
-        (-value, layer, head) for layer, row in enumerate(distances["mahalanobis"]) for head, value in enumerate(row)
-    )
-    for which, (_, layer, head) in (
-        ("most", ranked[0]),
-        ("most", ranked[1]),
-        ("least", ranked[-2]),
-        ("least", ranked[-1]),
-    ):
-        assert f">{which} separating: layer {layer}, head {head}<" in picture
     assert ">ID</text>" in picture and ">OOD</text>" in picture
-    assert hydractl(*arguments, "--plot=heads.txt", "-o", "x").err.startswith("error: --plot heads.txt: draws .png")
 
 
 @pytest.mark.parametrize(("method", "world"), [("taylor", 2), ("separation", 3)])

@@ -15,10 +15,12 @@ from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
 from hydractl.evaluation.results import Cost, Curves, Labelled, Reliability, Results, RiskCurve, Scores, System
-from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure
+from hydractl.evaluation.timing import Row, Timing, Weight
+from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure, timing_lines
 from hydractl.report.drawing import Key, Panel, Picture, arranged, whole, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.report.heads import heat_map_figure, overlap_figure, project, separation_figure
+from hydractl.steps.benchmark import PIPE_WIDTH
 from hydractl.style import COLORS, GREY, GRID, INK, STYLE, draw_matrix, line, whole_numbers
 from hydractl.training.record import plot_curve
 
@@ -204,3 +206,34 @@ def test_the_line_joins_the_best_for_their_cost(higher: bool, joined: list[tuple
     _draw_cost(axes, [_Point(cost, value, None, GREY) for cost, value in places], higher, "cost")
     (drawn,) = (one for one in axes.get_lines() if one.get_linestyle() == "--")
     assert [tuple(point) for point in drawn.get_xydata()] == joined
+
+
+def test_projection_is_on_the_principal_components_of_both_sets() -> None:
+    generator = np.random.default_rng(0)
+    inside, outside = generator.normal(size=(30, 5)), generator.normal(2.0, 1.0, size=(20, 5))
+    found = project("head", inside, outside)
+    both = np.concatenate([inside, outside])
+    centred = both - both.mean(0)
+    _, values, axes = np.linalg.svd(centred, full_matrices=False)
+    expected = centred @ axes[:2].T
+    points = np.concatenate([found.inside, found.outside])
+    signs = np.sign((points * expected).sum(0))
+    np.testing.assert_allclose(points, expected * signs, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.shares, (values**2 / (values**2).sum())[:2], rtol=0, atol=1e-12)
+    assert (len(found.inside), len(found.outside)) == (30, 20)
+
+
+def test_a_head_of_width_one_lies_on_a_line() -> None:
+    found = project("head", np.array([[0.0], [2.0]]), np.array([[4.0]]))
+    np.testing.assert_allclose(np.abs(found.inside - found.outside), [[4, 0], [2, 0]], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.shares, [1, 0], rtol=0, atol=1e-12)
+
+
+def test_no_number_is_cut_short() -> None:
+    weight = Weight(parameters=231_360_000, size=462_720_000, multiply_adds=46_400_000_000, performed=42_590_000_000)
+    timing = Timing(milliseconds=1147.25, fastest=1100.0, spread=124.75, rounds=3, peak_memory=466_000_000)
+    row = Row("uneven-members of a long name", "bfloat16", 16, timing, weight, 2.515, 2.642)
+    lines = list(timing_lines([row], PIPE_WIDTH))
+    numbers = ("1147.25", "124.75", "466", "231.36", "46.40", "42.59", "2.515", "2.642", f"{2.515 / 2.642:.3f}")
+    assert all(number in "\n".join(lines) for number in numbers)
+    assert max(map(len, lines)) <= PIPE_WIDTH

@@ -59,13 +59,6 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
     )
 
 
-def test_where_nothing_is_gained_it_says_so() -> None:
-    models = {"a": PLAIN, "b": system(accuracy=(0.0, -0.01, 0.01), nll=(0.1, 0.05, 0.15))}
-    verdict = verdicts(models)["b"]
-    assert not verdict.gains
-    assert verdict.sentence().startswith("b against a: nothing is better beyond chance; worse in NLL")
-
-
 def test_without_intervals_there_is_no_verdict() -> None:
     assert verdicts({"a": PLAIN, "b": PLAIN}) == {}
 
@@ -127,12 +120,6 @@ def test_marks_that_a_terminal_cannot_show_are_replaced() -> None:
     assert "92.00^" in text
     assert "0.600v" in text
     assert "^ better, v worse than a beyond chance" in text
-
-
-def test_without_comparison_nothing_is_explained() -> None:
-    report = results({"a": PLAIN}, DataInfo(), {})
-    table = result_table(report)
-    assert "beyond chance" not in printed(report) + markdown(table) + latex(table)
 
 
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:
