@@ -139,11 +139,3 @@ class HydraForZeroShotImageClassification(HydraPreTrainedModel):
             logits_per_text=output.logits.T,
             member_logits=output.member_logits.transpose(0, 1),
         )
-
-
-#: By task: the class, and the automatic classes of transformers that find it.
-MODELS = {
-    "image-classification": (HydraForImageClassification, "AutoModelForImageClassification"),
-    "text-classification": (HydraForSequenceClassification, "AutoModelForSequenceClassification"),
-    "zero-shot": (HydraForZeroShotImageClassification, "AutoModelForZeroShotImageClassification"),
-}

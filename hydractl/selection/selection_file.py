@@ -88,7 +88,7 @@ class Followed:
         ]
 
     def fused(self, separate: Iterable[str] | None = None, dtype: torch.dtype | None = None) -> Checkpoint:
-        """Returns the network that its members make together, with its history; see `hydractl.surgery.fuse.fuse`."""
+        """Returns the network that its members make together, with its history; see `hydractl.surgery.fusion.fuse`."""
         how = {
             "separate": None if separate is None else sorted(separate),
             "fused_dtype": None if dtype is None else str(dtype),

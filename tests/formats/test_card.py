@@ -13,6 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.families.load import read_checkpoint
 from hydractl.formats.folder import model_card
+from hydractl.report.artifact import report_json
 from hydractl.text import printable
 from tests.hostile import controls, generated
 from tests.report.test_escape import SETS, SYSTEMS, markdown_rows, plain, report_of
@@ -40,7 +41,7 @@ def test_names_stay_names(checkpoint: Checkpoint) -> None:
     def check(systems: list[str], sets: list[str]) -> None:
         made = {"command": systems[0], systems[-1]: {sets[0]: sets[-1]}, "inputs": [{"source": name} for name in sets]}
         named = replace(checkpoint, labels=(*systems, *sets), provenance=made)
-        card = model_card(named, report_of(systems, sets), "AutoModel")
+        card = model_card(named, report_json(report_of(systems, sets)), "AutoModel")
         assert not controls(card)
         _, head, body = card.split("---\n", 2)
         fronts.append(yaml.safe_load(head))
