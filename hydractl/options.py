@@ -194,8 +194,8 @@ def _without_none(hint: Any) -> tuple[Any, list[Any]]:
 
 
 def declared(step: Any) -> tuple[Declared, ...]:
-    """Returns the options of a command, in the order of its fields."""
-    return tuple(_declared(step, None))
+    """Returns the options of a command or of its function, in the order of its fields."""
+    return tuple(_declared(getattr(step, "step", step), None))
 
 
 def _declared(kind: Any, start: Any) -> Iterator[Declared]:

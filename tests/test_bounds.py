@@ -11,8 +11,7 @@ from hydractl.bounds import real, whole
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.help import spelling
 from hydractl.errors import HydractlError, OptionError
-from hydractl.options import make
-from hydractl.steps.options import Declared, declared
+from hydractl.options import Declared, declared, make
 from tests.cli.conftest import Command, hydractl  # noqa: F401
 from tests.hostile import within_limits
 

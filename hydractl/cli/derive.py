@@ -19,10 +19,8 @@ import typer
 from hydractl.cli import console
 from hydractl.cli.help import STDOUT, help_text, metavar, respelled
 from hydractl.errors import HydractlError, OptionError
-from hydractl.options import Declared, Option, flags_of, make, run
-from hydractl.steps.options import declared
+from hydractl.options import Declared, Option, declared, flags_of, make, run
 from hydractl.steps.result import Result
-from hydractl.watch import Watcher
 
 STEPS = Path(__file__).parents[1] / "steps"
 FORMS = ("json", "csv")
@@ -127,7 +125,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
     try:
         with terminal.working(command.name):
-            result = _run_step(command.step, values, terminal)
+            result: Result = run(make(command.step, values), terminal)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.
         partial = getattr(error, "partial", None)
@@ -135,15 +133,6 @@ def _run(command: Command, values: dict[str, Any]) -> None:
             put_out(partial)
         raise
     put_out(result)
-
-
-def _run_step(step: Any, values: dict[str, Any], watch: Watcher) -> Result:
-    if isinstance(step, type):
-        result: Result = run(make(step, values), watch)
-        return result
-    extra = {"watch": watch} if "watch" in inspect.signature(step).parameters else {}
-    found: Result = step(**values, **extra)
-    return found
 
 
 @dataclass(frozen=True)

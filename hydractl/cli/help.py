@@ -97,7 +97,7 @@ def spelling(option: Declared) -> str:
 
 def help_text(step: Any, options: Sequence[Declared]) -> str:
     """Returns the text above the options: a step's docstring without the parts for Python."""
-    text = inspect.getdoc(step if isinstance(step, type) else inspect.unwrap(step)) or ""
+    text = inspect.getdoc(step) or ""
     of_python = (">>>", "In Python", "Raises:", "Source:", "Returns:")
     blocks = [block for block in text.split("\n\n") if not block.startswith(of_python)]
     # Typer does not wrap a block after this mark.

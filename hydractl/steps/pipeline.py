@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.errors import OutputError
-from hydractl.steps.options import declared, flags_of
+from hydractl.options import declared, flags_of
 from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher

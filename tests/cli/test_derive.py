@@ -10,7 +10,7 @@ import pytest
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command, options_of, takes_several
 from hydractl.cli.help import help_text, metavar, record, respelled, set_out, spelling, unbroken, with_bare_flags
-from hydractl.steps.options import HEADINGS, Declared, Option, flags_of
+from hydractl.options import HEADINGS, Declared, Option, flags_of
 from tests.cli.conftest import Command as Run
 
 

@@ -19,8 +19,8 @@ from hydractl.cli.app import app
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import options_of
 from hydractl.families.load import read_checkpoint
+from hydractl.options import flags_of
 from hydractl.steps.guide import TOPICS, page
-from hydractl.steps.options import flags_of
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.conftest import build_reference
 from tests.references import family_variants

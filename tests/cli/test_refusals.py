@@ -15,8 +15,7 @@ import hydractl as library
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command
 from hydractl.errors import OptionError
-from hydractl.options import make
-from hydractl.steps.options import Declared, declared
+from hydractl.options import Declared, declared, make
 from tests.cli.conftest import LABELS, save_images, save_vit
 from tests.cli.conftest import Command as Run
 from tests.test_bounds import anything

@@ -9,7 +9,7 @@ import pytest
 import hydractl
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command
-from hydractl.steps.options import declared
+from hydractl.options import declared
 from tests.cli.conftest import save_images, save_vit
 
 

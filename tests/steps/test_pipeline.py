@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 
-from hydractl.steps.options import Option, step
+from hydractl.options import Option, function
 from hydractl.steps.pipeline import Given, Task, makefile
 from hydractl.steps.result import Result
 from hydractl.text import printable
+from hydractl.watch import Watcher
 from tests.hostile import FRAGMENTS
 
 
-@step
-def show(data: Annotated[list[str], Option("Data.", "Data", "DATA", repeated=True)]) -> Result:
+@dataclass(frozen=True)
+class Show:
     """Takes data."""
-    raise NotImplementedError
+
+    data: Annotated[list[str], Option("Data.", "Data", "DATA", repeated=True)]
+
+    def run(self, watch: Watcher) -> Result:
+        raise NotImplementedError
+
+
+show = function(Show)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
