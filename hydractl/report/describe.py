@@ -158,7 +158,7 @@ def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     body: list[str] = []
     for tower, (layers, heads) in towers.items():
         rows = [[places.get(Head(tower, layer, head), len(order)) for head in range(heads)] for layer in range(layers)]
-        body += ["", f"the order in which heads go, {len(order)} for those that stay", *heat_map(tower, rows)]
+        body += ["", f"the step at which a head is dropped, {len(order)} for kept heads", *heat_map(tower, rows)]
     return facts, body
 
 
@@ -231,11 +231,11 @@ def _numbers(found: _Numbers) -> str:
 
 #: The JSON artifacts that `inspect` describes.
 KINDS = (
-    Kind(circuits.FORMAT, "a circuit: the order in which heads go", _circuit),
+    Kind(circuits.FORMAT, "a circuit: heads in the order in which they are dropped", _circuit),
     Kind(scores.FORMAT, "head scores", _scores),
     Kind(selections.FORMAT, "a selection of members", _selection),
     Kind(reports.FORMAT, "a report of an evaluation", _report),
-    Kind(BUILD, "a build: its steps and what came of them", _build),
+    Kind(BUILD, "a build: its steps and its result", _build),
 )
 
 

@@ -153,9 +153,9 @@ def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sampl
         return
     most = max(shown, key=lambda name: models[name].members)
     first = next(iter(shown))
-    yield f"What {most} doubts most", shown[most].doubted
+    yield f"Samples that {most} is least sure of", shown[most].doubted
     if shown[first].wrong:
-        yield f"What {first} was sure of, and wrong", shown[first].wrong
+        yield f"Confident errors of {first}", shown[first].wrong
 
 
 def _head_maps(models: Mapping[str, System]) -> Iterator[dict[str, Any]]:
