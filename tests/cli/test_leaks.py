@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.data import seen
+from hydractl.data import hashes
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
 from hydractl.training.data import REMEMBERED, remembered
@@ -63,7 +63,7 @@ def test_of_a_large_training_set_some_samples_are_remembered() -> None:
     large = Samples("many", "text", [f"text {number}" for number in range(REMEMBERED + 50)])
     entry = remembered(large)
     assert (entry["samples"], entry["complete"]) == (REMEMBERED + 50, False)
-    assert seen.remembered(entry, large.content_hashes(), "many").sum() == REMEMBERED
+    assert hashes.remembered(entry, large.content_hashes(), "many").sum() == REMEMBERED
 
 
 def test_seeds_of_one_system_share_their_mark(hydractl: Command, leaking: str, vit: Path, images: Path) -> None:

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from safetensors.torch import save_file
 
 from hydractl.errors import DataError, HydractlError
-from hydractl.evaluation import zipped as zipped_file
+from hydractl.evaluation import saved_file
 from hydractl.evaluation.predictions import read_predictions
 from hydractl.evaluation.run import predict_sets
 from tests.hostile import within_limits
@@ -128,7 +128,7 @@ def test_what_a_header_promises_is_not_believed(tmp_path: Path, message: str, me
 
 def test_a_zip_of_zeros_is_refused_by_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zipped(tmp_path / "id.npz", logits=header((1, 6, 3)) + bytes(2**22))
-    monkeypatch.setattr(zipped_file, "LARGEST", 2**21)
+    monkeypatch.setattr(saved_file, "LARGEST", 2**21)
     assert (tmp_path / "id.npz").stat().st_size < 2**13
     with pytest.raises(DataError, match="larger than the 2097152 bytes"):
         measure(tmp_path)
