@@ -96,14 +96,7 @@ HEADS = [f"attention.{part}_proj" for part in "qkvo"]
 
 def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the names of the encoder `model` as saved, and as in memory."""
-    outside = {
-        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
-        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
-        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
-        "vision.norm": f"{model}.layernorm",
-        "classifier": "classifier",
-    }
-    norms = ("layernorm_before", "layernorm_after")
+    outside, norms = _outside(model), ("layernorm_before", "layernorm_after")
     layer = f"{model}.encoder.layer.{{i}}."
     return (
         outside | layer_names("vision", layer, SAVED_HEADS, norms=norms, mlp=("intermediate.dense", "output.dense")),
@@ -111,24 +104,27 @@ def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     )
 
 
-def dinov2_spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
+def dinov2_spellings(model: str) -> tuple[dict[str, str], ...]:
     """Returns the names of the encoder `model` as saved, and as in memory."""
     ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
-    common = {
-        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
-        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
+    common = _outside(model) | {
         "vision.embeddings.registers": f"{model}.embeddings.register_tokens:3",
-        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
         ours + "attention_scale": theirs + "layer_scale1.lambda1",
         ours + "mlp_scale": theirs + "layer_scale2.lambda1",
+    }
+    norms, mlp = ("norm1", "norm2"), ("mlp.fc1", "mlp.fc2")
+    return tuple(common | layer_names("vision", theirs, h, norms=norms, mlp=mlp) for h in (SAVED_HEADS, HEADS))
+
+
+def _outside(model: str) -> dict[str, str]:
+    """Returns the names outside of the layers."""
+    return {
+        "vision.embeddings.patch": f"{model}.embeddings.patch_embeddings.projection",
+        "vision.embeddings.class_token": f"{model}.embeddings.cls_token:3",
+        "vision.embeddings.position": f"{model}.embeddings.position_embeddings:3",
         "vision.norm": f"{model}.layernorm",
         "classifier": "classifier",
     }
-    norms, mlp = ("norm1", "norm2"), ("mlp.fc1", "mlp.fc2")
-    return (
-        common | layer_names("vision", theirs, SAVED_HEADS, norms=norms, mlp=mlp),
-        common | layer_names("vision", theirs, HEADS, norms=norms, mlp=mlp),
-    )
 
 
 SAVED, IN_MEMORY = spellings("vit")

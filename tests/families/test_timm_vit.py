@@ -50,11 +50,6 @@ def test_refused_by_name(case: str, tmp_path: Path) -> None:
         read_checkpoint(folder_of(tmp_path, name, **changes))
 
 
-def test_a_network_without_classifier_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="new_classifier"):
-        read_checkpoint(folder_of(tmp_path, VIT, num_classes=0))
-
-
 def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
     save_timm(make_timm("resnet10t", num_classes=2), tmp_path / "resnet")
     with pytest.raises(CheckpointError, match="resnet10t is not a plain VisionTransformer"):
