@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, get_args, overload
 
@@ -174,6 +175,7 @@ def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, s
     Raises:
         OptionError: texts, or an unknown severity.
     """
+    from hydractl.data.images import Lazy
     from hydractl.data.open import SampleStream
 
     if images.modality != "image":
@@ -182,28 +184,16 @@ def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, s
         raise OptionError(f"`corrupt` {kind.name}:{severity}: severities are 1 to 5")
     if isinstance(images, SampleStream):
         return images.through(lambda block: corrupted(block, kind, severity, seed))
-    return replace(images, inputs=_Corrupted(images.inputs, kind, severity, seed), hashes=None)
+    worse = partial(_worse, images.inputs, kind, severity, seed)
+    return replace(images, inputs=Lazy(range(len(images)), worse), hashes=None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Corrupted(Sequence[Any]):
-    inputs: Sequence[Any]
-    kind: Corruption
-    severity: int
-    seed: int
+def _worse(images: Sequence[Image.Image], kind: Corruption, severity: int, seed: int, place: int) -> Image.Image:
+    import numpy as np
 
-    def __len__(self) -> int:
-        return len(self.inputs)
+    from hydractl.data.corrupt import to_image, to_pixels
+    from hydractl.data.hashes import image_hash
 
-    def __getitem__(self, index: int | slice) -> Any:
-        found: Any = self.inputs[index]
-        return replace(self, inputs=found) if isinstance(index, slice) else self._worse(found)
-
-    def _worse(self, image: Image.Image) -> Image.Image:
-        import numpy as np
-
-        from hydractl.data.corrupt import to_image, to_pixels
-        from hydractl.data.hashes import image_hash
-
-        draw = np.random.default_rng((self.seed, image_hash(image)))
-        return to_image(self.kind.function(to_pixels(image), self.kind.strength(self.severity, image.size), draw))
+    image = images[place]
+    draw = np.random.default_rng((seed, image_hash(image)))
+    return to_image(kind.function(to_pixels(image), kind.strength(severity, image.size), draw))

@@ -80,17 +80,24 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return Image.fromarray((pixels >> 8).astype(np.uint8))
 
 
-@dataclass(frozen=True)
-class Undecoded(Sequence[Image.Image]):
-    """Images that are decoded each time they are read, so that no more are in memory than are in use."""
+@dataclass(frozen=True, eq=False)
+class Lazy(Sequence[Any]):
+    """Inputs that `read` returns by their places when they are used, so that no more are in memory than are in use."""
 
-    decoders: Sequence[Callable[[], Image.Image]]
+    places: Sequence[int]
+    read: Callable[[int], Any]
 
     def __len__(self) -> int:
-        return len(self.decoders)
+        return len(self.places)
 
     def __getitem__(self, index: Any) -> Any:
-        return Undecoded(self.decoders[index]) if isinstance(index, slice) else self.decoders[index]()
+        if isinstance(index, slice):
+            return Lazy(self.places[index], self.read)
+        return self.read(self.places[index])
+
+
+def _decoded_at(decoders: Sequence[Callable[[], Image.Image]], place: int) -> Image.Image:
+    return decoders[place]()
 
 
 class EncodedImages(Sequence[Image.Image]):
@@ -119,7 +126,8 @@ class EncodedImages(Sequence[Image.Image]):
         if isinstance(index, int):
             position = range(len(self))[index]
             return self[position : position + 1][0]
-        return Undecoded(self.decoders(index))
+        decoders = self.decoders(index)
+        return Lazy(range(len(decoders)), partial(_decoded_at, decoders))
 
     def file(self, index: int) -> str | None:
         """Returns the file of an image, as seen from here; None where the table holds the image itself."""
@@ -132,7 +140,7 @@ class EncodedImages(Sequence[Image.Image]):
         here = Path.cwd()
         return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
 
-    def decoders(self, rows: slice) -> list[Callable[..., Image.Image]]:
+    def decoders(self, rows: slice) -> list[Callable[[], Image.Image]]:
         """Returns what decodes each image of some rows, which are read at once."""
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from hydractl.data.hashes import hash_inputs
-from hydractl.data.images import EncodedImages
+from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.labels import MISSING, label_words, read_labels
 from hydractl.data.reading import Indexed, Modality, Text
 from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
@@ -122,25 +122,27 @@ def read_values(request: Request) -> Samples:
     given, where = request.data.values, request.data.name
     if not (length := _length(given, where)):
         raise DataError(f"{where}: holds no samples")
-    values = _Values(given, range(length), _is_pair(_read(given, 0, where)), request.modality, where=where)
-    taken = replace(values, places=spread(len(values), request.limit))
+    values = _Values(given, _is_pair(_read(given, 0, where)), request.modality, where)
+    places = spread(length, request.limit)
+    inputs: Sequence[Any] = Lazy(places, values.input)
     skipped: tuple[str, ...] = ()
     hashes = None
     if request.skip_bad:
-        hashes, bad = hash_inputs(taken)
+        hashes, bad = hash_inputs(inputs)
         skipped = tuple(bad.values())
-        if len(bad) == len(taken):
-            raise DataError(f"{where}: not one of {len(taken)} samples can be read: {skipped[0]}")
-        good = [at for at in range(len(taken)) if at not in bad]
-        taken, hashes = replace(taken, places=[taken.places[at] for at in good]), hashes[good]
-    inputs = taken if request.modality == "image" else taken[:]
+        if len(bad) == len(places):
+            raise DataError(f"{where}: not one of {len(places)} samples can be read: {skipped[0]}")
+        good = [at for at in range(len(places)) if at not in bad]
+        places, hashes = [places[at] for at in good], hashes[good]
+        inputs = Lazy(places, values.input)
+    inputs = inputs if request.modality == "image" else list(inputs)
     samples = Samples(where, request.modality, inputs, skipped=skipped, hashes=hashes)
     if not values.paired:
         return replace(samples, label_problem="holds inputs alone, no (input, label) pairs")
-    samples = _with_labels(samples, taken.labels(), _class_names(given))
-    if samples.labels is None or len(taken) == len(values) or not isinstance(given, list | tuple):
+    samples = _with_labels(samples, [values.label(place) for place in places], _class_names(given))
+    if samples.labels is None or len(places) == length or not isinstance(given, list | tuple):
         return samples  # to read all of a torch data set for a note could take hours
-    whole = _with_labels(samples, values.labels(), None)
+    whole = _with_labels(samples, [values.label(place) for place in range(length)], None)
     notes = () if whole.labels is None else fewer_classes(samples.labels, whole.labels, where)
     return replace(samples, notes=notes)
 
@@ -175,28 +177,21 @@ def _class_names(values: Indexed) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Values(Sequence[Any]):
-    """The inputs at some places of the values, checked when they are used."""
+class _Values:
+    """Values of Python, checked when they are read; with `paired` each is (input, label), as the first one is."""
 
     values: Indexed
-    places: Sequence[int]
     paired: bool
     modality: Modality
     where: str
 
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        place = self.places[index]
+    def input(self, place: int) -> Any:
         value, where = self._value(place), f"{self.where}: sample {place}"
         one = value[0] if self.paired else value
         return _image(one, where) if self.modality == "image" else _text(one, where)
 
-    def labels(self) -> list[Any]:
-        return [self._value(place)[1] for place in self.places]
+    def label(self, place: int) -> Any:
+        return self._value(place)[1]
 
     def _value(self, place: int) -> Any:
         value = _read(self.values, place, self.where)

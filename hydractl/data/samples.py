@@ -6,6 +6,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.data.hashes import Hashes, hash_inputs
-from hydractl.data.images import EncodedImages
+from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError
 
@@ -117,22 +118,9 @@ def _file_of(inputs: Sequence[Any], place: int) -> str | None:
     return inputs.file(place) if isinstance(inputs, EncodedImages) else None
 
 
-@dataclass(frozen=True)
-class Chained(Sequence[Any]):
-    """The inputs of one data set after those of another, read when they are used."""
-
-    parts: Sequence[Sequence[Any]]
-    ends: Sequence[int]
-
-    def __len__(self) -> int:
-        return self.ends[-1]
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        part = bisect_right(self.ends, place)
-        return self.parts[part][place - (self.ends[part - 1] if part else 0)]
+def _chained(parts: Sequence[Sequence[Any]], ends: Sequence[int], place: int) -> Any:
+    part = bisect_right(ends, place)
+    return parts[part][place - (ends[part - 1] if part else 0)]
 
 
 def join(sets: Sequence[Samples]) -> Samples:
@@ -140,7 +128,8 @@ def join(sets: Sequence[Samples]) -> Samples:
     if sets[0].modality == "text":  # what looks into texts looks into lists
         inputs: Sequence[Any] = list(chain.from_iterable(samples.inputs for samples in sets))
     else:
-        inputs = Chained([samples.inputs for samples in sets], list(accumulate(map(len, sets))))
+        ends = list(accumulate(map(len, sets)))
+        inputs = Lazy(range(ends[-1]), partial(_chained, [samples.inputs for samples in sets], ends))
     hashes = [samples.hashes for samples in sets if samples.hashes is not None]
     known = np.concatenate(hashes) if len(hashes) == len(sets) else None
     return Samples(" and ".join(samples.name for samples in sets), sets[0].modality, inputs, hashes=known)
