@@ -26,7 +26,7 @@ from hydractl.model.hydra import Hydra
 from hydractl.process import prepare
 from hydractl.selection.forward import CandidateNetworks
 from hydractl.surgery.choose import by_ranking
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 
 
 def random_vit() -> Hydra:

@@ -16,7 +16,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.slots import is_adapted, slots
 from hydractl.errors import OptionError
-from hydractl.surgery.members import dense, split_members
+from hydractl.surgery.slicing import dense, split_members
 
 Matrix = NDArray[np.float64]  # [M,M]
 

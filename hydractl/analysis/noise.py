@@ -31,7 +31,7 @@ from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 
 #: Groups of draws whose sums are kept: leaving out one at a time tells the error of what is no mean of draws.
 GROUPS = 8

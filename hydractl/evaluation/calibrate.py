@@ -22,8 +22,8 @@ from hydractl.evaluation.systems import Running
 from hydractl.metrics.checks import Logits
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
 from hydractl.model.prediction import prediction
+from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
-from hydractl.surgery.weights import with_scaled_classes
 
 Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 

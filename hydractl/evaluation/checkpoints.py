@@ -28,7 +28,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import to_checkpoint
 from hydractl.model.fast import optimize
 from hydractl.model.hydra import Hydra
-from hydractl.surgery.members import pick_members
+from hydractl.surgery.slicing import pick_members
 
 DROPOUT_EXAMPLE = "MODEL,mc-dropout=PASSES,p=P, as in vit,mc-dropout=10,p=0.1"
 MEMBERS = re.compile(r"(?P<model>.+):(?P<members>\d{1,4}(,\d{1,4})*)")

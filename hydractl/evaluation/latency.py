@@ -14,7 +14,7 @@ from hydractl.evaluation.cost import multiply_adds
 from hydractl.evaluation.timing import Timer, open_timed
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 
 BATCH, SECONDS = 8, 4.0
 TOKENS = 128  # of texts

@@ -19,7 +19,7 @@ from hydractl.families import FAMILIES, Family
 from hydractl.families.family import Source, locate
 from hydractl.families.load import spec_of
 from hydractl.families.peft import CONFIG, WEIGHTS, adapter_files
-from hydractl.surgery.members import dense
+from hydractl.surgery.slicing import dense
 from hydractl.text import printable_json
 
 

@@ -16,8 +16,8 @@ from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, MemberCurve, Quality, quality, select
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
-from hydractl.surgery.weights import with_dtype
+from hydractl.surgery.numbers import with_dtype
+from hydractl.surgery.slicing import drop_heads
 
 
 @dataclass(frozen=True, eq=False)

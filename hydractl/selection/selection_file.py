@@ -24,8 +24,8 @@ from hydractl.errors import ArtifactError
 from hydractl.schema import Items, Origin, Schema, document
 from hydractl.selection.greedy import Quality
 from hydractl.selection.pool import CandidatePool, Outcome, together
-from hydractl.surgery.members import drop_heads
 from hydractl.surgery.provenance import SEEN, with_provenance
+from hydractl.surgery.slicing import drop_heads
 
 FORMAT = "hydractl-selection"
 VERSION = 1

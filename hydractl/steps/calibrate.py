@@ -58,7 +58,7 @@ class Vector:
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raises OptionError for a model whose classifier cannot be scaled exactly."""
-        from hydractl.surgery.weights import require_exact_classifier
+        from hydractl.surgery.numbers import require_exact_classifier
 
         require_exact_classifier(checkpoint)
 

@@ -137,7 +137,7 @@ class Fuse:
         """Returns the networks, the identities of adapters, and both fused."""
         from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
         from hydractl.surgery.fusion import fuse as fuse_members
-        from hydractl.surgery.weights import with_dtype
+        from hydractl.surgery.numbers import with_dtype
 
         dtype = choose_dtype(self.dtype)
         adapters = [model for model in self.models if is_adapter(model)]

@@ -173,9 +173,9 @@ class Prune:
 
     def run(self, watch: Watcher) -> Pruned:
         from hydractl.families.load import write_checkpoint
-        from hydractl.surgery.members import drop_heads
+        from hydractl.surgery.numbers import with_dtype
         from hydractl.surgery.provenance import headless, with_provenance
-        from hydractl.surgery.weights import with_dtype
+        from hydractl.surgery.slicing import drop_heads
 
         if self.selection is not None:
             return self._selected(self.selection)
@@ -254,8 +254,8 @@ class Prune:
         """
         from hydractl.checkpoint.heads import in_candidate_order, member_heads
         from hydractl.families.load import write_checkpoint
+        from hydractl.surgery.numbers import with_dtype
         from hydractl.surgery.provenance import with_provenance
-        from hydractl.surgery.weights import with_dtype
 
         if self.method is not None or self.budget is not None:
             raise OptionError("`selection` says which heads go: leave `method` and `budget` out")

@@ -14,8 +14,8 @@ from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
-from hydractl.surgery.members import packed, split_members
-from hydractl.surgery.weights import rounded, with_dtype
+from hydractl.surgery.numbers import rounded, with_dtype
+from hydractl.surgery.slicing import packed, split_members
 
 #: Averaged over members unless kept separate; attention and what stands behind the last layer never is.
 MERGED = frozenset({"mlp", "norm", "embeddings"})

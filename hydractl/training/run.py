@@ -17,8 +17,8 @@ from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.surgery.members import fold, split_members
 from hydractl.surgery.provenance import SEEN, with_provenance
+from hydractl.surgery.slicing import fold, split_members
 from hydractl.training.conditions import Training, as_provenance, read_made, refuse_other, training_conditions
 from hydractl.training.data import Kind, Match, Streamed, remembered
 from hydractl.training.ensembles import Ensemble, spread

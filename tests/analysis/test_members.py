@@ -20,7 +20,7 @@ from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.report.analyses import mean_of_pairs
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import Ensemble, LoraEnsemble, spread
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE

@@ -20,7 +20,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.damage import refuse_all
 from tests.references import Reference

@@ -21,7 +21,7 @@ from hydractl.model.hydra import Hydra
 from tests.circuit.conftest import build_case
 from tests.conftest import build_reference
 from tests.references import Reference
-from tests.surgery.test_members import zero_heads
+from tests.surgery.test_slicing import zero_heads
 
 
 def replayed(model: Hydra, reference: Reference) -> dict[Head | None, torch.Tensor]:

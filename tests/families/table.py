@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 #: Column to the tests whose parameters are variants of families, each an equality with the family's own library.
 COLUMNS = {
     "forward": "tests/model/test_hydra.py::test_equals_transformers_in_float64",
-    "prune": "tests/surgery/test_members.py::test_pruned_equals_zeroed_columns",
+    "prune": "tests/surgery/test_slicing.py::test_pruned_equals_zeroed_columns",
     "fuse": "tests/surgery/test_fusion.py::test_members_that_share_their_mlp_keep_their_logits",
     "extract-circuit": "tests/circuit/test_replay.py",
     "export": "tests/formats/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",

@@ -18,11 +18,11 @@ from hydractl.checkpoint.heads import member_heads
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests import references
 from tests.conftest import build_reference
 from tests.references import Reference, variants
-from tests.surgery.test_members import zero_heads
+from tests.surgery.test_slicing import zero_heads
 
 DRAWN = st.fixed_dictionaries(
     {

@@ -30,7 +30,7 @@ from hydractl.formats.folder import CLASSES, write_hydra
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference

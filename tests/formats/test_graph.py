@@ -26,7 +26,7 @@ from hydractl.formats.graph import (
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.conftest import build_reference

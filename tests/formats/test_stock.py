@@ -24,11 +24,11 @@ from hydractl.families.load import read_checkpoint
 from hydractl.formats.stock import write_stock
 from hydractl.schema import Origin, parse_json
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.damage import damages, refused
 from tests.references import Reference
-from tests.surgery.test_members import zero_heads
+from tests.surgery.test_slicing import zero_heads
 
 #: What the library fills in itself because no logit depends on it.
 PASSED_OVER = ("mask_token", "vision_model.head.", "post_layernorm")

@@ -20,7 +20,7 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads, fold, pick_members, split_members
+from hydractl.surgery.slicing import drop_heads, fold, pick_members, split_members
 from hydractl.training.ensembles import BatchEnsemble, Ensemble, LoraEnsemble, MaskEnsemble, spread
 from tests.conftest import build_reference
 from tests.references import Reference

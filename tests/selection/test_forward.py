@@ -18,7 +18,7 @@ from hydractl.model.hydra import Hydra
 from hydractl.selection.forward import CandidateNetworks, Node, trie
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
-from tests.surgery.test_members import zero_heads
+from tests.surgery.test_slicing import zero_heads
 
 
 def opened(reference: Reference, folder: Path) -> Hydra:

@@ -13,7 +13,7 @@ import hydractl as library
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
-from hydractl.surgery.weights import with_scaled_classes
+from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
 from tests.cli.conftest import LABELS, Command, save_images
 from tests.cli.test_evaluate_kinds import save_clip

@@ -17,7 +17,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.cli.commands import COMMANDS
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
 
 STEPS = {command.name: command.step for command in COMMANDS} | {"load": hydractl.load, "save": hydractl.save}

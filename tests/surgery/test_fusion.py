@@ -18,7 +18,7 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
 

@@ -18,7 +18,7 @@ from hydractl.checkpoint.slots import parameter_count
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
-from hydractl.surgery.members import drop_heads, fold, split_members
+from hydractl.surgery.slicing import drop_heads, fold, split_members
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData
 from hydractl.training.ensembles import METHODS, Ensemble, LoraEnsemble, MaskEnsemble, features_kept, masks, spread

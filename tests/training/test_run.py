@@ -19,7 +19,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from hydractl.training.conditions import Training
 from hydractl.training.data import TrainingData, split_off
 from hydractl.training.loop import Tuned

@@ -23,7 +23,7 @@ from hydractl.model.fast.optimize import compile_model
 from hydractl.model.fast.packing import PackedAttention
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
 

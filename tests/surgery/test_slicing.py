@@ -15,7 +15,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.model.assembly import from_checkpoint
-from hydractl.surgery.members import drop_heads
+from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.references import Reference
 

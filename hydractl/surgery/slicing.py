@@ -15,7 +15,7 @@ from hydractl.checkpoint.slots import KEPT, Slot, is_adapted, kept_entries, slot
 from hydractl.checkpoint.spec import Adapter
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
-from hydractl.surgery.weights import rounded
+from hydractl.surgery.numbers import rounded
 
 
 def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hydractl.surgery.weights import rounded
+from hydractl.surgery.numbers import rounded
 
 
 def test_float64_goes_to_half_precision_in_one_rounding() -> None:
