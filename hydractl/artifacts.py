@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from hydractl.checkpoint.output import difference, goes_on, write_bytes
+from hydractl.checkpoint.output import goes_on, refuse_other, write_bytes
 from hydractl.errors import ArtifactError
 from hydractl.schema import STDIN, Document, Origin, Schema, read_json, shown
 from hydractl.text import printable_json
@@ -226,9 +226,8 @@ class StateFile(ABC, Generic[S, T]):
             ArtifactError: it is missing, damaged, or of a search under other conditions; names the first difference.
         """
         state: Any = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
-        if other := difference(state.conditions, self.conditions):
-            origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
-            raise origin.refusal(f"is of a search with {other}")
+        origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
+        refuse_other(origin, state.conditions, self.conditions)
         return self.found(state)
 
     def begin(self, nothing: T, resume: bool, force: bool) -> T:

@@ -35,7 +35,7 @@ from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
 from hydractl.training.augment import PairPreprocessor
-from hydractl.training.pairs import PairStream, stream_pairs
+from hydractl.training.trainset import PairStream, stream_pairs
 
 ROWS = 1024  # samples that are compared with all of a block at once
 LOG_PRECISIONS = (-20.0, 20.0)  # range of the prior's precision

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.weights import (
+from hydractl.checkpoint.disk import (
     INDEX_NAME,
     JSON_FILES,
     OPEN_CLIP_WEIGHTS,

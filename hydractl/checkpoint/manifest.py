@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
+from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import TensorMap, write_safetensors
-from hydractl.checkpoint.weights import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.errors import CheckpointError
 from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
 

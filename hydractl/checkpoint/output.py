@@ -22,6 +22,8 @@ from hydractl.text import shortened
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+    from hydractl.schema import Origin
+
 PART = ".part"  # how names of unfinished files end
 MEMBER = "{member}"
 
@@ -277,6 +279,12 @@ def goes_on(path: Path, resume: bool, force: bool) -> bool:
     if not resume and not force:
         raise OutputError(f"{path}: an unfinished run: go on with `resume`, or start over with `force`")
     return resume
+
+
+def refuse_other(origin: Origin, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raises the origin's error if a run was made under other conditions; names the first difference."""
+    if other := difference(found, wanted):
+        raise origin.refusal(f"was made with {other}")
 
 
 def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from hydractl.artifacts import json_text
-from hydractl.checkpoint.output import difference, make_folder, write_atomically, write_bytes
+from hydractl.checkpoint.output import make_folder, refuse_other, write_atomically, write_bytes
 from hydractl.checkpoint.tensors import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
@@ -87,7 +87,8 @@ class SavingPredictor:
         """
         about, text = self.folder / ABOUT, json_text(self.about, self.folder)
         if self.resume and about.exists():
-            _refuse_other(about, read_json(about, Origin(str(about), DataError, REMEDY)).fields, json.loads(text))
+            found = read_json(about, Origin(str(about), DataError, REMEDY)).fields
+            refuse_other(Origin(str(about), OutputError, REMEDY), found, json.loads(text))
         else:
             write_bytes(about, f"{text}\n".encode(), self.force)
         classifier = self.classifier if self.features else None
@@ -98,14 +99,9 @@ class SavingPredictor:
 
     def _saved(self, key: SetKey, path: Path, features: bool) -> Iterator[AnsweredBatch]:
         said = read_metadata(path).get(CONDITIONS, "{}")
-        _refuse_other(path, parse_json(said, Origin(str(path), DataError, REMEDY)).fields, self.conditions(key))
+        found = parse_json(said, Origin(str(path), DataError, REMEDY)).fields
+        refuse_other(Origin(str(path), OutputError, REMEDY), found, self.conditions(key))
         yield from SavedPredictions(self.folder, {key: path}).answers(key, features)
-
-
-def _refuse_other(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raises OutputError where what was saved is not what would be computed now; the first difference is named."""
-    if other := difference(found, wanted):
-        raise OutputError(f"{path}: was made with {other}: {REMEDY}")
 
 
 def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.disk import open_weights, read_json, read_preprocessing
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import TensorMap
-from hydractl.checkpoint.weights import open_weights, read_json, read_preprocessing
 from hydractl.errors import CheckpointError
 from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config

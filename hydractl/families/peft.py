@@ -11,10 +11,10 @@ import torch
 from pydantic import ConfigDict, Field
 
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
+from hydractl.checkpoint.disk import open_weights, read_json
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import RANGES, AdaptedPart, Adapter, ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
-from hydractl.checkpoint.weights import open_weights, read_json
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.family import locate

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.folders import is_ours, write_folder
-from hydractl.checkpoint.output import difference, goes_on, part_of, write_bytes, writing
+from hydractl.checkpoint.output import goes_on, part_of, refuse_other, write_bytes, writing
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks
 from hydractl.errors import ArtifactError, DataError, NotFiniteError, OutputError
@@ -141,8 +141,7 @@ class Store:
     def _compare(self, wanted: Mapping[str, Any]) -> None:
         origin = Origin(str(self.folder), ArtifactError, "give what it was started with, or start over with `force`")
         found = read_json(self.folder / CONDITIONS, replace(origin, name=str(self.folder / CONDITIONS))).fields
-        if other := difference(found, wanted):
-            raise origin.refusal(f"is of a selection with {other}")
+        refuse_other(origin, found, wanted)
 
 
 def answer(

@@ -20,10 +20,10 @@ from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.training.accelerator import Workplace
     from hydractl.training.conditions import Training
     from hydractl.training.loop import Progress, Tuned
-    from hydractl.training.process import Workplace
-    from hydractl.training.run import OnStep
+    from hydractl.training.trainer import OnStep
 
     Models = ModelLike | Sequence[ModelLike]
     Members = int | Literal["each"]
@@ -84,12 +84,12 @@ class Finetune:
         from hydractl.checkpoint.output import claim
         from hydractl.steps.compute import choose_device
         from hydractl.steps.inputs import as_checkpoint, as_several
+        from hydractl.training.accelerator import Workplace, training_process
         from hydractl.training.conditions import Training
-        from hydractl.training.data import open_training_data
         from hydractl.training.losses import Teachers
-        from hydractl.training.process import Workplace, training_process
-        from hydractl.training.run import sample_kind
         from hydractl.training.step import step_count
+        from hydractl.training.trainer import sample_kind
+        from hydractl.training.trainset import open_training_data
 
         execution, recipe = self.execution, self.hyperparameters.changed_recipe()
         if execution.resume and execution.output is None:
@@ -124,7 +124,7 @@ class Finetune:
         """Returns the networks to train on their own, with their files."""
         from hydractl.checkpoint.output import make_folder, output_paths
         from hydractl.training.record import is_done
-        from hydractl.training.run import choose_networks
+        from hydractl.training.trainer import choose_networks
 
         output, resume, force = self.execution.output, self.execution.resume, self.execution.force
         networks = choose_networks(checkpoints, ensemble, each=self.members is not None, joint=self.joint)
@@ -160,8 +160,8 @@ class _Job:
 def _trained(job: _Job, training: Training, place: Workplace, watch: Watcher) -> Tuned:
     """Trains a network, or reads what an earlier run made of it."""
     from hydractl.training.record import prepare_folder
-    from hydractl.training.run import fine_tune_checkpoint, read_finished, write_finished
     from hydractl.training.step import step_count
+    from hydractl.training.trainer import fine_tune_checkpoint, read_finished, write_finished
 
     if job.path is not None and job.done:
         return replace(read_finished(job.path, job.checkpoint, training, place), name=job.name)

@@ -20,9 +20,9 @@ from hydractl.data.images import with_channels
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 from hydractl.errors import DataError
 from hydractl.training.order import AUGMENTATION, derived_seed
-from hydractl.training.pairs import Pair
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
+from hydractl.training.trainset import Pair
 
 
 def training_preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocessor:

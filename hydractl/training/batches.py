@@ -17,14 +17,14 @@ from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
+from hydractl.training.accelerator import Workplace
 from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
 from hydractl.training.conditions import Training
-from hydractl.training.data import Streamed
 from hydractl.training.losses import outliers_of_a_step
 from hydractl.training.order import ORDER, Division, Grouping, derived_seed, outlier_seeds, sample_at
-from hydractl.training.process import Workplace
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
+from hydractl.training.trainset import Streamed
 
 BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
 VALIDATION_BATCH = 64

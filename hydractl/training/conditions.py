@@ -9,17 +9,17 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from hydractl.checkpoint import output
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import fingerprint
-from hydractl.checkpoint.output import difference
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.schema import Origin, Schema, document
-from hydractl.training.data import Match, TrainingData, digest
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.losses import Teachers
 from hydractl.training.recipe import Recipe, to_json
 from hydractl.training.request import Seeds
 from hydractl.training.step import step_count
+from hydractl.training.trainset import Match, TrainingData, digest
 
 Conditions = Mapping[str, Any]
 
@@ -130,8 +130,8 @@ def read_made(checkpoint: Checkpoint) -> Made:
 
 def refuse_other(place: Path, found: Conditions, wanted: Conditions) -> None:
     """Raises OptionError if a file was made under other conditions than this run's; names the first difference."""
-    if other := difference({name: found.get(name) for name in wanted}, wanted):
-        raise OptionError(f"{place}: was made with {other}: {REMEDY}")
+    # Other things in a state are no conditions.
+    output.refuse_other(Origin(str(place), OptionError, REMEDY), {name: found.get(name) for name in wanted}, wanted)
 
 
 def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:

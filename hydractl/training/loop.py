@@ -17,11 +17,11 @@ from hydractl.data.batching import Batches
 from hydractl.errors import NotFiniteError, TrainingError
 from hydractl.families.load import write_checkpoint
 from hydractl.model.hydra import Hydra
+from hydractl.training.accelerator import Workplace
 from hydractl.training.batches import TrainingBatches, training_batches, validation_batches
 from hydractl.training.conditions import Conditions, Training
 from hydractl.training.losses import Embedder, Validation, validate, validate_pairs
 from hydractl.training.network import build_network, network_checkpoint, trained_parameters
-from hydractl.training.process import Workplace
 from hydractl.training.record import LOG_NAME, Log, load_state, plot_curve, read_log, save_state
 from hydractl.training.step import Learner, build_optimizer, build_schedule, validation_interval
 

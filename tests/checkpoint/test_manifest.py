@@ -13,9 +13,9 @@ from torch.testing import assert_close
 
 import hydractl.checkpoint
 from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.manifest import KEY, from_metadata, to_metadata
-from hydractl.checkpoint.weights import open_weights
 from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint

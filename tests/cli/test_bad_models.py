@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hydractl.checkpoint.weights import WEIGHTS_NAME
+from hydractl.checkpoint.disk import WEIGHTS_NAME
 from tests.cli.conftest import Command
 
 Damage = Callable[[Path], None]

@@ -10,7 +10,7 @@ import pytest
 from hydractl.data import hashes
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
-from hydractl.training.data import REMEMBERED, remembered
+from hydractl.training.trainset import REMEMBERED, remembered
 from tests.cli.conftest import Command, save_images
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, AutoTokenizer
 
+from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.weights import read_preprocessing
 from hydractl.data.preprocess import (
     ImagePreprocessor,
     Preprocessor,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.weights import read_preprocessing
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import CheckpointError
 from tests.damage import refuse_all, refused

@@ -8,8 +8,8 @@ from pathlib import Path
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import CLIPImageProcessor, ViTImageProcessor
 
+from hydractl.checkpoint.disk import read_json, read_preprocessing
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Task, TextEmbeddings, TowerSpec
-from hydractl.checkpoint.weights import read_json, read_preprocessing
 from hydractl.data.preprocess import Preprocessor, preprocessor_from_json
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "film", "good", "bad", "very", "##ly", "##est", ",", "."]

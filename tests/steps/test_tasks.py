@@ -62,7 +62,7 @@ def test_a_state_is_of_its_tasks(run: Command, here: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     monkeypatch.chdir(here)
     other = run(*search, "--task=hens=birds,noise", "--resume")
-    assert (other.code, "is of a search with another" in other.err) == (1, True)
+    assert (other.code, "was made with another" in other.err) == (1, True)
     assert run(*search, "--task=birds=birds,noise", "--resume").code == 0
 
 

@@ -15,11 +15,10 @@ from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenize
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
-from hydractl.training.data import TrainingData
-from hydractl.training.pairs import open_pairs
-from hydractl.training.process import Workplace
+from hydractl.training.accelerator import Workplace
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
+from hydractl.training.trainset import TrainingData, open_pairs
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit
 from tests.references import SIZES
 

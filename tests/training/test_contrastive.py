@@ -23,15 +23,14 @@ from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.training.conditions import Training
-from hydractl.training.data import TrainingData
 from hydractl.training.order import sample_at
-from hydractl.training.pairs import open_pairs, stream_pairs
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log
-from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.trainer import fine_tune_checkpoint
+from hydractl.training.trainset import TrainingData, open_pairs, stream_pairs
 from tests.training.conftest import RECIPE, at
-from tests.training.test_run import float64, weights
+from tests.training.test_trainer import float64, weights
 
 LIT = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3, lr=(0.5,))
 

@@ -20,14 +20,14 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.surgery.slicing import drop_heads, fold, split_members
 from hydractl.training.conditions import Training
-from hydractl.training.data import TrainingData
 from hydractl.training.ensembles import METHODS, Ensemble, LoraEnsemble, MaskEnsemble, features_kept, masks, spread
 from hydractl.training.network import build_network, trained_parameters
 from hydractl.training.recipe import Recipe, changed
-from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.trainer import fine_tune_checkpoint
+from hydractl.training.trainset import TrainingData
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE, at, image_samples, text_samples
-from tests.training.test_run import float64
+from tests.training.test_trainer import float64
 
 EVERY = pytest.mark.parametrize("ensemble", [Ensemble(method(), 3) for method in METHODS], ids=lambda e: e.method.name)
 LORA, BATCH, MASK = (Ensemble(method(), 3) for method in METHODS)

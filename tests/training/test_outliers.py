@@ -21,15 +21,15 @@ from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
-from hydractl.training.data import TrainingData, open_training_data
 from hydractl.training.losses import batch_loss
 from hydractl.training.order import outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds, Sources
-from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.trainer import fine_tune_checkpoint
+from hydractl.training.trainset import TrainingData, open_training_data
 from tests.cli.conftest import save_images, save_vit
 from tests.training.conftest import RECIPE, at, image_samples, text_samples
-from tests.training.test_run import float64, weights
+from tests.training.test_trainer import float64, weights
 
 EXPOSED = replace(RECIPE, outlier_weight=0.7, outlier_share=0.5)
 

@@ -20,10 +20,10 @@ from hydractl.errors import DataError, OptionError
 from hydractl.training.augment import Preparation, build_augmentation
 from hydractl.training.batches import ShuffledStream
 from hydractl.training.conditions import Training
-from hydractl.training.data import open_training_data
 from hydractl.training.order import Division
 from hydractl.training.request import Seeds, Sources
-from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.trainer import fine_tune_checkpoint
+from hydractl.training.trainset import open_training_data
 from tests.training.conftest import RECIPE, at, image_samples, text_samples
 from tests.training.test_order import AUGMENTED
 

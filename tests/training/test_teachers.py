@@ -20,15 +20,15 @@ from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
-from hydractl.training.data import TrainingData
 from hydractl.training.losses import Teachers
 from hydractl.training.order import sample_at
 from hydractl.training.request import Seeds
-from hydractl.training.run import fine_tune_checkpoint
+from hydractl.training.trainer import fine_tune_checkpoint
+from hydractl.training.trainset import TrainingData
 from tests.cli.conftest import save_bert, save_images, save_vit
 from tests.training.conftest import RECIPE, at, image_samples, text_samples
 from tests.training.test_outliers import unlabelled, without_dropout
-from tests.training.test_run import float64, weights
+from tests.training.test_trainer import float64, weights
 
 CPU = torch.device("cpu")
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from hydractl.checkpoint.disk import open_weights
 from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
-from hydractl.checkpoint.weights import open_weights
 from hydractl.errors import CheckpointError
 
 

@@ -19,16 +19,15 @@ from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
+from hydractl.training.accelerator import Workplace
 from hydractl.training.conditions import Training, as_provenance, read_made, refuse_other, training_conditions
-from hydractl.training.data import Kind, Match, Streamed, remembered
 from hydractl.training.ensembles import Ensemble, spread
 from hydractl.training.loop import Progress, Trial, Tuned, fine_tune
 from hydractl.training.losses import require_fit
 from hydractl.training.network import with_new_classifier
-from hydractl.training.pairs import PairStream
-from hydractl.training.process import Workplace
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import clear_states, refuse_other_run
+from hydractl.training.trainset import Kind, Match, PairStream, Streamed, remembered
 
 OnStep = Callable[[float, Progress], None]
 

@@ -20,16 +20,16 @@ from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
+from hydractl.training.accelerator import start_accelerator
 from hydractl.training.conditions import Training
-from hydractl.training.data import TrainingData, split_off
 from hydractl.training.loop import Tuned
 from hydractl.training.order import sample_at
-from hydractl.training.process import start_accelerator
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log, saved_states
 from hydractl.training.request import Seeds
-from hydractl.training.run import choose_networks, fine_tune_checkpoint, sample_kind
+from hydractl.training.trainer import choose_networks, fine_tune_checkpoint, sample_kind
+from hydractl.training.trainset import TrainingData, split_off
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, at, image_samples, samples_for
 
