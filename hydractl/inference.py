@@ -83,7 +83,7 @@ class _Preprocessing:
 
 
 class MemberAnswers(NamedTuple):
-    """What the members of a model say of one batch, on the CPU: float32, or float64 from a float64 model.
+    """The members' outputs for one batch, on the CPU: float32, or float64 from a float64 model.
 
     Attributes:
         logits: `[M,B,C]`.
@@ -95,7 +95,7 @@ class MemberAnswers(NamedTuple):
 
 
 def member_answers(model: Hydra, batch: Batch, features: bool = False) -> MemberAnswers:
-    """What the members say of one batch.
+    """Returns the members' outputs for one batch.
 
     Args:
         features: whether those are wanted too.

@@ -29,7 +29,7 @@ EXTRAS = {
 
 @contextmanager
 def naming_extras() -> Iterator[None]:
-    """Where a package is missing that comes with an extra, the error says which.
+    """Names the extra of a missing package in the error.
 
     Raises:
         OptionError: in place of the import's error.
@@ -47,7 +47,7 @@ def naming_extras() -> Iterator[None]:
 
 
 def require(*packages: str) -> None:
-    """Nothing, if these packages can be imported: called before long work starts that ends with them.
+    """Raises OptionError if a package cannot be imported; for use before long work that ends with it.
 
     Raises:
         OptionError: one cannot.

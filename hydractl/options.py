@@ -116,7 +116,7 @@ class Declared:
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """True if it has no default."""
         return self.default is inspect.Parameter.empty
 
     @property

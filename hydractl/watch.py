@@ -19,7 +19,7 @@ class Advance(Protocol):
 
 
 class Watcher(Protocol):
-    """Who watches a step.
+    """Receives the notes and the progress of a step.
 
     Attributes:
         command: the command line that called it; None in Python.

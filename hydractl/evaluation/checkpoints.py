@@ -61,7 +61,7 @@ class NetworkSpec:
 
 
 def parse_deep_ensemble(text: str) -> NetworkSpec | None:
-    """What `MODEL+MODEL` asks for; None for other texts, a path with a plus sign among them."""
+    """Returns the Deep Ensemble that `MODEL+MODEL` names; None for other texts, such as a path with a plus sign."""
     networks = networks_in(text)
     if len(networks) < 2:
         return None
@@ -83,7 +83,7 @@ def networks_in(text: str) -> tuple[str, ...]:
 
 
 def parse_dropout(text: str) -> NetworkSpec | None:
-    """What `MODEL,mc-dropout=PASSES,p=P` asks for; None for texts without either option.
+    """Returns the MC Dropout that `MODEL,mc-dropout=PASSES,p=P` names; None for texts without either option.
 
     Raises:
         OptionError: other options beside them, or numbers out of range.
@@ -102,7 +102,7 @@ def parse_dropout(text: str) -> NetworkSpec | None:
 
 
 def parse_members(text: str) -> NetworkSpec | None:
-    """What `MODEL:0,2` asks for; None for other texts, a path that ends in numbers among them."""
+    """Returns the members that `MODEL:0,2` names; None for other texts, such as a path that ends in numbers."""
     found = None if exists(text) else MEMBERS.fullmatch(text)
     if found is None:
         return None
@@ -123,7 +123,7 @@ def by_size(name: str, spec: SystemSpec) -> list[tuple[str, SystemSpec]]:
 
 
 def parse_model(text: str) -> NetworkSpec:
-    """What a text asks for that is no other kind of system.
+    """Returns the model that a text names if it is no other kind of system.
 
     Raises:
         OptionError: it ends in options that no kind of system has.
@@ -237,19 +237,19 @@ def _network(checkpoint: Checkpoint) -> Network:
 
 
 def _keeps_classes(given: Hydra, running: Running) -> bool:
-    """Whether it is a zero-shot model that a program has told its classes, and nothing tells it others."""
+    """Returns whether a program set the classes of a zero-shot model, and no option sets others."""
     return given.class_embeddings is not None and running.reading.classes is None
 
 
 def _prompts(given: NetworkLike, running: Running) -> str:
-    """What class names are put into, or a hash of what was made of them before."""
+    """Returns the template of the class names, or a hash of the prompts that a program made."""
     if isinstance(given, Hydra) and given.class_embeddings is not None and _keeps_classes(given, running):
         return sha256(tensor_bytes(given.class_embeddings)).hexdigest()
     return running.reading.template
 
 
 def check_together(checkpoints: Sequence[Checkpoint]) -> None:
-    """Nothing, if these networks can answer as one ensemble.
+    """Raises OptionError unless these networks can answer as one ensemble.
 
     Raises:
         OptionError: other classes, preprocessing or temperatures.

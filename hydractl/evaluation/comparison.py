@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def draws(self) -> bool:
-        """Whether an answer depends on a seed."""
+        """True if an answer depends on a seed."""
         return any(system.draws for _, system in self.systems)
 
     def sets(self, system: Opened) -> Sequence[SetKey]:
@@ -49,7 +49,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told how an evaluation gets on: of what a person must see, and of every set's samples as they pass."""
+    """Receives the progress of an evaluation: notes for a person, and the samples of every set as they pass."""
 
     on_warning: Callable[[str], None]
     on_set: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
@@ -137,7 +137,7 @@ def _claimed(folder: Path) -> Iterator[None]:
 def _conditions(
     made_of: Mapping[str, Any], data: EvaluationData, labels: Sequence[str] | None, key: SetKey
 ) -> dict[str, Any]:
-    """What determines a system's answers on a set, as plain JSON."""
+    """Returns everything that determines a system's answers on a set, as plain JSON."""
     samples = data.sets[key]
     assert isinstance(samples, Samples)
     known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
@@ -211,7 +211,7 @@ def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[st
 
 
 def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None]:
-    """Where each system's logits are saved; seeds of one name are numbered from the second on."""
+    """Returns the folder of each system's logits; seeds of one name are numbered from the second on."""
     if below is None:
         return [None] * len(names)
     counts = [names[: place + 1].count(name) for place, name in enumerate(names)]

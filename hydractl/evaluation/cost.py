@@ -1,4 +1,4 @@
-"""What a model costs: parameters stored, and multiply-adds to classify one sample; and noise to count or time by."""
+"""The cost of a model: parameters stored, and multiply-adds per sample; and random inputs to count or time by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pictures of a report show of one system: thin curves, and samples that the system doubts."""
+"""Data for the pictures of a report: thinned curves, and the samples that the system is least sure of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a Hydra may take, as the multiply-adds that it may have: what can be told before there is a Hydra."""
+"""A latency limit as a limit of multiply-adds, which is known before there is a Hydra."""
 
 from __future__ import annotations
 

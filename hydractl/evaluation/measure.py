@@ -169,7 +169,7 @@ class Measured:
 
     @property
     def draws(self) -> int:
-        """How often its samples were resampled."""
+        """The number of resamples."""
         return 0 if self.replicates is None else len(self.replicates.id["accuracy"])
 
 

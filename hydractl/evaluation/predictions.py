@@ -217,7 +217,7 @@ class PredictionsSpec:
 
 
 def parse_predictions(text: str) -> PredictionsSpec | None:
-    """What `predictions:FOLDER` asks for; None for other texts.
+    """Returns the saved predictions that `predictions:FOLDER` names; None for other texts.
 
     Raises:
         OptionError: no folder is named.

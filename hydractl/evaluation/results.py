@@ -90,7 +90,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Labelled:
-    """How well labelled samples are classified, and how much the members differ on them.
+    """Quality of classification on labelled samples, and the members' diversity on them.
 
     Accuracy is all there is for a system that saved only confidences.
     """
@@ -107,7 +107,7 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Ood:
-    """How well one OOD set is told from the ID set; a mean over sets has the samples of all of them."""
+    """Quality of detection on one OOD set; a mean over sets counts the samples of all of them."""
 
     group: Literal["near", "far"] | None = None
     samples: Number | None = None
@@ -248,7 +248,7 @@ class Doubts:
 
 @dataclass(frozen=True, kw_only=True)
 class Curves:
-    """What the pictures of a report show of one system."""
+    """Data for the pictures of a report on one system."""
 
     reliability: Reliability | None = None
     risk_coverage: RiskCurve
@@ -308,7 +308,7 @@ class System:
 
     @property
     def members(self) -> float:
-        """How many members it has; 1 if that is unknown."""
+        """The number of members; 1 if it is unknown."""
         return 1 if self.cost is None else self.cost.members
 
     @property

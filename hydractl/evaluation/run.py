@@ -28,7 +28,7 @@ MOST_FEATURES = 50_000
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What was settled before the evaluation: temperature and threshold of prediction sets."""
+    """Fits before the evaluation: temperature and threshold of prediction sets."""
 
     temperature: float
     fitted: FittedTemperature | None = None
@@ -37,7 +37,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one system says of every set.
+    """Per-sample results of one system on every set.
 
     Attributes:
         tables: of the sets that logits are known of.
@@ -55,7 +55,7 @@ class Predictions:
     confident: bool = False
 
     def right(self, key: SetKey) -> BoolArray:
-        """Whether each prediction of a set is right, `[N]`.
+        """Returns whether each prediction of a set is right, `[N]`.
 
         Raises:
             DataError: the samples have no labels.
@@ -63,7 +63,7 @@ class Predictions:
         return self.correct[key] if key in self.correct else self.tables[key].labelled().correct
 
     def confidence(self, key: SetKey) -> FloatArray:
-        """How sure the system is that it is right, `[N]`: by its own account, or by its MSP."""
+        """Returns the system's confidence, `[N]`: its own if it has one, else its MSP."""
         return -self.scores[key] if self.confident else self.tables[key].msp
 
 
@@ -197,7 +197,7 @@ def _members(held: Collected, classifier: Classifier | None) -> Iterator[MemberS
 
 @dataclass(frozen=True, eq=False)
 class _Reduced:
-    """What is kept of the answers to one set."""
+    """Per-sample results on one set."""
 
     table: PredictionTable | None
     scores: FloatArray

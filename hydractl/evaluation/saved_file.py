@@ -46,7 +46,7 @@ class ZippedArray:
 
 
 def zipped_arrays(path: Path, names: Collection[str]) -> dict[str, ZippedArray]:
-    """Those arrays of a file that have one of the names; none is read.
+    """Returns the arrays of a file that have one of the names; none is read.
 
     Raises:
         ValueError, BadZipFile: it is damaged, an array is there twice, of objects, or larger than LARGEST or the file.
@@ -86,7 +86,7 @@ SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose 
 
 
 def open_set(path: Path) -> SavedSet:
-    """What a file holds of a data set.
+    """Returns the predictions that a file holds for a data set.
 
     Raises:
         DataError: it is damaged, or holds no logits of a shape that makes sense.
@@ -110,7 +110,7 @@ def read_tensors(path: Path, *names: str) -> tuple[Tensor, ...]:
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:
-    """What the header of a safetensors file says of it.
+    """Returns the metadata in the header of a safetensors file.
 
     Raises:
         DataError: it is damaged.
@@ -153,7 +153,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class SavedSet:
-    """What a file holds of one data set of N samples.
+    """Predictions in a file for one data set of N samples.
 
     Attributes:
         logits: None where it holds a confidence alone.

@@ -35,7 +35,7 @@ class SetKey:
 
     @property
     def path(self) -> str:
-        """Where its predictions lie in a folder, without ending: `id`, `ood/far/textures`, `shift/blur/3`."""
+        """The place of its predictions in a folder, without ending: `id`, `ood/far/textures`, `shift/blur/3`."""
         match self.role:
             case "ood":
                 return "/".join(part for part in ("ood", self.group, self.name) if part)
@@ -46,13 +46,13 @@ class SetKey:
 
     @property
     def has_labels(self) -> bool:
-        """Whether its labels are the model's; those of OOD data are other classes."""
+        """True if its labels are the model's; those of OOD data are other classes."""
         return self.role != "ood"
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationData:
-    """What models are evaluated on, in order; exactly one set has the role `id`, at most one `calibration`.
+    """The data sets of an evaluation, in order; exactly one has the role `id`, at most one `calibration`.
 
     Any but the one for calibration may be a stream, which every system reads anew.
     """
@@ -67,7 +67,7 @@ class EvaluationData:
 
     @property
     def calibration(self) -> Samples | None:
-        """What temperature and prediction sets are fitted on."""
+        """The samples to fit temperature and prediction sets on."""
         found = (samples for key, samples in self.sets.items() if key.role == "calibration")
         return next((samples for samples in found if isinstance(samples, Samples)), None)
 

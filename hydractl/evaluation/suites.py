@@ -32,7 +32,7 @@ Name = Annotated[str, Field(pattern=r"^[\w][\w.-]{0,99}$")]
 
 
 class Task(Schema):
-    """What one task is evaluated on; the names are those of the options of `hydractl evaluate`."""
+    """The data of one task; the names are those of the options of `hydractl evaluate`."""
 
     id_data: Text
     ood_data: Items[Text] = ()
@@ -58,7 +58,7 @@ class Task(Schema):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What it says, as options of an evaluation."""
+        """Returns the task as options of an evaluation."""
         return {name: value for name, value in self.model_dump().items() if value not in (None, ())}
 
 

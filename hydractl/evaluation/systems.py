@@ -106,7 +106,7 @@ class Predictor(Protocol):
 
     @property
     def confident(self) -> bool:
-        """Whether its answers hold a confidence of its own, which then is its score, whatever score is chosen."""
+        """True if its answers hold a confidence of its own, which is its score whatever score is chosen."""
 
     def samples(self, key: SetKey) -> int:
         """Returns how many samples of the set it answers; 0 if only the end of a stream tells."""
@@ -128,7 +128,7 @@ class Opened(Protocol):
 
     @property
     def sets(self) -> Mapping[SetKey, int]:
-        """How many samples of which data sets it brings answers for; empty if it computes them."""
+        """Returns the number of samples that it has answers for, by data set; empty if it computes them."""
 
     @property
     def histories(self) -> Sequence[Mapping[str, Any]]:
@@ -140,7 +140,7 @@ class Opened(Protocol):
 
     @property
     def draws(self) -> bool:
-        """Whether its answers depend on a seed."""
+        """True if its answers depend on a seed."""
 
     def describe(self) -> Description:
         """Returns its networks."""

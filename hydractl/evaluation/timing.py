@@ -1,4 +1,4 @@
-"""How long systems take and how much memory: side by side in one run, so that noise hits all of them alike."""
+"""Time and memory of systems: side by side in one run, so that noise hits all of them alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Run = Callable[[], object]
 
 @dataclass(frozen=True)
 class Weight:
-    """What a system stores and performs, known without running it.
+    """A system's parameters and multiply-adds, known without running it.
 
     Args:
         parameters: numbers stored.
@@ -154,7 +154,7 @@ def compare(timings: Mapping[str, Timing], weights: Mapping[str, Weight], dtype:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """What the figures depend on beside the models."""
+    """Returns everything that the figures depend on beside the models."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {"device": str(device), "name": name, "torch": torch.__version__, "threads": torch.get_num_threads()}
 

@@ -182,13 +182,13 @@ class _Sorted:
         return cls(ascending, order, *(np.searchsorted(ascending, ascending, side) for side in ("left", "right")))
 
     def sort(self, counts: FloatArray) -> FloatArray:
-        """How often each sample was drawn, [few,N], in the order of the scores."""
+        """Returns the counts of the drawn samples, [few,N], in the order of the scores."""
         return np.take(counts, self.order, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Places:
-    """Where the scores of one set stand among those of another, both ascending: what the OOD metrics follow from."""
+    """Places of one set's scores among another's, both ascending; the OOD metrics follow from them."""
 
     inside: _Sorted
     outside: _Sorted

@@ -12,7 +12,7 @@ from hydractl.metrics.table import PredictionTable
 
 @dataclass(frozen=True)
 class ClassificationMetrics:
-    """How well labelled samples are classified; all but accuracy are better when lower."""
+    """Quality of classification on labelled samples; all but accuracy are better when lower."""
 
     accuracy: float
     brier: float

@@ -1,4 +1,4 @@
-"""What the metrics accept: shapes, types and values of arrays, or an error that says what is wrong."""
+"""Checks of the arrays that metrics take: shapes, types and values."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ Logits = NDArray[np.float32] | NDArray[np.float64]
 
 
 def check_member_logits(member_logits: Logits) -> None:
-    """Nothing, if these can be the logits of an ensemble; their values are checked where they are read.
+    """Raises DataError unless these can be the logits of an ensemble; values are checked where they are read.
 
     Args:
         member_logits: [M,N,C] float32 or float64.
@@ -56,7 +56,7 @@ def check_labels(labels: NDArray[np.integer], samples: int, classes: int) -> Int
 
 
 def check_temperature(temperature: float) -> None:
-    """Nothing, if logits can be divided by it.
+    """Raises OptionError unless logits can be divided by the temperature.
 
     Raises:
         OptionError: not a positive finite number.

@@ -39,7 +39,7 @@ class PredictionSets:
 
 @dataclass(frozen=True)
 class ConformalMetrics:
-    """What prediction sets cost and deliver on data of their own."""
+    """Size and coverage of prediction sets on evaluation data."""
 
     coverage: float  # share of samples whose set holds the label
     mean_size: float  # classes
@@ -48,7 +48,7 @@ class ConformalMetrics:
 def nonconformity(
     member_logits: Logits, labels: NDArray[np.integer], method: ConformalMethod, temperature: float = 1.0
 ) -> FloatArray:
-    """How little each label fits its sample, [N] in 0..1, higher = worse.
+    """Returns how badly each label fits its sample, [N] in 0..1, higher = worse.
 
     lac: 1 - the label's mean probability. aps: the summed probability of all classes at least as probable as
     the label; without randomisation, so sets are reproducible and cover a little more than asked for.

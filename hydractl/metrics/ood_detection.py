@@ -1,4 +1,4 @@
-"""How well a score tells OOD from ID samples; OOD is the positive class and scores higher."""
+"""Metrics of OOD detection; OOD is the positive class and scores higher."""
 
 from dataclasses import dataclass
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What an ensemble of M members says of n samples.
+    """Answers of an ensemble of M members to n samples.
 
     Attributes:
         table: the per-sample quantities of its logits.
@@ -59,7 +59,7 @@ class OodScore:
 
     @property
     def needs_features(self) -> bool:
-        """Whether it takes features, and labelled ID samples to be fitted on."""
+        """True if it reads features, and is fitted on labelled ID samples."""
         return self.fit is not None
 
 

@@ -104,7 +104,7 @@ class FittedVector:
 
     @property
     def temperature(self) -> float:
-        """What divides the logits besides: nothing does."""
+        """Always 1: the scales already contain the temperature."""
         return 1.0
 
     def apply(self, member_logits: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
 
 @dataclass(frozen=True)
 class SelectiveMetrics:
-    """What the most confident predictions are worth."""
+    """Accuracy and risk of the most confident predictions."""
 
     aurc: float  # area under the risk-coverage curve, 0..1, lower is better
     accuracy_at_coverage: tuple[tuple[float, float], ...]  # (coverage, accuracy of the most confident share)
@@ -21,7 +21,7 @@ class SelectiveMetrics:
 
 @dataclass(frozen=True)
 class ErrorMetrics:
-    """How well a score tells wrong predictions from right ones, 0..1; errors are the positive class."""
+    """Metrics of error detection, 0..1; errors are the positive class."""
 
     misclassification_auroc: float
     misclassification_aupr: float  # average precision; a blind score's is the error rate

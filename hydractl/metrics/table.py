@@ -27,7 +27,7 @@ from hydractl.metrics.probabilities import (
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What the labels say about each prediction; all [N]."""
+    """Outcomes of the predictions by their labels; all [N]."""
 
     labels: IntArray
     correct: BoolArray
@@ -37,7 +37,7 @@ class Outcomes:
 
 @dataclass(frozen=True, eq=False)
 class PredictionTable:
-    """What an ensemble of M >= 1 members says about each of N samples; all [N], entropies in nats."""
+    """Per-sample quantities of an ensemble of M >= 1 members; all [N], entropies in nats."""
 
     prediction: IntArray  # argmax of the mean probability, the first among equals
     msp: FloatArray  # its probability

@@ -1,1 +1,1 @@
-"""Which members make the best Hydra together, told from what each predicts alone."""
+"""Selection of the members that make the best Hydra together, from each one's own predictions."""

@@ -91,7 +91,7 @@ class Calibrated(Result):
 
     @property
     def temperature(self) -> float:
-        """What the logits of every member are divided by."""
+        """The number that divides the logits of every member."""
         return self.fitted.temperature
 
     def __str__(self) -> str:

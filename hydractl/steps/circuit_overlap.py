@@ -47,7 +47,7 @@ class Overlaps(Result):
 
     @property
     def budget(self) -> int:
-        """How many heads of each list were compared."""
+        """The number of compared heads of each list."""
         return len(next(iter(self.dropped.values())))
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where and how a command computes: devices and precisions, from every name that people have for them."""
+"""Device, precision and batch size of a command, by every usual name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DTYPES = {
 
 
 def dtype_name(dtype: Any) -> str | None:
-    """What this project calls a dtype: `float32` for `fp32` and for `torch.float32`; None for None.
+    """Returns the project's name of a dtype: `float32` for `fp32` and for `torch.float32`; None for None.
 
     Raises:
         OptionError: no floating-point dtype that models are stored in.

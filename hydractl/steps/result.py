@@ -1,4 +1,4 @@
-"""What every step returns can be read: as lines of a terminal, as JSON, as text and as a table in a notebook."""
+"""Results of steps, readable as lines of a terminal, JSON, text and a table in a notebook."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Result:
         raise NotImplementedError
 
     def lines(self) -> Iterator[str]:
-        """What the command prints on standard output."""
+        """Yields the lines that the command prints on standard output."""
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, object]:
-        """What there is to know at a glance, by name."""
+        """Returns the facts to know at a glance, by name."""
         raise NotImplementedError
 
     def guidance(self) -> Iterator[str]:
-        """What the command adds on stderr, for whoever typed it: what changed, and the likely next command."""
+        """Yields lines for stderr: what changed, and the likely next command."""
         yield from ()
 
     def __repr__(self) -> str:

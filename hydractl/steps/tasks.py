@@ -1,4 +1,4 @@
-"""What a search runs on: the data of one task, or of several tasks that share a network.
+"""The data of a search: one task, or several tasks that share a network.
 
 Source: [HE] E.3.2, where one vision tower is searched for the mean over zero-shot tasks.
 """
@@ -53,12 +53,12 @@ class Tasks:
 
     @property
     def names(self) -> list[str] | None:
-        """What the tasks are called; None for the one that has no name."""
+        """The names of the tasks; None for the one without a name."""
         return [*self.materials] if all(self.materials) else None
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What the network was read from."""
+        """The checkpoint of the network."""
         return self._first.checkpoint
 
     @property
@@ -68,7 +68,7 @@ class Tasks:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the network."""
         return self._first.device
 
     @property
@@ -93,7 +93,7 @@ class Tasks:
         return dict(self._by_task({name: one.used("id", "ood") for name, one in self.materials.items()}))
 
     def data_identity(self) -> dict[str, Any]:
-        """What results depend on besides the model and the options, as plain JSON."""
+        """Returns everything that results depend on besides the model and the options, as plain JSON."""
         return dict(self._by_task({name: one.data_identity() for name, one in self.materials.items()}))
 
     @staticmethod
