@@ -30,8 +30,7 @@ from hydractl.selection.candidates import Sources, candidate_set, counts
 from hydractl.selection.greedy import CandidateLogits, quality
 from hydractl.selection.joint import joint_searches
 from hydractl.selection.pool import CandidatePool, Criteria, choose, gather
-from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import DEFAULT_BATCH_SIZE
+from hydractl.steps.compute import DEFAULT_BATCH_SIZE, Compute
 from hydractl.steps.material import Material, open_material
 from hydractl.steps.references import named_circuits
 from hydractl.steps.select_run import SelectionRun

@@ -41,32 +41,38 @@ SOURCE = "[NAME=]SOURCE[:SPLIT]"
 DEFAULT_TEMPLATE = "A photo of a {label}."
 
 
+Limit = Annotated[
+    int | None,
+    Option(
+        "Use only N samples of each data set, spread evenly over it. A stream gives its first N.",
+        "Data",
+        "N",
+        minimum=1,
+        maximum=bounds.SAMPLES,
+    ),
+]
+Classes = Annotated[
+    Any,
+    Option(
+        "Class names for a zero-shot model that has no labels: a file with one name a line.",
+        "Data",
+        "FILE",
+        remembered=False,
+    ),
+]
+Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data")]
+SkipBad = Annotated[
+    bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False)
+]
+
+
 @dataclass(frozen=True)
 class Reading:
     """Says how the samples of a data set are found, limited and labelled."""
 
-    limit: Annotated[
-        int | None,
-        Option(
-            "Use only N samples of each data set, spread evenly over it. A stream gives its first N.",
-            "Data",
-            "N",
-            minimum=1,
-            maximum=bounds.SAMPLES,
-        ),
-    ] = None
-    classes: Annotated[
-        Any,
-        Option(
-            "Class names for a zero-shot model that has no labels: a file with one name a line.",
-            "Data",
-            "FILE",
-            remembered=False,
-        ),
-    ] = None
-    template: Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data")] = (
-        DEFAULT_TEMPLATE
-    )
+    limit: Limit = None
+    classes: Classes = None
+    template: Template = DEFAULT_TEMPLATE
     image_column: Annotated[
         str | None, Option("Column of the images. Default: found by type and name.", "Data", "NAME", remembered=False)
     ] = None

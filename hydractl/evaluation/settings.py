@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
-from hydractl.data.reading import DataLike, DataSetsLike, Indexed
+from hydractl.data.reading import DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.styles import STYLES, Style, find_style
@@ -80,9 +80,7 @@ class Sets:
     corrupt: Annotated[str | None, Option(f"Corrupt the ID images: {describe_kinds()}.", "Data", "KIND,...[:1-5]")] = (
         None
     )
-    skip_bad: Annotated[
-        bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False)
-    ] = False
+    skip_bad: SkipBad = False
     streaming: Annotated[
         bool,
         Option(

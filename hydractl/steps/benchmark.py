@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
 from hydractl.options import Option, function
-from hydractl.steps.compute import DTYPES, choose_device, choose_dtype
-from hydractl.steps.inputs import Compiled, Device, DtypeLike, ModelLike, as_checkpoint, model_name
+from hydractl.steps.compute import DTYPES, Device, DtypeLike, choose_device, choose_dtype
+from hydractl.steps.inputs import Compiled, ModelLike, as_checkpoint, model_name
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 

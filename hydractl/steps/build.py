@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
+from hydractl.data.reading import Limit
 from hydractl.errors import OptionError, OutputError
 from hydractl.optional import require
 from hydractl.options import Option, function
 from hydractl.selection.candidates import SelectionObjective
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Limit, Precision, Seed
+from hydractl.steps.inputs import Precision, Seed
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Task
 from hydractl.steps.plan import HYDRA, NETWORK, plan

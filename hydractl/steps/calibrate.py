@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hydractl.bounds import real
-from hydractl.data.reading import DataLike, Modality, Reading
+from hydractl.data.reading import DataLike, Modality, Reading, SkipBad
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Force, Model, Output, SkipBad, Workers
+from hydractl.steps.inputs import Force, Model, Output, Workers
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
+from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
 from hydractl.errors import OptionError
 from hydractl.optional import require
 from hydractl.options import Option, Rows, function
-from hydractl.steps.compute import choose_dtype
-from hydractl.steps.inputs import DEFAULT_TEMPLATE, Classes, Dtype, Force, Model, Template, as_checkpoint
+from hydractl.steps.compute import Dtype, choose_dtype
+from hydractl.steps.inputs import Force, Model, as_checkpoint
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.errors import OptionError
 from hydractl.options import Option, function, remembered
-from hydractl.steps.compute import choose_dtype
-from hydractl.steps.inputs import Dtype, Force, ModelLike, Output, as_checkpoint, as_path
+from hydractl.steps.compute import Dtype, choose_dtype
+from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
@@ -123,7 +123,7 @@ class Fuse:
             write_checkpoint(fused, self.output, self.force)
         for note in (*notes, *headless(fused)):
             watch.note(f"note: {note}")
-        return Fused(fused, as_path(self.output))
+        return Fused(fused, None if self.output is None else Path(self.output))
 
     def _parts(self) -> frozenset[str] | None:
         """Returns the parts to keep separate; None for the default."""

@@ -8,15 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from hydractl import bounds
-from hydractl.data.reading import DEFAULT_TEMPLATE as DEFAULT_TEMPLATE
 from hydractl.errors import OptionError
 from hydractl.options import Option
-from hydractl.steps.compute import DEFAULT_BATCH_SIZE as DEFAULT_BATCH_SIZE
-from hydractl.steps.compute import BatchSize as BatchSize
-from hydractl.steps.compute import Device as Device
-from hydractl.steps.compute import DeviceLike as DeviceLike
-from hydractl.steps.compute import Dtype as Dtype
-from hydractl.steps.compute import DtypeLike as DtypeLike
 
 Kind = TypeVar("Kind")
 
@@ -84,43 +77,16 @@ Seed = Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", 
 Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=("--output", "-o"), remembered=False)]
 Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
 Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
-Plot = Annotated[
-    str | Path | None,
-    Option("Draw the result as well; .svg and .pdf will do.", "Output", "FILE.png", remembered=False),
-]
-Limit = Annotated[
-    int | None,
-    Option(
-        "Use only N samples of each data set, spread evenly over it; of a stream the first N.",
-        "Data",
-        "N",
-        minimum=1,
-        maximum=bounds.SAMPLES,
-    ),
-]
-ImageColumn = Annotated[str | None, Option("Column that holds the images, where it cannot be guessed.", "Data", "NAME")]
-TextColumn = Annotated[
-    str | None,
-    Option("Column that holds the texts, or two with a comma between for pairs of texts.", "Data", "NAME[,NAME]"),
-]
-LabelColumn = Annotated[str | None, Option("Column that holds the labels.", "Data", "NAME")]
-MatchLabels = Annotated[
-    Literal["name", "index"], Option("Match the data's labels to the model's by name, or by index.", "Data")
-]
-SkipBad = Annotated[
-    bool, Option("Leave unreadable images and empty texts out, and say which.", "Data", remembered=False)
-]
-Classes = Annotated[
-    Any, Option("Class names of a zero-shot model without labels of its own: a file with one a line.", "Data", "FILE")
-]
-Template = Annotated[str, Option("Prompt of a zero-shot model; {label} stands for the class name.", "Data")]
 
 
 @dataclass(frozen=True)
 class Picture:
     """Says where a command draws its result, if anywhere."""
 
-    plot: Plot = None
+    plot: Annotated[
+        str | Path | None,
+        Option("Draw the result as well; .svg and .pdf will do.", "Output", "FILE.png", remembered=False),
+    ] = None
     force: Force = False
 
     def check(self) -> None:
@@ -136,11 +102,6 @@ class Picture:
 
         if self.plot is not None:
             write_picture(draw(), Path(self.plot), self.force)
-
-
-def as_path(given: str | Path | None) -> Path | None:
-    """Returns the path that a step writes to; None where it writes nothing."""
-    return None if given is None else Path(given)
 
 
 def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpoint:
