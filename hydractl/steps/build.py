@@ -230,8 +230,6 @@ class Build:
     def _check(self) -> None:
         """Raises OptionError for what a step would refuse hours later."""
         from hydractl.selection.greedy import require_measurable
-        from hydractl.steps.inputs import as_checkpoint
-        from hydractl.training.losses import require_fit
 
         search = None if self.search == "exact" else self.search
         for name, value in {"search": search, "search_samples": self.search_samples, "draws": self.draws}.items():
@@ -243,6 +241,9 @@ class Build:
         if self.teacher and self.train_data is None:
             raise OptionError("`teacher` has no effect without `train_data`: give both or neither")
         if self.teacher:
+            from hydractl.steps.inputs import as_checkpoint
+            from hydractl.training.losses import require_fit
+
             require_fit([as_checkpoint(teacher) for teacher in self.teacher], as_checkpoint(self.model))
 
     def _built(self, tasks: Sequence[Task], latency: LatencyLimit | None, watch: Watcher) -> Built:
