@@ -178,7 +178,7 @@ def _part(field: Field[Any], hint: Any) -> _Part:
     rows = next((note for note in notes if isinstance(note, Rows)), None)
     without = next((note.names for note in notes if isinstance(note, Without)), frozenset())
     default = field.default if field.default_factory is MISSING else field.default_factory()
-    return _Part(field.name, kind, default, option, rows, without)
+    return _Part(field.name, kind, default, option=option, rows=rows, without=without)
 
 
 def _without_none(hint: Any) -> tuple[Any, list[Any]]:

@@ -206,13 +206,13 @@ class NetworkSystem:
             models,
             preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config),
             data,
-            running.batch_size,
-            self.dropout,
-            running.seed,
-            running.workers,
-            running.ranks,
-            running.in_parallel,
-            running.on_note,
+            batch_size=running.batch_size,
+            dropout=self.dropout,
+            seed=running.seed,
+            workers=running.workers,
+            ranks=running.ranks,
+            in_parallel=running.in_parallel,
+            on_note=running.on_note,
         )
 
     def _model(self, place: int, data: EvaluationData, running: Running) -> Hydra:

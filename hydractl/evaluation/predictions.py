@@ -185,9 +185,9 @@ class SavedPredictions:
                 None if saved.logits is None else saved.logits[at],
                 saved.labels_of(at) if key.has_labels else None,
                 positions,
-                None if rows is None else rows[at],
-                None if saved.confidence is None else saved.confidence[at],
-                saved.correct[at] if key.has_labels and saved.correct is not None else None,
+                features=None if rows is None else rows[at],
+                confidence=None if saved.confidence is None else saved.confidence[at],
+                correct=saved.correct[at] if key.has_labels and saved.correct is not None else None,
             )
 
     def _file(self, key: SetKey) -> Path:

@@ -89,14 +89,14 @@ def predict_sets(
         with watch(key) as advance:
             answered = predictor.answers(key, _score_of(predictor, chosen).needs_features)
             asked = chosen.conformal if key.role == "id" else None
-            found[key] = _reduce(answered, settled, scorer, asked, advance)
+            found[key] = _reduce(answered, settled, scorer, conformal=asked, on_batch=advance)
     return Predictions(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
         {key: part.scores for key, part in found.items()},
-        next((part.sets for part in found.values() if part.sets is not None), None),
-        {key: part.correct for key, part in found.items() if part.correct is not None},
-        predictor.confident,
+        sets=next((part.sets for part in found.values() if part.sets is not None), None),
+        correct={key: part.correct for key, part in found.items() if part.correct is not None},
+        confident=predictor.confident,
     )
 
 

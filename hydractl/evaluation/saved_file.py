@@ -251,7 +251,7 @@ def _saved_set(
         raise ValueError("holds `correct` beside logits, which say what is right: leave it out")
     checked = {name: _checked(name, whole[name], samples) for name in PER_SAMPLE if name in whole}
     labels, confidence, correct = map(checked.get, ("labels", "confidence", "correct"))
-    return SavedSet(path, samples, logits, labels, features, confidence, correct)
+    return SavedSet(path, samples, logits, labels=labels, features=features, confidence=confidence, correct=correct)
 
 
 def _rows(path: Path, name: str, source: Any, shape: tuple[int, ...]) -> Rows:

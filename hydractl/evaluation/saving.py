@@ -76,7 +76,9 @@ class SavingPredictor:
             yield from self._saved(key, path, features)
             return
         said = {CONDITIONS: json.dumps(self.conditions(key))}
-        with saving(path, self.samples(key), self.predictor.answers(key, features), self.force, said) as batches:
+        with saving(
+            path, self.samples(key), self.predictor.answers(key, features), force=self.force, said=said
+        ) as batches:
             yield from batches
 
     def start(self) -> None:

@@ -170,7 +170,7 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
     """
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
     whole = {key: samples for key, samples in data.evaluated.items() if isinstance(samples, Samples)}
-    found = (_leak(system, key, samples, seen, data.calibration) for key, samples in whole.items())
+    found = (_leak(system, key, samples, seen=seen, calibration=data.calibration) for key, samples in whole.items())
     return [leak for leak in found if leak is not None]
 
 
@@ -180,7 +180,7 @@ def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: E
 
     def watched(key: SetKey, stream: SampleStream) -> SampleStream:
         def check(block: Samples) -> Samples:
-            leak = _leak(system, key, block, seen, data.calibration)
+            leak = _leak(system, key, block, seen=seen, calibration=data.calibration)
             refuse_leaks([leak] if leak else [], or_else="read them without `streaming` and pass `allow_leak`")
             return block
 

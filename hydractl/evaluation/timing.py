@@ -241,7 +241,7 @@ def open_timed(
         answers = tuple(_ours(model, compiled) for model in loaded)
         weight = _sum([_weight(model) for model in loaded])
         systems[name] = TimedSystem(
-            tuple(model.name for model in models), loaded[0].spec, answers, weight, device, dtype
+            tuple(model.name for model in models), loaded[0].spec, answers, weight=weight, device=device, dtype=dtype
         )
     if transformers:
         systems |= _theirs(systems, compiled)

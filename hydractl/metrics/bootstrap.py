@@ -199,7 +199,7 @@ class _Places:
     @classmethod
     def of(cls, inside: _Sorted, outside: _Sorted) -> "_Places":
         below, upto = (np.searchsorted(inside.scores, outside.scores, side) for side in ("left", "right"))
-        return cls(inside, outside, below, upto, np.searchsorted(outside.scores, inside.scores, "right"))
+        return cls(inside, outside, below, upto=upto, ood_upto=np.searchsorted(outside.scores, inside.scores, "right"))
 
     def metrics(self, id_counts: FloatArray, id_sums: FloatArray, ood_counts: FloatArray) -> FloatArray:
         """The fields of OodMetrics of a few resamples, [few,5], as `ood_metrics` defines them.

@@ -77,7 +77,9 @@ def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> Fitte
     if at_bound and log_temperature < 0:
         return FittedTemperature(1.0, before, before, at_bound=True, argmax_changed=0.0)
     temperature = float(np.exp(log_temperature))
-    return FittedTemperature(temperature, before, nll, at_bound, _changed(member_logits, temperature))
+    return FittedTemperature(
+        temperature, before, nll, at_bound=at_bound, argmax_changed=_changed(member_logits, temperature)
+    )
 
 
 def _nll(member_logits: Logits, labels: IntArray, temperature: float) -> float:
@@ -160,7 +162,14 @@ def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVect
     at_bound = bool((np.isclose(found.x, low) | np.isclose(found.x, high)).any())
     shift = shift - shift.mean()
     changed = _changed(member_logits, 1.0, scale, shift)
-    return FittedVector(tuple(scale.tolist()), tuple(shift.tolist()), before, float(found.fun), at_bound, changed)
+    return FittedVector(
+        tuple(scale.tolist()),
+        tuple(shift.tolist()),
+        before,
+        nll_after=float(found.fun),
+        at_bound=at_bound,
+        argmax_changed=changed,
+    )
 
 
 def _nll_and_gradient(member_logits: Logits, labels: IntArray, point: FloatArray) -> tuple[float, FloatArray]:
