@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from hydractl.artifacts import found_reference, found_references, json_text, write_json
-from hydractl.circuit.artifact import read_circuit
+from hydractl.circuit.circuit_file import SearchJournal, read_circuit
 from hydractl.circuit.scores import read_scores
-from hydractl.circuit.state import Journal
 from hydractl.cli.console import print_json
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.predictions import read_about
@@ -108,7 +107,7 @@ def read_and_show(source: str) -> None:
 READERS: dict[str, tuple[dict[str, Any], Callable[[str], object], float]] = {
     "circuit": (CIRCUIT, read_circuit, 0.7),
     "scores": (SCORES, read_scores, 0.8),
-    "state": (STATE, lambda source: Journal(Path(source), {"seed": 1}).read(), 0.8),
+    "state": (STATE, lambda source: SearchJournal(Path(source), {"seed": 1}).read(), 0.8),
     "turns": (TURNS, lambda source: Turns(Path(source), {"seed": 1}).read(), 0.8),
     "about": (ABOUT, read_about, 0.7),
     "report": (REPORT, read_report, 0.7),

@@ -76,7 +76,7 @@ HOSTILE = ("1" + "0" * 12, MANY, "-1", "nan", "inf", "1e400", "0x10", "1_0", "",
 
 def texts() -> Iterator[tuple[str, Any]]:
     """What reads a number out of a text, each with the text around it."""
-    from hydractl.circuit.restriction import Restriction, heads_to_rank
+    from hydractl.circuit.ranking import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.sources import parse_data_spec
     from hydractl.evaluation.checkpoints import parse_dropout

@@ -21,7 +21,7 @@ from torch import Tensor
 
 import hydractl
 from hydractl.checkpoint.slots import linear_weights
-from hydractl.circuit.data import ScoringData
+from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import saliencies
 from hydractl.data.batching import make_batches
 from hydractl.data.labels import match_labels

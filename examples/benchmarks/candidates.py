@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 
 from hydractl.checkpoint.heads import Head, member_heads, number_of_heads
-from hydractl.circuit.artifact import read_circuit
+from hydractl.circuit.circuit_file import read_circuit
 from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint

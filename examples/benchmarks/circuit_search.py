@@ -23,14 +23,13 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.circuit.data import ScoringData
 from hydractl.circuit.modes import Exact, Mode, Screened
-from hydractl.circuit.objective import measure
+from hydractl.circuit.objective import ScoringData, measure
 from hydractl.circuit.ranking import Ranking, Search
-from hydractl.circuit.replay import Replay
-from hydractl.circuit.replay_cost import base_cost, candidate_cost, tokens_of, tower_cost
-from hydractl.circuit.screen import rough_network
+from hydractl.circuit.replay import Replay, tokens_of
 from hydractl.circuit.search import extract_circuits
+from hydractl.circuit.search_cost import base_cost, candidate_cost, tower_cost
+from hydractl.circuit.shortcuts import rough_network
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint

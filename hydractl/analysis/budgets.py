@@ -1,4 +1,4 @@
-"""How much a network loses with each head that goes: every method at every budget, in one pass over the data.
+"""Loss of a network at every budget, for every method of pruning, in one pass over the data.
 
 Source: [HE] B.3.
 """
@@ -26,7 +26,7 @@ PER_LAYER = "/layer"
 
 @dataclass(frozen=True)
 class Budgets:
-    """How many heads to drop: `numbers` over the whole network, or in each layer."""
+    """Budgets: `numbers` of heads to drop over the whole network, or in each layer."""
 
     numbers: tuple[int, ...] = ()
     per_layer: bool = False
@@ -42,7 +42,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Quality:
-    """How a network does: accuracy 0..1 and NLL in nats on ID data, detection of each OOD set by MSP."""
+    """Quality of a network: accuracy 0..1 and NLL in nats on ID data, detection of each OOD set by MSP."""
 
     accuracy: float
     nll: float
@@ -73,7 +73,7 @@ def parse_budgets(text: str, heads: Iterable[Head]) -> Budgets:
 
 
 def cuts_of_ranking(method: str, ranking: Sequence[Head], budgets: Budgets, heads: Sequence[Head]) -> list[Cut]:
-    """What a circuit drops at each budget; of each layer the heads that it drops first.
+    """Returns the heads that a circuit drops at each budget; in each layer, those it drops first.
 
     Args:
         heads: all of the network.
@@ -99,7 +99,7 @@ def cuts_of_ranking(method: str, ranking: Sequence[Head], budgets: Budgets, head
 
 
 def cuts_of_scores(method: str, scores: Mapping[Head, float], budgets: Budgets) -> list[Cut]:
-    """What the lowest scores drop at each budget, over all layers or in each.
+    """Returns the heads with the lowest scores at each budget, over all layers or in each.
 
     Raises:
         OptionError: fewer heads are scored.
@@ -120,7 +120,7 @@ def measure_all(
     device: torch.device,
     on_batch: Callable[[int], object] = lambda samples: None,
 ) -> list[Quality]:
-    """How every network does, in their order; each batch is read once for all, and no logits are kept.
+    """Measures every network, in order; each batch is read once for all, and no logits are kept.
 
     Args:
         inside: batches of the ID samples, with labels.

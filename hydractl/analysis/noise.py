@@ -1,4 +1,4 @@
-"""Whether pruning hurts more on noisy data than on clean: what the paper's first proposition asks for.
+"""Cost of pruning on noisy data against clean data, the subject of the paper's first proposition.
 
 Pruning changes the weights by dtheta: it sets the rows of W_Q, W_K and W_V of every head that goes, and its columns of
 W_O, to zero. To second order it changes a loss L by <grad L, dtheta> + 1/2 dtheta^T H dtheta. The proposition: where
@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads, without
 from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
-from hydractl.circuit.data import ScoringData
+from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
 from hydractl.model.assembly import without_heads
@@ -66,7 +66,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class NoiseEffect:
-    """What pruning does on data of one kind of noise.
+    """Effect of pruning on data with one kind of noise.
 
     Attributes:
         slope: <grad L_n, dtheta>; positive: the loss on noisy data grows, to first order.
@@ -84,7 +84,7 @@ class NoiseEffect:
 
 @dataclass(frozen=True)
 class NoiseAnalysis:
-    """What pruning does on clean data and on each kind of noise.
+    """Effect of pruning on clean data and on each kind of noise.
 
     Attributes:
         dropped: how many heads went.
@@ -135,7 +135,7 @@ def analyse_noise(
     seed: int = 0,
     progress: Progress = lambda samples: None,
 ) -> NoiseAnalysis:
-    """What dropping some heads of a network does to its loss on clean data, and on noisy data of each kind.
+    """Measures how dropping some heads changes the loss on clean data, and on noisy data of each kind.
 
     Args:
         model: of one member, as it was loaded.
@@ -159,7 +159,7 @@ def analyse_noise(
     def measured(data: ScoringData) -> tuple[Losses, float, _Diagonal]:
         losses = Losses(*(mean_loss(network, data) for network in (model, pruned)))
         progress(data.id_samples)
-        found = losses, _slope(model, parts, data), _diagonal(model, parts, data, draws, seed)
+        found = losses, _slope(model, parts, data), _diagonal(model, parts, data, draws=draws, seed=seed)
         progress(data.id_samples)
         return found
 
@@ -168,7 +168,7 @@ def analyse_noise(
     for kind, severity, data in noisy:
         losses, noisy_slope, diagonal = measured(data)
         effects.append(NoiseEffect(kind, severity, losses, noisy_slope, *_difference(diagonal, base)))
-    return NoiseAnalysis(len(dropped), base.sums.shape[1], draws, at_rest, slope, tuple(effects))
+    return NoiseAnalysis(len(dropped), base.sums.shape[1], draws, clean=at_rest, slope=slope, effects=tuple(effects))
 
 
 @torch.no_grad()
@@ -204,7 +204,7 @@ def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
 
 
 def _parts(model: Hydra, dropped: Set[Head]) -> list[_Part]:
-    """What pruning takes of each parameter that it takes something of."""
+    """Returns the entries of each parameter that pruning removes."""
     after, device = without(model.heads, dropped), next(model.parameters()).device
     parts = []
     for name, slot in slots(model.spec).items():

@@ -16,10 +16,9 @@ from hydractl.errors import OptionError
 from hydractl.options import Option
 
 if TYPE_CHECKING:
-    from hydractl.circuit.ablation import Progress
-    from hydractl.circuit.data import SearchData
-    from hydractl.circuit.objective import Measures
+    from hydractl.circuit.objective import Measures, SearchData
     from hydractl.circuit.ranking import Ranking, Search
+    from hydractl.circuit.search import Progress
     from hydractl.model.hydra import Hydra
 
     #: For each ranking that grows, the candidates it may choose from, measured, and the ranking itself with an account
@@ -78,7 +77,7 @@ class Exact:
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
     ) -> Measured:
-        from hydractl.circuit.ablation import ablate
+        from hydractl.circuit.search import ablate
 
         measures = ablate(network, data, search.left(growing[0].dropped), progress)
         return [(ranking, measures) for ranking in growing]
@@ -95,7 +94,7 @@ class Screened:
     heads_per_step: HeadsPerStep = 1
 
     def check(self, network: Hydra) -> None:
-        from hydractl.circuit.screen import refuse_half_precision
+        from hydractl.circuit.shortcuts import refuse_half_precision
 
         refuse_half_precision(network)
 
@@ -106,9 +105,9 @@ class Screened:
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
     ) -> Measured:
-        from hydractl.circuit.screen import measure_screened
+        from hydractl.circuit.shortcuts import measure_screened
 
-        return measure_screened(search, network, data, growing, progress)
+        return measure_screened(search, network, data, growing=growing, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -145,9 +144,9 @@ class Shortlist:
     def measure(
         self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
     ) -> Measured:
-        from hydractl.circuit.shortlist import measure_shortlisted
+        from hydractl.circuit.shortcuts import measure_shortlisted
 
-        return measure_shortlisted(search, network, data, growing, progress, size=self.shortlist)
+        return measure_shortlisted(search, network, data, growing=growing, progress=progress, size=self.shortlist)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,24 @@
-"""What ablation and searches go by, in whole numbers: equal networks compare equal on every machine."""
+"""Measures of networks for searches, in whole numbers, and the samples that they are taken on.
+
+Equal networks compare equal on every machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import lcm
 from statistics import fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
+from hydractl.data.batching import Batch
+from hydractl.data.ranks import Ranks
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_detection import count_scores, ordered_pairs
 
@@ -39,7 +47,7 @@ def require_ood_data(objectives: Sequence[Objective], given: object) -> None:
 
 
 class Measure(NamedTuple):
-    """How one network does on the search's samples.
+    """Counts and losses of one network on the search's samples.
 
     Attributes:
         correct: ID samples classified correctly.
@@ -61,7 +69,7 @@ class Measure(NamedTuple):
 
     @property
     def auroc(self) -> float | None:
-        """Of MSP, OOD positive; None where there are no OOD samples."""
+        """The AUROC of MSP with OOD positive; None without OOD samples."""
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
     def score(self, objective: Objective) -> float:
@@ -81,7 +89,7 @@ class Measure(NamedTuple):
         return self.correct if objective == "acc" else self.ordered
 
     def span(self, objective: Objective) -> int:
-        """What ranks differ by where objectives differ by 1."""
+        """The difference of ranks where objectives differ by 1."""
         pairs = 2 * self.id_samples * self.ood_samples
         return {"acc": self.id_samples, "ood": pairs, "avg": 2 * pairs}[objective]
 
@@ -106,7 +114,7 @@ def measure(
     """
     size = lcm(*map(len, ood_msp))
     ordered = sum(_ordered(id_msp, one) * (size // len(one)) for one in ood_msp)
-    return Measure(int(correct.sum()), len(id_msp), ordered, size * len(ood_msp), float(nll.mean()))
+    return Measure(int(correct.sum()), len(id_msp), ordered, ood_samples=size * len(ood_msp), nll=float(nll.mean()))
 
 
 def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
@@ -127,11 +135,79 @@ def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
         sum(one.correct * time for one, time in zip(measures, times, strict=True)),
         inside * len(measures),
         sum(one.ordered * time for one, time in zip(measures, pairs, strict=True)),
-        outside,
-        fmean(one.nll for one in measures),
+        ood_samples=outside,
+        nll=fmean(one.nll for one in measures),
     )
 
 
 def _ordered(id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64]) -> int:
     _, id_counts, ood_counts = count_scores(-id_msp, -ood_msp)
     return ordered_pairs(id_counts, ood_counts)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringData:
+    """Labelled ID samples and, for what compares the two, OOD ones; in batches that are the same on every rank.
+
+    Attributes:
+        id: batches of the ID samples, in any order; a search asks for them in every round.
+        id_samples: N, how many samples they hold.
+        ood: batches of the OOD samples, which need no labels.
+        ood_samples: N'.
+        ood_sets: how many samples each OOD set holds, in the order of their positions; one set of all where empty.
+        prompts: batches of a zero-shot model's class prompts.
+    """
+
+    id: Sequence[Batch]
+    id_samples: int
+    ood: Sequence[Batch] = ()
+    ood_samples: int = 0
+    prompts: Sequence[Mapping[str, Tensor]] = ()
+    ranks: Ranks = field(default_factory=Ranks)
+    ood_sets: tuple[int, ...] = ()
+
+    @property
+    def tasks(self) -> tuple[ScoringData, ...]:
+        """These samples, as one task among several."""
+        return (self,)
+
+    @property
+    def all_prompts(self) -> dict[str, Tensor]:
+        """The class prompts in one batch, `[C,T]`; nothing for a model that has none."""
+        return {name: torch.cat([batch[name] for batch in self.prompts]) for name in next(iter(self.prompts), ())}
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralTasks:
+    """The samples of several tasks, each with prompts of its own: what one network is measured on in the mean."""
+
+    tasks: tuple[ScoringData, ...]
+
+    @property
+    def id_samples(self) -> int:
+        """The number of ID samples of all tasks."""
+        return sum(task.id_samples for task in self.tasks)
+
+    @property
+    def ood_samples(self) -> int:
+        """The number of OOD samples of all tasks."""
+        return sum(task.ood_samples for task in self.tasks)
+
+    @property
+    def ranks(self) -> Ranks:
+        """The processes at work, the same for all tasks."""
+        return self.tasks[0].ranks
+
+
+#: What a search measures networks on.
+SearchData = ScoringData | SeveralTasks
+
+
+def prompt_batches(prompts: Mapping[str, Tensor] | None, batch_size: int) -> list[dict[str, Tensor]]:
+    """The class prompts `[C,T]` of a zero-shot model in batches; none of any other."""
+    given = prompts or {}
+    count = len(next(iter(given.values()), ()))
+    return [
+        {name: tensor[start : start + batch_size] for name, tensor in given.items()}
+        for start in range(0, count, batch_size)
+    ]

@@ -1,4 +1,4 @@
-"""How much choices of heads agree: those that several drop, and how differently they spread over layers and heads.
+"""Agreement of choices of heads: shared heads, and divergence of their distributions over layers and heads.
 
 Source: [HE] B.2.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.restriction import Restriction
+from hydractl.circuit.ranking import Restriction
 from hydractl.errors import ArtifactError, OptionError
 
 
@@ -43,7 +43,7 @@ class HeadList:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What two choices have in common.
+    """Agreement of two choices.
 
     Attributes:
         shared: the heads that both drop, in candidate order.
@@ -72,8 +72,8 @@ def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Se
             (a, b),
             shared_by([dropped[a], dropped[b]]),
             layer_divergence(dropped[a], dropped[b]),
-            head_divergence(dropped[a], dropped[b]),
-            _by_chance(*((len(dropped[name]), set(chosen_from[name])) for name in (a, b))),
+            over_heads=head_divergence(dropped[a], dropped[b]),
+            by_chance=_by_chance(*((len(dropped[name]), set(chosen_from[name])) for name in (a, b))),
         )
         for a, b in combinations(dropped, 2)
     ]
@@ -149,7 +149,7 @@ def _common_budget(choices: Sequence[HeadList]) -> int:
 
 
 def names_of(choices: Sequence[HeadList]) -> list[str]:
-    """What tables call choices: their labels, or the names of their files where these tell more of them apart."""
+    """Returns the names of choices in tables: their labels, or the names of their files if these differ more."""
     for names in (
         [choice.label or "" for choice in choices],
         [Path(choice.name).name.removesuffix(".json").removesuffix(".safetensors") for choice in choices],

@@ -1,15 +1,19 @@
-"""What a search is asked for, and what it has found."""
+"""The request of a search, the heads that it chooses from, and its result."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from hydractl.checkpoint.heads import Head
+from hydractl.bounds import LAYERS, whole
+from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
+from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.circuit.modes import Mode
     from hydractl.circuit.objective import Measure, Objective
+
 
 TieBreak = Literal["order", "nll"]
 
@@ -27,7 +31,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Shortcut:
-    """How far a search went by less than exact scores of all candidates.
+    """Account of a search that measured some candidates inexactly or not at all.
 
     Attributes:
         kind: what the slack is, e.g. the `margin` of a screened search.
@@ -54,7 +58,7 @@ class Ranking:
         return frozenset(step.head for step in self.steps)
 
     def line(self, number: int) -> str:
-        """What a step found, in a line of text."""
+        """Returns a step as a line of text."""
         step = self.steps[number]
         auroc = step.measure.auroc
         detected = "" if auroc is None else f"  AUROC {auroc:.4f}"
@@ -62,7 +66,7 @@ class Ranking:
 
     @property
     def summary(self) -> str:
-        """What dropping its heads has cost, in a line of text."""
+        """Returns the cost of the dropped heads as a line of text."""
         if self.baseline is None or not self.steps:
             return "no head"
         first, last = self.baseline, self.steps[-1].measure
@@ -96,7 +100,7 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True)
 class Search:
-    """What is searched for: `budget` heads among the candidates, which stand in candidate order.
+    """The request of a search: `budget` heads among the candidates, which stand in candidate order.
 
     Attributes:
         mode: how a round is made up, and how its candidates are measured.
@@ -121,3 +125,83 @@ def greedy_round(search: Search, done: int, heads_per_step: int) -> Round:
     """Returns a round of Algorithm 1: every head that is left is a candidate, and the best of them leave."""
     drops = min(heads_per_step, search.budget - done)
     return Round(search.candidates, len(search.candidates) - done, drops)
+
+
+ALL = "all"
+
+
+class Restriction(NamedTuple):
+    """The towers and layers that a search is restricted to, as options name them; None is no restriction.
+
+    Attributes:
+        towers: names with commas between.
+        layers: `A-B`, both included, or one.
+    """
+
+    towers: str | None = None
+    layers: str | None = None
+
+    def among(self, heads: Iterable[Head]) -> tuple[Head, ...]:
+        """Returns the heads that the restricted search may drop.
+
+        Raises:
+            OptionError: `layers` is no range.
+        """
+        first, last = self._range()
+        within = (head for head in heads if first <= head.layer <= last)
+        return tuple(head for head in within if not self.towers or head.tower in names_of(self.towers))
+
+    def of_member(self, kept: KeptHeads) -> tuple[Head, ...]:
+        """The heads of a single-member model that a search chooses from, in candidate order.
+
+        Raises:
+            OptionError: the model has no such tower, or no head in those layers.
+        """
+        require_heads(kept, "the model")
+        if self.towers:
+            require_towers(self.towers, kept)
+        found = self.among(member_heads(kept, 0))
+        if not found:
+            raise OptionError(f"`layers` {self.layers}: the model has no head there: name others")
+        return found
+
+    def _range(self) -> tuple[float, float]:
+        if self.layers is None:
+            return 0, float("inf")
+        first, dash, last = self.layers.partition("-")
+        lowest, highest = (whole(end, 0, LAYERS) for end in (first, last if dash else first))
+        if lowest is None or highest is None:
+            raise OptionError(f"`layers` {self.layers}: expected two layers as in 0-5, both included, or one")
+        return lowest, highest
+
+
+def names_of(towers: str) -> list[str]:
+    """The towers that are named with commas between."""
+    return [name.strip() for name in towers.split(",")]
+
+
+def require_towers(towers: str, kept: KeptHeads) -> list[str]:
+    """The towers that are named with commas between.
+
+    Raises:
+        OptionError: the model lacks one.
+    """
+    if unknown := [name for name in names_of(towers) if name not in kept]:
+        raise OptionError(f"`towers` {towers}: the model has no {unknown[0]} tower, only {' and '.join(kept)}")
+    return names_of(towers)
+
+
+def heads_to_rank(budget: int | str, candidates: int) -> int:
+    """Returns the number of heads in a budget: a number, a share such as `33%`, or `all`.
+
+    Raises:
+        OptionError: none, or more than there are candidates.
+    """
+    if str(budget) == ALL:
+        return candidates
+    count = number_of_heads(budget, candidates)
+    if count is None or count < 1:
+        raise OptionError(
+            f"`budget` {budget}: expected 1 to {candidates}, the heads there are, a share as in 33%, or all"
+        )
+    return count

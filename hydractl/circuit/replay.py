@@ -6,18 +6,61 @@ from the attention output. Candidates replayed together lie along G, the first a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.observe import Hidden, embed
-from hydractl.circuit.replay_cost import tokens_of
+from hydractl.checkpoint.spec import TextEmbeddings, TowerSpec
 from hydractl.model.assembly import copied
+from hydractl.model.attention import FusedAttention
+from hydractl.model.encoder import Layer, Tower
 from hydractl.model.fast.optimize import FastTower
 from hydractl.model.fast.packing import AdaptedAttention, PackedAttention, PooledAttention
 from hydractl.model.hydra import Hydra
+
+#: Told of a layer's number and of what its heads see, `[1,B,T,H*K]`; returns what goes on in its place.
+View = Callable[[int, Tensor], Tensor]
+
+
+class Hidden(NamedTuple):
+    """A hidden state `[G,B,T,D]`, the mask `[B,T]` of tokens that count, and the ids `[B,T]` of texts."""
+
+    x: Tensor
+    mask: Tensor | None
+    ids: Tensor | None
+
+
+def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
+    """The hidden state that a tower's first layer reads."""
+    if "pixel_values" in inputs:
+        return Hidden(tower.embeddings(inputs["pixel_values"]), None, None)
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    return Hidden(tower.embeddings(ids, inputs.get("token_type_ids")), mask.bool() if mask is not None else None, ids)
+
+
+def attention_of(layer: Layer) -> FusedAttention:
+    """A layer's attention, its heads apart: of a model that is not optimised for inference."""
+    assert isinstance(layer.attention, FusedAttention)
+    return layer.attention
+
+
+def pooled(tower: Tower, inputs: Mapping[str, Tensor], view: View) -> Tensor:
+    """Returns the tower's pooled tokens, `[1,B,D]`, and shows every layer's heads to `view` on the way."""
+    x, mask, ids = embed(tower, inputs)
+    for number, layer in enumerate(tower.layers):
+        attention = attention_of(layer)
+        z = view(number, attention.mix(layer.attention_input(x), mask))
+        x = layer.complete(x, attention.output(z))
+    return tower.pool(x, ids)
+
+
+def kept_counts(model: Hydra, tower: str) -> list[int]:
+    """Returns the number of heads of a single-member model in each layer of a tower."""
+    return [len(members[0]) for members in model.heads[tower]]
+
 
 #: How many numbers the activations `[G,B,T,D]` of candidates replayed together may have. On a CPU that is the least
 #: that keeps its cores busy, so that the activations of a layer stay in the cache; on a GPU it is enough to fill it.
@@ -32,7 +75,7 @@ Group = tuple[Head, ...]
 def replay(
     tower: FastTower, kept: Sequence[Sequence[int]], start: Hidden, candidates: Sequence[Head]
 ) -> Iterator[tuple[Group, Tensor]]:
-    """What a tower pools with each candidate off, `[G,B,D]` for G of them at a time; last with none off, `[1,B,D]`.
+    """Yields the pooled tokens with each candidate off, `[G,B,D]` for G at a time; last with none off, `[1,B,D]`.
 
     Args:
         kept: the heads of each layer, in the order of its weights.
@@ -42,7 +85,7 @@ def replay(
     place = tower.place(ids)
 
     def pooled(x: Tensor, layer: int) -> Tensor:
-        """What the tower pools, given what layer number `layer` reads."""
+        """Returns the tower's pooled tokens, given the input of layer number `layer`."""
         return tower.pool_at(place, tower.encode_at(place, x, mask, layer).to(start.x.dtype))
 
     # A search may screen its candidates with layers in half precision.
@@ -80,6 +123,11 @@ def with_one_off(
     weights = attention.output_weights[0].unflatten(1, (-1, k))[:, list(rows)].permute(1, 2, 0)  # [G,K,D]
     base = attended.flatten(1, 2).expand(len(rows), -1, -1)
     return torch.baddbmm(base, values, weights, alpha=-1).unflatten(1, attended.shape[1:3])
+
+
+def tokens_of(tower: TowerSpec) -> int:
+    """Counts the tokens of a sample; for texts, whose lengths differ, the most that one may have."""
+    return tower.embeddings.max_tokens if isinstance(tower.embeddings, TextEmbeddings) else tower.embeddings.tokens
 
 
 class Replay:
@@ -120,7 +168,7 @@ class Replay:
                 yield group, images @ classes.mT * scale
 
     def at_once(self, inputs: Mapping[str, Tensor]) -> int:
-        """How many of a batch's samples are best replayed together: on a CPU few enough for its cache."""
+        """Returns how many samples to replay together: on a CPU, few enough for its cache."""
         ids, device = inputs.get("input_ids"), next(self.model.parameters()).device
         if device.type != "cpu":
             return len(next(iter(inputs.values())))

@@ -16,8 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.checkpoint.slots import linear_weights
-from hydractl.circuit.data import ScoringData
-from hydractl.circuit.observe import kept_counts, pooled
+from hydractl.circuit.objective import ScoringData
+from hydractl.circuit.replay import kept_counts, pooled
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError

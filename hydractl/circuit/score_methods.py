@@ -15,7 +15,7 @@ from hydractl.options import Option
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.objective import ScoringData
     from hydractl.model.hydra import Hydra
 
 IdData = Annotated[
@@ -192,7 +192,7 @@ class Ablation(ScoreMethod):
         require_ood_data([self.objective], self.ood_data)
 
     def score(self, scoring: Scoring) -> Scored:
-        from hydractl.circuit.ablation import ablation_scores
+        from hydractl.circuit.search import ablation_scores
 
         return Scored(ablation_scores(*scoring.network, self.objective))
 

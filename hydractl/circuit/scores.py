@@ -88,14 +88,16 @@ def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[l
 
 
 def scores_of(artifact: Mapping[str, Any]) -> Scores:
-    """What `scores_json` returns, as `read_scores` reads it from a file."""
+    """Returns the scores in the result of `scores_json`, as `read_scores` does for a file."""
     model = artifact["model"]
     return Scores(
         f"the {artifact['method']} scores of {model['reference']}",
         {tower: tuple(map(tuple, rows)) for tower, rows in artifact["towers"].items()},
         artifact["method"],
-        ModelReference(model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}),
-        artifact.get("search_data"),
+        model=ModelReference(
+            model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}
+        ),
+        search_data=artifact.get("search_data"),
     )
 
 
@@ -112,4 +114,4 @@ def read_scores(source: str) -> Scores:
         ArtifactError: not scores, an unknown tower, or an entry that is no finite number.
     """
     found = read_artifact(source, _ScoresFile, FORMAT, VERSION)
-    return Scores(artifact_name(source), found.towers, found.method, found.model, found.search_data)
+    return Scores(artifact_name(source), found.towers, found.method, model=found.model, search_data=found.search_data)

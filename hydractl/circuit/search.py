@@ -1,20 +1,161 @@
 """The greedy search of Algorithm 1: drop the head that the network does best without, and again.
 
+Each round is an ablation: the network is measured with each head turned off.
+
 Source: [HE] D.1.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
 
-from hydractl.checkpoint.heads import Head
-from hydractl.circuit.ablation import Progress
-from hydractl.circuit.data import SearchData
-from hydractl.circuit.objective import Measures
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
 from hydractl.circuit.ranking import Ranking, Search, Step
+from hydractl.circuit.replay import Group, Replay
+from hydractl.data.batching import Batch
+from hydractl.data.ranks import batch_workers
+from hydractl.errors import DataError
+from hydractl.metrics.probabilities import label_log_probabilities, member_probabilities
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
+
+Places = NDArray[np.int64]
+Progress = Callable[[Group, int], None]
+
+
+def ablation_scores(
+    model: Hydra,
+    data: ScoringData,
+    objective: Objective,
+    progress: Progress = lambda group, samples: None,
+) -> dict[Head, float]:
+    """Returns the objective of the model minus that of the model with each head off, higher = keep.
+
+    Raises:
+        DataError: a logit is not finite, or ID samples have no labels.
+    """
+    heads = member_heads(model.heads, 0)
+    measures = ablate(model, data, heads, progress)
+    whole = measures[None].score(objective)
+    return {head: whole - measures[head].score(objective) for head in heads}
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Answers of each of G networks for each sample; zeros for the samples of other ranks."""
+
+    correct: NDArray[np.uint8]  # [G,N]
+    nll: NDArray[np.float64]  # [G,N]
+    msp: NDArray[np.float64]  # [G,N+N'], the ID samples first
+
+    @classmethod
+    def none(cls, networks: int, data: ScoringData) -> _Answers:
+        """Room for the answers of so many networks."""
+        n, both = data.id_samples, data.id_samples + data.ood_samples
+        return cls(np.zeros((networks, n), np.uint8), np.zeros((networks, n)), np.zeros((networks, both)))
+
+    def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64], labels: Places | None) -> None:
+        """Notes what follows from logits `[G,B,C]`, of ID samples with labels `[B]`; of equal logits the first wins."""
+        self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
+        if labels is not None:
+            self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
+            for row, one in zip(rows, scaled, strict=True):
+                self.nll[row, columns] = -label_log_probabilities(one[None], labels)
+
+
+def ablate(
+    model: Hydra, data: SearchData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
+) -> dict[Head | None, Measure]:
+    """The measure of the network with each head off in turn, and under None with all of them on.
+
+    Of several tasks it is the mean over them.
+
+    Samples are put in order before anything is summed: the ranks and threads at work do not show in the result.
+
+    Args:
+        model: of one member, with all `heads`.
+        progress: told of each group of heads that was replayed, and on how many samples.
+
+    Raises:
+        DataError: a logit is not finite, or ID samples have no labels.
+    """
+    each = [_ablate(model, task, heads, progress) for task in data.tasks]
+    return {head: mean_over_tasks([measures[head] for measures in each]) for head in each[0]}
+
+
+def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress) -> dict[Head | None, Measure]:
+    rows = {head: number for number, head in enumerate([None, *heads])}
+    answers = _Answers.none(len(rows), data)
+    device = next(model.parameters()).device
+    with torch.inference_mode():
+        network = Replay(model, heads, data.prompts)
+    stop = threading.Event()
+
+    def answer(job: tuple[Sequence[Batch], int, int]) -> None:
+        batches, number, offset = job
+        whole = batches[number]
+        for batch in parts(whole, network.at_once(whole.inputs)):
+            columns, labels = batch.positions.numpy() + offset, None if offset else _labels(batch)
+            with torch.inference_mode():
+                for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
+                    if stop.is_set():
+                        return
+                    places = np.array([rows[head] for head in group or (None,)])
+                    answers.note(places, columns, _scaled(logits, model.temperature), labels)
+                    progress(group, len(columns))
+
+    jobs = [(data.id, n, 0) for n in range(len(data.id))]
+    jobs += [(data.ood, n, data.id_samples) for n in range(len(data.ood))]
+    with batch_workers(device) as in_parallel:
+        try:
+            deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
+        finally:
+            stop.set()
+    return _measures(answers, rows, data)
+
+
+def parts(batch: Batch, size: int) -> Iterator[Batch]:
+    """The batch in parts of so many samples, the last may have fewer."""
+    for start in range(0, len(batch.positions), size):
+        at = slice(start, start + size)
+        inputs = {name: tensor[at] for name, tensor in batch.inputs.items()}
+        yield Batch(inputs, None if batch.labels is None else batch.labels[at], batch.positions[at])
+
+
+def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:
+    # Half precision ends here: decisions are made in float64 of float32.
+    scores: NDArray[Any] = logits.to("cpu", torch.promote_types(logits.dtype, torch.float32)).numpy()
+    if not np.isfinite(scores).all():
+        raise DataError("the model's logits are not finite on this data: try `dtype` float32")
+    return scores.astype(np.float64) / temperature
+
+
+def _labels(batch: Batch) -> NDArray[np.int64]:
+    if batch.labels is None:
+        raise DataError("the ID samples have no labels: choose labelled data, or name their column with `label_column`")
+    return batch.labels.numpy()
+
+
+def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData) -> dict[Head | None, Measure]:
+    correct, nll, msp = (
+        data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
+    )
+    # What comes before each OOD set: the ID samples, and the sets before it.
+    sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
+    starts = list(accumulate(sets, initial=data.id_samples))[:-1]
+    parts = {head: np.split(msp[row], starts) for head, row in rows.items()}
+    return {head: measure(correct[row], parts[head][0], parts[head][1:], nll[row]) for head, row in rows.items()}
 
 
 def extract_circuits(
@@ -45,7 +186,7 @@ def extract_circuits(
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
         network = without_heads(model, dropped)
         growing = [ranking for ranking in found if ranking.dropped == dropped]
-        measured = search.mode.measure(search, network, data, growing, on_round(network, growing))
+        measured = search.mode.measure(search, network, data, growing=growing, progress=on_round(network, growing))
         for ranking, (accounted, measures) in zip(growing, measured, strict=True):
             grown = _grown(accounted, measures, search)
             found[found.index(ranking)] = grown

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit.data import ScoringData
-from hydractl.circuit.observe import kept_counts, pooled
+from hydractl.circuit.objective import ScoringData
+from hydractl.circuit.replay import kept_counts, pooled
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.model.encoder import Tower
@@ -41,7 +41,7 @@ class Separation:
 
 
 def separations(model: Hydra, data: ScoringData) -> dict[Head, Separation]:
-    """How well each head of the tower that reads the samples tells ID from OOD ones.
+    """Returns the separation of ID from OOD samples by each head of the tower that reads the samples.
 
     Args:
         model: of one member.
@@ -71,7 +71,7 @@ def extremes(scores: Mapping[Head, float], count: int = 2) -> dict[Head, str]:
 def outputs_of(
     model: Hydra, batches: Sequence[Batch], heads: Sequence[Head], samples: int, ranks: Ranks
 ) -> dict[Head, NDArray[np.float64]]:
-    """What some heads of one tower say of each sample, `[N,K]` in the order of the samples.
+    """Returns the outputs of some heads of one tower, `[N,K]` in the order of the samples.
 
     Args:
         batches: of all samples, in any order.
@@ -103,7 +103,7 @@ def outputs_on_both(
 
 
 def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:
-    """What every head of a tower says of the pooled token, `[B,sum H*K]` float64; the mean where all are pooled."""
+    """Returns every head's output at the pooled token, `[B,sum H*K]` float64; the mean if all tokens are pooled."""
     module = model.get_submodule(tower)
     assert isinstance(module, Tower)
     device = next(model.parameters()).device

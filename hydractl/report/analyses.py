@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from hydractl.analysis.members import Similarity
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
+    from hydractl.analysis.similarity import Similarity
     from hydractl.evaluation.timing import Row
 
 Point = Mapping[str, Any]

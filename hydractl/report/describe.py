@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import ArtifactFile, ModelReference, open_artifact
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit import artifact as circuits
+from hydractl.circuit import circuit_file as circuits
 from hydractl.circuit import scores
 from hydractl.errors import ArtifactError
 from hydractl.report import artifact as reports

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from hydractl.analysis.heads import Group, Separated
+    from hydractl.analysis.head_groups import Group, Separated
     from hydractl.circuit.overlap import Overlap
 
 SHADES = " ░▒▓█"

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hydractl.analysis.budgets import Cut, Quality
-    from hydractl.analysis.heads import Separated
-    from hydractl.analysis.members import Similarity
+    from hydractl.analysis.head_groups import Separated
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
+    from hydractl.analysis.similarity import Similarity
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.artifact import Circuit
-    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.circuit_file import Circuit
+    from hydractl.circuit.objective import ScoringData
     from hydractl.circuit.scores import Scores
     from hydractl.data.corruptions import Corruption
     from hydractl.evaluation.sets import Leak
@@ -235,7 +235,7 @@ def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence
 def _networks(
     material: Material, cuts: Sequence[Cut], members: Sequence[Checkpoint], batch_size: int
 ) -> list[Answering]:
-    from hydractl.circuit.data import prompt_batches
+    from hydractl.circuit.objective import prompt_batches
     from hydractl.inference import load_checkpoint
     from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 
@@ -329,7 +329,7 @@ class AnalyseHeads:
     picture: Picture = Picture()
 
     def run(self, watch: Watcher) -> AnalysedHeads:
-        from hydractl.analysis.heads import separated
+        from hydractl.analysis.head_groups import separated
         from hydractl.circuit.separation import separations
         from hydractl.data.ranks import Ranks
         from hydractl.data.sources import parse_data
@@ -369,7 +369,7 @@ analyse_heads = function(AnalyseHeads)
 
 
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
-    from hydractl.analysis.heads import shown
+    from hydractl.analysis.head_groups import shown
     from hydractl.circuit.scores import as_towers
     from hydractl.report.heads import separation_figure
 
@@ -469,7 +469,7 @@ class AnalyseMembers:
     picture: Picture = Picture()
 
     def run(self, watch: Watcher) -> AnalysedMembers:
-        from hydractl.analysis.members import require_several, similarity
+        from hydractl.analysis.similarity import require_several, similarity
         from hydractl.data.labels import read_classes
         from hydractl.data.open import open_samples
         from hydractl.report.analyses import similarity_figure

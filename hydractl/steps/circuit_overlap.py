@@ -18,7 +18,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.overlap import HeadList, Overlap
     from hydractl.circuit.scores import Scores
 
@@ -194,7 +194,7 @@ def _holds_scores(given: object) -> TypeGuard[ScoresLike]:
 
 
 def _is_circuit(given: object) -> TypeGuard[CircuitLike]:
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.schema import STDIN
 
     if not isinstance(given, str | Path):
@@ -228,7 +228,7 @@ def _of_circuit(circuit: Circuit) -> HeadList:
 
 def _of_scores(scores: Scores, scope: Scope) -> HeadList:
     from hydractl.circuit.overlap import HeadList
-    from hydractl.circuit.restriction import Restriction
+    from hydractl.circuit.ranking import Restriction
     from hydractl.surgery.choose import by_scores
 
     values = scores.known()

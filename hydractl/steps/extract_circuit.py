@@ -20,12 +20,10 @@ from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks, requ
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.circuit.ablation import Progress
-    from hydractl.circuit.artifact import Circuit
-    from hydractl.circuit.data import SearchData
-    from hydractl.circuit.objective import Objective
+    from hydractl.circuit.circuit_file import Circuit, SearchJournal
+    from hydractl.circuit.objective import Objective, SearchData
     from hydractl.circuit.ranking import Ranking, Search
-    from hydractl.circuit.state import Journal
+    from hydractl.circuit.search import Progress
     from hydractl.model.hydra import Hydra
 
     Budget = int | str
@@ -50,7 +48,7 @@ class Extracted(Result):
     @property
     def circuits(self) -> dict[Objective, Circuit]:
         """The circuits as `hydractl.prune` follows them, by objective."""
-        from hydractl.circuit.artifact import circuit_of
+        from hydractl.circuit.circuit_file import circuit_of
 
         return {name: circuit_of(ranking, self.origin) for name, ranking in self.rankings.items()}
 
@@ -67,7 +65,7 @@ class Extracted(Result):
 
     def to_json(self) -> dict[str, Any]:
         """The artifact of each circuit, by objective."""
-        from hydractl.circuit.artifact import circuit_json
+        from hydractl.circuit.circuit_file import circuit_json
 
         return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
 
@@ -153,25 +151,25 @@ class ExtractCircuit:
     force: Force = False
 
     def run(self, watch: Watcher) -> Extracted:
+        from hydractl.circuit.circuit_file import SearchJournal, state_file
         from hydractl.circuit.objective import parse_objectives
-        from hydractl.circuit.state import Journal, state_file
         from hydractl.data.ranks import join_ranks
 
         objectives = parse_objectives(self.objective)
         sources = parse_tasks(self.task, self.id_data, self.ood_data)
         require_ood_sets(sources, objectives)
         outputs = self._outputs(objectives)
-        tasks = open_tasks(self.model, sources, self.reading, self.compute, watch)
+        tasks = open_tasks(self.model, sources, self.reading, compute=self.compute, watch=watch)
         search = self._search(tasks.model)
         options = remembered(self, budget=search.budget, template=tasks.template, task=tasks.names)
         origin = origin_of(tasks.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
-        journal = None if self.output is None else Journal(state_file(Path(self.output), objectives), conditions)
+        journal = None if self.output is None else SearchJournal(state_file(Path(self.output), objectives), conditions)
         with join_ranks(tasks.device) as ranks, _claimed(journal if ranks.leads else None):
             teller = watch if ranks.leads else LOG
             data = tasks.scoring_data(self.compute.batch_size, ranks)
             begun = self._begun(journal, objectives, teller)
-            found = _searched(tasks.model, data, search, begun, journal, teller)
+            found = _searched(tasks.model, data, search, begun=begun, journal=journal, watch=teller)
             extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs)
             if ranks.leads:
                 extracted.write(self.force)
@@ -180,8 +178,7 @@ class ExtractCircuit:
         return extracted
 
     def _search(self, model: Hydra) -> Search:
-        from hydractl.circuit.ranking import Search
-        from hydractl.circuit.restriction import Restriction, heads_to_rank
+        from hydractl.circuit.ranking import Restriction, Search, heads_to_rank
 
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
         self.search.check(model)
@@ -190,7 +187,7 @@ class ExtractCircuit:
     def _outputs(self, objectives: Sequence[Objective]) -> dict[Objective, Path]:
         """Returns the file of each objective's circuit; none without an output."""
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.circuit.state import circuit_files
+        from hydractl.circuit.circuit_file import circuit_files
 
         if self.output is None:
             if self.resume:
@@ -201,7 +198,9 @@ class ExtractCircuit:
             refuse_existing(one, self.force)
         return paths
 
-    def _begun(self, journal: Journal | None, objectives: Sequence[Objective], watch: Watcher) -> Sequence[Ranking]:
+    def _begun(
+        self, journal: SearchJournal | None, objectives: Sequence[Objective], watch: Watcher
+    ) -> Sequence[Ranking]:
         """Returns the rankings to grow: those of an interrupted search, or empty ones."""
         from hydractl.circuit.ranking import Ranking
 
@@ -217,7 +216,7 @@ class ExtractCircuit:
 extract_circuit = function(ExtractCircuit)
 
 
-def _claimed(journal: Journal | None) -> AbstractContextManager[None]:
+def _claimed(journal: SearchJournal | None) -> AbstractContextManager[None]:
     """Locks the search's state, and with it the outputs."""
     from hydractl.checkpoint.output import claim
 
@@ -225,25 +224,28 @@ def _claimed(journal: Journal | None) -> AbstractContextManager[None]:
 
 
 def _searched(
-    model: Hydra, data: SearchData, search: Search, begun: Sequence[Ranking], journal: Journal | None, watch: Watcher
+    model: Hydra,
+    data: SearchData,
+    search: Search,
+    *,
+    begun: Sequence[Ranking],
+    journal: SearchJournal | None,
+    watch: Watcher,
 ) -> list[Ranking]:
-    """Runs the search, notes each step down, and tells the watcher of it."""
-    from hydractl.circuit.cost import networks, round_progress, search_cost, seconds_of
-    from hydractl.circuit.pace import reading_seconds
+    """Runs the search, saves each step, and tells the watcher of it."""
     from hydractl.circuit.search import extract_circuits
+    from hydractl.circuit.search_cost import networks, round_progress, search_cost
 
     total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
     samples = (data.id_samples + data.ood_samples) / data.ranks.size
     told = {ranking.objective: len(ranking.steps) for ranking in begun}
-    # Reading comes first: it is timed on batches that nothing has asked for yet.
-    reading = reading_seconds(data, next(model.parameters()).device) if total else 0.0
-    if total and (seconds := seconds_of(model, data, search, begun)) is not None:
+    if total:
         count = sum(networks(search, len(ranking.steps)) for ranking in begun)
-        watch.note(f"note: {count:.0f} networks to measure: this takes about {_duration(reading + seconds)}")
+        watch.note(f"note: {count:.0f} networks to measure")
     with watch.progress("search", total) as advance:
 
         def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
-            return round_progress(model, network, search, growing, samples, advance)
+            return round_progress(model, network, search, growing, samples=samples, advance=advance)
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
             if journal is not None and data.ranks.leads:
@@ -253,7 +255,7 @@ def _searched(
             told[grown.objective] = len(grown.steps)
 
         try:
-            found = extract_circuits(model, data, search, begun, on_round, on_step)
+            found = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
         except KeyboardInterrupt:
             if journal is not None:
                 watch.note(f"{journal.path}: holds what was found; `resume` goes on from it")
@@ -262,9 +264,3 @@ def _searched(
         if account := shortcut_account(search.mode, ranking):
             watch.note(f"note: {account}")
     return found
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{max(seconds, 1):.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

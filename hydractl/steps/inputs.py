@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import Scores
     from hydractl.model.hydra import Hydra
 
@@ -151,7 +151,7 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
         ArtifactError: the file cannot be read, or is no circuit.
         OptionError: not a circuit.
     """
-    from hydractl.circuit.artifact import Circuit, read_circuit
+    from hydractl.circuit.circuit_file import Circuit, read_circuit
 
     if isinstance(circuit, str | Path):
         return read_circuit(str(circuit))

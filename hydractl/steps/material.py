@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.objective import ScoringData
     from hydractl.data.batching import Batch, CachedBatches
     from hydractl.data.ranks import Ranks
     from hydractl.data.reading import Modality
@@ -64,7 +64,7 @@ class Material:
             share: how many of these share the memory for batches that are read again.
             advance: receives the number of samples of each batch that is read.
         """
-        from hydractl.circuit.data import ScoringData, prompt_batches
+        from hydractl.circuit.objective import ScoringData, prompt_batches
         from hydractl.data.batching import JoinedBatches, ToldBatches
 
         sizes = tuple(map(len, self.ood.values()))

@@ -23,7 +23,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import Scores
     from hydractl.selection.selection_file import Followed
 
@@ -220,7 +220,7 @@ class Prune:
         self, method: Method, choice: Choice, checkpoint: Checkpoint, budget: int, watch: Watcher
     ) -> tuple[Pruning, Mapping[str, Any] | None]:
         """Returns the heads to choose from, and sketches of all samples that the choice depends on."""
-        from hydractl.circuit.restriction import require_towers
+        from hydractl.circuit.ranking import require_towers
         from hydractl.data.hashes import sketch
         from hydractl.data.ranks import Ranks
         from hydractl.surgery.provenance import samples_behind

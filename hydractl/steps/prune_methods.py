@@ -22,8 +22,8 @@ from hydractl.surgery.choose import Scope, at_random, by_ranking, by_scores, by_
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.artifact import Circuit
-    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.circuit_file import Circuit
+    from hydractl.circuit.objective import ScoringData
     from hydractl.circuit.scores import Scores
     from hydractl.model.hydra import Hydra
 

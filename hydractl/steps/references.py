@@ -12,7 +12,7 @@ from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_circuit
 if TYPE_CHECKING:
     from hydractl.artifacts import ModelReference
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import Scores
     from hydractl.selection.selection_file import Followed, Selection
 

@@ -23,7 +23,7 @@ from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.selection.joint import JointSearch
     from hydractl.selection.pool import CandidatePool, Outcome
 

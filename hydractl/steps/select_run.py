@@ -10,7 +10,7 @@ from typing import Any
 
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit.data import prompt_batches
+from hydractl.circuit.objective import prompt_batches
 from hydractl.data.ranks import Ranks
 from hydractl.inference import load_checkpoint
 from hydractl.selection.answers import Answering, SelectionData, Store, answer

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.data import SearchData
-    from hydractl.circuit.objective import Objective
+    from hydractl.circuit.objective import Objective, SearchData
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
@@ -82,7 +81,7 @@ class Tasks:
 
     def scoring_data(self, batch_size: int, ranks: Ranks) -> SearchData:
         """The samples as a search takes them."""
-        from hydractl.circuit.data import SeveralTasks
+        from hydractl.circuit.objective import SeveralTasks
 
         materials = self.materials.values()
         each = tuple(material.scoring_data(batch_size, ranks, share=len(materials)) for material in materials)

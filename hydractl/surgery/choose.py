@@ -11,7 +11,7 @@ from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.data import ScoringData
+    from hydractl.circuit.objective import ScoringData
     from hydractl.model.hydra import Hydra
 
 Scope = Literal["global", "layer"]

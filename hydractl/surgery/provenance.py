@@ -18,7 +18,7 @@ from hydractl.errors import ArtifactError
 
 if TYPE_CHECKING:
     from hydractl.artifacts import ModelReference
-    from hydractl.circuit.artifact import Circuit
+    from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import Scores
 
 LIBRARIES = ("hydractl", "torch", "safetensors")

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.analysis.noise import NoiseAnalysis, analyse_noise, mean_loss, random_signs
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.data import ScoringData
+from hydractl.circuit.objective import ScoringData
 from hydractl.errors import DataError, OptionError
 from hydractl.model.hydra import Hydra
 from tests.circuit.conftest import ID, Case, batches, build_case

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydractl.circuit.data import ScoringData
+from hydractl.circuit.objective import ScoringData
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint

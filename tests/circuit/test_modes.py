@@ -9,15 +9,13 @@ import pytest
 import torch
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit import screen
-from hydractl.circuit.ablation import ablate
-from hydractl.circuit.artifact import circuit_json
+from hydractl.circuit import shortcuts
+from hydractl.circuit.circuit_file import SearchJournal, circuit_json
 from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, Measure, Measures
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.circuit.saliency import gate_scores
-from hydractl.circuit.search import extract_circuits
-from hydractl.circuit.state import Journal
+from hydractl.circuit.search import ablate, extract_circuits
 from hydractl.errors import OptionError
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
@@ -51,7 +49,7 @@ def found_by(
 def test_a_screen_whose_margin_covers_everything_is_the_exact_search(
     case: Case, heads_per_step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(screen, "_margin", lambda rough, full, objective: HUGE)
+    monkeypatch.setattr(shortcuts, "_margin", lambda rough, full, objective: HUGE)
     exact = found_by(case, search_of(case, Exact(heads_per_step)))
     screened = found_by(case, search_of(case, Screened(heads_per_step)))
     assert [ranking.steps for ranking in screened] == [ranking.steps for ranking in exact]
@@ -73,14 +71,14 @@ def test_a_screen_goes_by_half_precision_only_to_leave_candidates_out(case: Case
 
 
 def test_only_the_layers_are_halved(vit: Case) -> None:
-    rough = screen.rough_network(vit.model)
+    rough = shortcuts.rough_network(vit.model)
     assert {parameter.dtype for parameter in rough.vision.layers.parameters()} == {torch.bfloat16}
     assert rough.classifier.weight.dtype == rough.vision.norm.weight.dtype == torch.float64
     assert {parameter.dtype for parameter in vit.model.parameters()} == {torch.float64}
     halved = vit.model.vision.layers[0].mlp.fc1.weight.bfloat16()
     assert torch.equal(rough.vision.layers[0].mlp.fc1.weight, halved)
     with pytest.raises(OptionError, match="pass `dtype` float32"):
-        screen.refuse_half_precision(rough.to(torch.bfloat16))
+        shortcuts.refuse_half_precision(rough.to(torch.bfloat16))
 
 
 HEADS = [Head("vision", 0, head) for head in range(4)]
@@ -108,7 +106,7 @@ def test_the_choice_is_made_on_full_precision_among_those_within_the_margin(
         {"rough": [70, 66, 64, 0], "full": [67, 71, 99, 0]},  # 64 is outside, so its 99 is never seen
         {"rough": [55, 0, 51, 0], "full": [50, 0, 50, 0]},  # 51 is just inside; of equals the first
     ]
-    monkeypatch.setattr(screen, "ablate", scripted(rounds))
+    monkeypatch.setattr(shortcuts, "ablate", scripted(rounds))
     search = Search(tuple(HEADS), 3, Screened())
     (found,) = extract_circuits(vit.model, vit.data(), search, [Ranking("acc")])
     assert [(step.head.head, step.measure.correct) for step in found.steps] == [(3, 90), (1, 71), (0, 50)]
@@ -203,7 +201,7 @@ def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: Mode, tmp
     search = search_of(vit, mode)
     whole = found_by(vit, search)
     empty = [Ranking(objective) for objective in OBJECTIVES]
-    journal = Journal(tmp_path / "state", {"search": mode.name})
+    journal = SearchJournal(tmp_path / "state", {"search": mode.name})
     for steps in range(len(empty) * 3):
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking, left: list[int] = [steps]) -> None:  # noqa: B006

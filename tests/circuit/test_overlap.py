@@ -18,7 +18,7 @@ from hydractl.circuit.overlap import (
     shared_by,
     sizes,
 )
-from hydractl.circuit.restriction import Restriction
+from hydractl.circuit.ranking import Restriction
 from hydractl.errors import ArtifactError, OptionError
 
 

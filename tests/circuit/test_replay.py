@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import replay as replay_module
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.replay_cost import base_cost, candidate_cost
+from hydractl.circuit.search_cost import base_cost, candidate_cost
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, without_heads
 from hydractl.model.fast import products

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit.ablation import ablation_scores
-from hydractl.circuit.data import ScoringData
+from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import gate_scores, oba_scores, taylor_scores
+from hydractl.circuit.search import ablation_scores
 from hydractl.circuit.separation import outputs_of, separations
 from hydractl.errors import OptionError
 from hydractl.model.assembly import without_heads

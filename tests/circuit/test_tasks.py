@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.heads import member_heads
-from hydractl.circuit import screen
-from hydractl.circuit.data import ScoringData, SeveralTasks
+from hydractl.circuit import shortcuts
+from hydractl.circuit.circuit_file import SearchJournal
 from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
-from hydractl.circuit.objective import OBJECTIVES
+from hydractl.circuit.objective import OBJECTIVES, ScoringData, SeveralTasks
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import extract_circuits
-from hydractl.circuit.shortlist import _least_needed
-from hydractl.circuit.state import Journal
+from hydractl.circuit.shortcuts import _least_needed
 from tests.circuit.conftest import Case, batches, build_case, samples
 from tests.circuit.naive import Naive, algorithm_1
 
@@ -86,7 +85,7 @@ def test_equals_algorithm_1_on_the_mean_over_tasks(
     case: Case, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A margin and a shortlist that leave no candidate out: then these modes are the exact search.
-    monkeypatch.setattr(screen, "_margin", lambda rough, full, objective: 10**9)
+    monkeypatch.setattr(shortcuts, "_margin", lambda rough, full, objective: 10**9)
     exact, screened, listed = (found_by(case, tasks, mode) for mode in (Exact(), Screened(), Shortlist(shortlist=1000)))
     naive = NaiveMean(case.reference.model, {tower.name: tower.heads for tower in case.model.spec.towers})
     for ranking in exact:
@@ -114,7 +113,7 @@ def test_a_shortlist_holds_the_lowest_mean_gate_scores(case: Case, tasks: list[T
 def test_a_search_over_tasks_goes_on_from_its_state(case: Case, tasks: list[Task], tmp_path: Path) -> None:
     whole = found_by(case, tasks, Exact())
     begun = [Ranking(r.objective, r.baseline, r.steps[:1]) for r in whole]
-    journal = Journal(tmp_path / "state", {})
+    journal = SearchJournal(tmp_path / "state", {})
     journal.save(begun)
     assert journal.read() == begun
     assert extract_circuits(case.model, all_of(tasks), search_of(case, Exact()), journal.read()) == whole

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -30,7 +29,7 @@ def test_writes_a_circuit_for_each_objective(hydractl: Command, here: Path, sear
     result = hydractl(*search, "--objective=acc,ood,avg", "--budget=3", "-o", "c-{objective}.json")
     assert (result.code, result.out) == (0, "c-acc.json\nc-ood.json\nc-avg.json\n")
     first, *steps = result.err.splitlines()
-    assert re.fullmatch(r"note: 63 networks to measure: this takes about \d+ s", first)  # 8 + 7 + 6 for each objective
+    assert first == "note: 63 networks to measure"  # 8 + 7 + 6 for each objective
     assert len(steps) == 9
     assert steps[0].startswith("acc    1  vision layer ")
     for objective in ("acc", "ood", "avg"):

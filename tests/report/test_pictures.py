@@ -10,8 +10,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hydractl.analysis.members import Similarity
 from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
+from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
 from hydractl.evaluation.results import Cost, Curves, Labelled, Reliability, Results, RiskCurve, Scores, System

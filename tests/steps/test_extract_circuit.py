@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hydractl
-from hydractl.circuit.artifact import read_circuit
+from hydractl.circuit.circuit_file import read_circuit
 from hydractl.circuit.modes import MODES
 from hydractl.errors import OptionError, OutputError
 from tests.cli.conftest import Command

@@ -54,7 +54,7 @@ def test_a_folder_gets_a_file_that_says_how_it_was_made(here: Path, vit: Path) -
 
 
 def test_a_circuit_as_a_value(vit: Path, here: Path) -> None:
-    from hydractl.circuit.artifact import read_circuit
+    from hydractl.circuit.circuit_file import read_circuit
 
     followed = read_circuit("circuit.json")
     assert hydractl.prune(vit, method="circuit", circuit=followed, budget=3).dropped == RANKING[:3]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydractl.analysis.heads import separated, shown
+from hydractl.analysis.head_groups import separated, shown
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.separation import Separation
 from hydractl.errors import OptionError

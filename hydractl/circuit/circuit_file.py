@@ -1,18 +1,27 @@
-"""Circuits in their JSON form, `hydractl-circuit`."""
+"""Circuits in their JSON form, `hydractl-circuit`, and the state of a search on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from hydractl.artifacts import ArtifactFile, Index, ModelReference, TowerName, artifact_name, read_artifact
+from hydractl.artifacts import (
+    ArtifactFile,
+    Index,
+    ModelReference,
+    State,
+    StateFile,
+    TowerName,
+    artifact_name,
+    read_artifact,
+)
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
-from hydractl.circuit.ranking import Ranking, Shortcut
-from hydractl.circuit.restriction import Restriction
+from hydractl.circuit.ranking import Ranking, Restriction, Shortcut, Step
 from hydractl.errors import OptionError
 from hydractl.schema import Items, Schema
 
@@ -65,9 +74,11 @@ def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
         f"the {ranking.objective} circuit of {model['reference']}",
         tuple(step.head for step in ranking.steps),
         ranking.objective,
-        ModelReference(model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}),
-        origin["search_data"],
-        Restriction(options.get("towers"), options.get("layers")),
+        model=ModelReference(
+            model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}
+        ),
+        search_data=origin["search_data"],
+        restriction=Restriction(options.get("towers"), options.get("layers")),
     )
 
 
@@ -130,11 +141,80 @@ def read_circuit(source: str) -> Circuit:
         artifact_name(source),
         tuple(map(_head, found.steps)),
         found.objective,
-        found.model,
-        found.search_data,
-        Restriction(found.options.towers, found.options.layers),
+        model=found.model,
+        search_data=found.search_data,
+        restriction=Restriction(found.options.towers, found.options.layers),
     )
 
 
 def _head(step: _Step) -> Head:
     return Head(step.tower, step.layer, step.head)
+
+
+PLACEHOLDER = "{objective}"
+
+
+def _possible(measure: Measure) -> Measure:
+    if not 0 <= measure.correct <= measure.id_samples or measure.id_samples < 1 or measure.ood_samples < 0:
+        raise ValueError(f"{measure.correct} correct of {measure.id_samples} samples cannot be")
+    return measure
+
+
+_Measure = Annotated[Measure, AfterValidator(_possible)]
+
+
+class _Ranking(Schema):
+    """A ranking as JSON: heads, measures and the shortcut as lists of their fields."""
+
+    objective: Objective
+    baseline: _Measure | None
+    steps: Items[tuple[tuple[TowerName, Index, Index], _Measure]]
+    shortcut: tuple[str, int, Items[int]] | None = None
+
+    @property
+    def value(self) -> Ranking:
+        """The ranking."""
+        steps = tuple(Step(Head(*head), measure) for head, measure in self.steps)
+        return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
+
+
+class _State(State):
+    rankings: Items[_Ranking]
+
+
+def circuit_files(output: Path, objectives: Sequence[Objective]) -> dict[Objective, Path]:
+    """Returns the file of each objective's circuit; `{objective}` in the name stands for the objective.
+
+    Raises:
+        OptionError: several circuits would go to one file.
+    """
+    if len(objectives) > 1 and PLACEHOLDER not in output.name:
+        names = ",".join(objectives)
+        raise OptionError(f"`objective` {names} makes {len(objectives)} files: put {PLACEHOLDER} into `output`")
+    return {name: output.with_name(output.name.replace(PLACEHOLDER, name)) for name in objectives}
+
+
+def state_file(output: Path, objectives: Sequence[Objective]) -> Path:
+    """Returns the file of a search's state, beside its circuits."""
+    return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
+
+
+class SearchJournal(StateFile[_State, Sequence[Ranking]]):
+    """A search's rankings so far."""
+
+    FORMAT, VERSION, FILE = "hydractl-search-state", 1, _State
+
+    def fields(self, found: Sequence[Ranking]) -> Mapping[str, Any]:
+        return {"rankings": [_to_json(ranking) for ranking in found]}
+
+    def found(self, state: _State) -> list[Ranking]:
+        return [ranking.value for ranking in state.rankings]
+
+
+def _to_json(ranking: Ranking) -> dict[str, Any]:
+    return {
+        "objective": ranking.objective,
+        "baseline": list(ranking.baseline) if ranking.baseline else None,
+        "steps": [[list(step.head), list(step.measure)] for step in ranking.steps],
+        "shortcut": [cut.kind, cut.slack, cut.checked] if (cut := ranking.shortcut) else None,
+    }

@@ -1,4 +1,4 @@
-"""How alike the members of an ensemble are: in what they answer, and in the weights that each has for itself.
+"""Similarity of the members of an ensemble: in their answers, and in the weights that each has of its own.
 
 Source: Muehlematter et al. 2024, arXiv 2405.14438, of LoRA-Ensemble; KL is that of Fort et al. 2019, arXiv 1912.02757.
 """
@@ -48,7 +48,7 @@ def require_several(checkpoint: Checkpoint) -> None:
 
 
 def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float = 1.0) -> Similarity:
-    """How alike the members are.
+    """Measures how similar the members are.
 
     Args:
         member_logits: `[M,N,C]`, of the members of the checkpoint.
@@ -70,8 +70,8 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
         (answers[:, None] != answers).double().mean(-1).numpy(),
         ((own[:, None] - cross) / samples).clamp(min=0).numpy(),
         (torch.einsum("inc,jnc->ij", centred, centred) / samples).numpy(),
-        weights_cosine(checkpoint),
-        "member 0" if checkpoint.spec.adapter is None else "shared network",
+        weights_cosine=weights_cosine(checkpoint),
+        origin="member 0" if checkpoint.spec.adapter is None else "shared network",
     )
 
 
@@ -86,7 +86,7 @@ def weights_cosine(checkpoint: Checkpoint) -> Matrix:
 
 
 def _changes(checkpoint: Checkpoint) -> Iterator[Tensor]:
-    """What members `[M,...]` changed of each weight that one network has for them, heads in their old places."""
+    """Returns the members' changes `[M,...]` to each weight of the network, with heads in their old places."""
     members, adapter = split_members(checkpoint), checkpoint.spec.adapter
     for name, slot in slots(checkpoint.spec.plain).items():
         shared = name in checkpoint.shared

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hydractl.analysis.members import similarity, weights_cosine
+from hydractl.analysis.similarity import similarity, weights_cosine
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.tensors import LazyTensor

@@ -32,7 +32,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Separated:
-    """How well heads tell ID from OOD samples, kept ones against dropped ones.
+    """Separation of ID from OOD samples by heads, kept ones against dropped ones.
 
     Attributes:
         heads: the separation of each head of the tower that reads the samples.
