@@ -41,7 +41,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Quality:
+class PrunedQuality:
     """Quality of a network: accuracy 0..1 and NLL in nats on ID data, detection of each OOD set by MSP."""
 
     accuracy: float
@@ -119,7 +119,7 @@ def measure_all(
     outside: Mapping[str, Sequence[Batch]],
     device: torch.device,
     on_batch: Callable[[int], object] = lambda samples: None,
-) -> list[Quality]:
+) -> list[PrunedQuality]:
     """Measures every network, in order; each batch is read once for all, and no logits are kept.
 
     Args:
@@ -147,7 +147,7 @@ def measure_all(
     of_id = tables(inside, labelled=True)
     of_ood = {name: tables(batches, labelled=False) for name, batches in outside.items()}
     return [
-        Quality(
+        PrunedQuality(
             float(table.labelled().correct.mean()),
             float(table.labelled().nll.mean()),
             {name: ood_metrics(-table.msp, -found[number].msp) for name, found in of_ood.items()},

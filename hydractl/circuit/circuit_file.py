@@ -21,7 +21,7 @@ from hydractl.artifacts import (
 )
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
-from hydractl.circuit.ranking import Ranking, Restriction, Shortcut, Step
+from hydractl.circuit.ranking import DroppedHead, Ranking, Restriction, Shortcut
 from hydractl.errors import OptionError
 from hydractl.schema import Items, Schema
 
@@ -174,7 +174,7 @@ class _Ranking(Schema):
     @property
     def value(self) -> Ranking:
         """The ranking."""
-        steps = tuple(Step(Head(*head), measure) for head, measure in self.steps)
+        steps = tuple(DroppedHead(Head(*head), measure) for head, measure in self.steps)
         return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
 
 

@@ -19,7 +19,7 @@ TieBreak = Literal["order", "nll"]
 
 
 @dataclass(frozen=True)
-class Step:
+class DroppedHead:
     """A head that was dropped, and how the network does without it and all before it.
 
     Heads that left in the same round were each measured with the others still on.
@@ -50,7 +50,7 @@ class Ranking:
 
     objective: Objective
     baseline: Measure | None = None
-    steps: tuple[Step, ...] = ()
+    steps: tuple[DroppedHead, ...] = ()
     shortcut: Shortcut | None = None
 
     @property

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
-from hydractl.circuit.ranking import Ranking, Search, Step
+from hydractl.circuit.ranking import DroppedHead, Ranking, Search
 from hydractl.circuit.replay import Group, Replay
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
@@ -203,5 +203,5 @@ def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
 
     choice = [head for head in search.candidates if head in measures]
     best = sorted(choice, key=badness)[: search.round(len(ranking.steps)).drops]
-    steps = tuple(Step(head, measures[head]) for head in best)
+    steps = tuple(DroppedHead(head, measures[head]) for head in best)
     return replace(ranking, baseline=ranking.baseline or measures[None], steps=ranking.steps + steps)

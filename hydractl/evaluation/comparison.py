@@ -17,7 +17,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.measure import Measured, measure, resample, resamples
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
-from hydractl.evaluation.run import MOST_FEATURES, Predictions, predict_sets
+from hydractl.evaluation.run import MOST_FEATURES, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavingPredictor, about_json
 from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.settings import Measurement, Settings
@@ -231,14 +231,14 @@ def _note_spread(comparison: Comparison, on_note: Callable[[str], None]) -> None
 
 def _predicted(
     comparison: Comparison, name: str, predictor: Predictor, listeners: Listeners, *, keys: Sequence[SetKey]
-) -> Predictions:
+) -> SystemPredictions:
     def on_set(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
         return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
 
     return predict_sets(predictor, keys, comparison.settings, on_set)
 
 
-def _numbers(comparison: Comparison, predictor: Predictor, predictions: Predictions) -> System:
+def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPredictions) -> System:
     found = measure(predictions, predictor.cost, comparison.settings)
     if not comparison.measurement.curves:
         return found

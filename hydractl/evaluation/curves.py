@@ -13,7 +13,7 @@ from PIL import Image
 from hydractl.data.samples import Samples
 from hydractl.evaluation.measure import id_key
 from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, Scores
-from hydractl.evaluation.run import Predictions
+from hydractl.evaluation.run import SystemPredictions
 from hydractl.metrics.calibration import reliability_diagram
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.ood_detection import roc_curve
@@ -29,7 +29,7 @@ FEW = 48  # pixels up to which every one of them counts
 LONGEST = 240  # characters of a text
 
 
-def curves_of(predictions: Predictions, doubts: Doubts | None = None) -> Curves:
+def curves_of(predictions: SystemPredictions, doubts: Doubts | None = None) -> Curves:
     """Returns reliability diagram, risk-coverage and ROC curves and score histograms.
 
     There is no reliability diagram of confidences without logits, since they need be no probabilities.
@@ -85,7 +85,7 @@ def _rounded(values: FloatArray) -> tuple[float, ...]:
     return tuple(round(float(value), DIGITS) for value in values)
 
 
-def doubts_of(predictions: Predictions, samples: Samples, names: Sequence[str] | None) -> Doubts | None:
+def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[str] | None) -> Doubts | None:
     """Returns the ID samples of least confidence, and the wrong ones of most; None without logits.
 
     Args:

@@ -27,7 +27,7 @@ from hydractl.evaluation.results import (
     is_number,
     mean,
 )
-from hydractl.evaluation.run import Predictions
+from hydractl.evaluation.run import SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.bootstrap import (
@@ -55,7 +55,7 @@ MEASURED = ("id", "selective", "ood", "ood_means", "shift", "shift_means", "conf
 Replicates = Resampled[FloatArray]
 
 
-def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> System:
+def measure(predictions: SystemPredictions, cost: Cost | None, settings: Settings) -> System:
     """Returns every number of one system.
 
     Args:
@@ -85,7 +85,7 @@ def measure(predictions: Predictions, cost: Cost | None, settings: Settings) -> 
     )
 
 
-def id_key(predictions: Predictions) -> SetKey:
+def id_key(predictions: SystemPredictions) -> SetKey:
     """Returns the in-distribution set.
 
     Raises:
@@ -121,7 +121,7 @@ def shift_means(shift: Mapping[str, Mapping[str, Labelled]]) -> ShiftMeans | Non
     )
 
 
-def _labelled(key: SetKey, predictions: Predictions, settings: Settings) -> Labelled:
+def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Labelled:
     table = predictions.tables.get(key)
     if table is None:
         correct = predictions.right(key)
@@ -130,7 +130,7 @@ def _labelled(key: SetKey, predictions: Predictions, settings: Settings) -> Labe
     return Labelled(len(table.msp), **asdict(found), **_diversity(table))
 
 
-def _ood(key: SetKey, predictions: Predictions, settings: Settings) -> Ood:
+def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood:
     inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
     found, table = settings.definitions.ood_metrics(inside, outside), predictions.tables.get(key)
     diversity = {} if table is None else _diversity(table)
@@ -143,7 +143,7 @@ def _diversity(table: PredictionTable) -> dict[str, float]:
     return {name: float(values.mean()) for name, values in found.items()}
 
 
-def _selective(predictions: Predictions, settings: Settings) -> Selective:
+def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
     inside, style = id_key(predictions), settings.definitions
     confidence, correct = predictions.confidence(inside), predictions.right(inside)
     found = selective_metrics(confidence, correct)
@@ -152,7 +152,7 @@ def _selective(predictions: Predictions, settings: Settings) -> Selective:
     return Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
 
 
-def _temperature(predictions: Predictions) -> Temperature:
+def _temperature(predictions: SystemPredictions) -> Temperature:
     value, fitted = predictions.calibration.temperature, predictions.calibration.fitted
     if fitted is None:
         return Temperature(value)
@@ -173,7 +173,9 @@ class Measured:
         return 0 if self.replicates is None else len(self.replicates.id["accuracy"])
 
 
-def resamples(wanted: int | None, predictions: Predictions, settings: Settings, on_note: Callable[[str], None]) -> int:
+def resamples(
+    wanted: int | None, predictions: SystemPredictions, settings: Settings, on_note: Callable[[str], None]
+) -> int:
     """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds.
 
     Args:
@@ -190,7 +192,7 @@ def resamples(wanted: int | None, predictions: Predictions, settings: Settings, 
     return RESAMPLES
 
 
-def resample(predictions: Predictions, settings: Settings, replicates: int, seed: int) -> Replicates:
+def resample(predictions: SystemPredictions, settings: Settings, replicates: int, seed: int) -> Replicates:
     """Returns resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
 
     Args:

@@ -36,7 +36,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions:
+class SystemPredictions:
     """Per-sample results of one system on every set.
 
     Attributes:
@@ -69,7 +69,7 @@ class Predictions:
 
 def predict_sets(
     predictor: Predictor, keys: Sequence[SetKey], settings: Settings | None = None, on_set: OnSet | None = None
-) -> Predictions:
+) -> SystemPredictions:
     """The per-sample quantities of a system on every set; memory does not grow with the number of classes.
 
     Args:
@@ -90,7 +90,7 @@ def predict_sets(
             answered = predictor.answers(key, _score_of(predictor, chosen).needs_features)
             asked = chosen.conformal if key.role == "id" else None
             found[key] = _reduce(answered, settled, scorer, conformal=asked, on_batch=advance)
-    return Predictions(
+    return SystemPredictions(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
         {key: part.scores for key, part in found.items()},

@@ -120,7 +120,7 @@ def read_metadata(path: Path) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class StoredRows:
     """An array `[M,N,...]` in a file, of which a range of samples is read at a time."""
 
     path: Path
@@ -164,9 +164,9 @@ class SavedSet:
 
     path: Path
     samples: int
-    logits: Rows | None
+    logits: StoredRows | None
     labels: Tensor | None
-    features: Rows | None
+    features: StoredRows | None
     confidence: Tensor | None = None
     correct: Tensor | None = None
 
@@ -254,13 +254,13 @@ def _saved_set(
     return SavedSet(path, samples, logits, labels=labels, features=features, confidence=confidence, correct=correct)
 
 
-def _rows(path: Path, name: str, source: Any, shape: tuple[int, ...]) -> Rows:
+def _rows(path: Path, name: str, source: Any, shape: tuple[int, ...]) -> StoredRows:
     last, least = ("width", 1) if name == "features" else ("classes", 2)
     if len(shape) not in (2, 3):
         raise ValueError(f"{name} of shape {list(shape)}: expected [members, samples, {last}] or [samples, {last}]")
     if 0 in shape or shape[-1] < least:
         raise ValueError(f"{name} of shape {list(shape)}: expected at least one sample and two classes")
-    return Rows(path, source, shape, name == "probabilities")
+    return StoredRows(path, source, shape, name == "probabilities")
 
 
 def _checked(name: str, values: Tensor, samples: int) -> Tensor:

@@ -31,7 +31,7 @@ Text = Annotated[str, Field(min_length=1, max_length=4096)]
 Name = Annotated[str, Field(pattern=r"^[\w][\w.-]{0,99}$")]
 
 
-class Task(Schema):
+class SuiteTask(Schema):
     """The data of one task; the names are those of the options of `hydractl evaluate`."""
 
     id_data: Text
@@ -64,7 +64,7 @@ class Task(Schema):
 
 class _File(Schema):
     about: Annotated[str, Field(max_length=1000)] = ""
-    tasks: Annotated[dict[Name, Task], Field(min_length=1, max_length=1000)]
+    tasks: Annotated[dict[Name, SuiteTask], Field(min_length=1, max_length=1000)]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Suite:
     """Tasks by name, and where they come from."""
 
     name: str
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, SuiteTask]
     about: str = field(default="")
 
 

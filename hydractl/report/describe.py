@@ -50,7 +50,7 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArtifactKind:
     """A kind of JSON artifact: its `format`, its description in words, and the function that describes a file."""
 
     format: str
@@ -231,11 +231,11 @@ def _numbers(found: _Numbers) -> str:
 
 #: The JSON artifacts that `inspect` describes.
 KINDS = (
-    Kind(circuits.FORMAT, "a circuit: heads in the order in which they are dropped", _circuit),
-    Kind(scores.FORMAT, "head scores", _scores),
-    Kind(selections.FORMAT, "a selection of members", _selection),
-    Kind(reports.FORMAT, "a report of an evaluation", _report),
-    Kind(BUILD, "a build: its steps and its result", _build),
+    ArtifactKind(circuits.FORMAT, "a circuit: heads in the order in which they are dropped", _circuit),
+    ArtifactKind(scores.FORMAT, "head scores", _scores),
+    ArtifactKind(selections.FORMAT, "a selection of members", _selection),
+    ArtifactKind(reports.FORMAT, "a report of an evaluation", _report),
+    ArtifactKind(BUILD, "a build: its steps and its result", _build),
 )
 
 

@@ -12,7 +12,7 @@ from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Without, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import CircuitLike, Model, ModelLike, Picture, ScoresLike, Seed, as_member, model_name
+from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, ScoresLike, Seed, as_member, model_name
 from hydractl.steps.material import LABELLED, OOD_SETS, SOURCE, LabelledData, Material, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits, named_scores
 from hydractl.steps.result import Result
@@ -21,7 +21,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hydractl.analysis.budgets import Cut, Quality
+    from hydractl.analysis.budgets import Cut, PrunedQuality
     from hydractl.analysis.head_groups import Separated
     from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
     from hydractl.analysis.similarity import Similarity
@@ -57,7 +57,7 @@ class BudgetPoint:
 
     method: str
     dropped: int
-    quality: Quality
+    quality: PrunedQuality
 
     def to_json(self) -> dict[str, Any]:
         quality = self.quality
@@ -151,7 +151,7 @@ class AnalyseBudgets:
     ] = False
     reading: Reading = Reading()
     compute: Compute = Compute()
-    picture: Picture = Picture()
+    picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> AnalysedBudgets:
         from hydractl.analysis.budgets import measure_all
@@ -326,7 +326,7 @@ class AnalyseHeads:
     ood_data: Annotated[DataLike, Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)]
     reading: Reading = Reading()
     compute: Compute = Compute()
-    picture: Picture = Picture()
+    picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> AnalysedHeads:
         from hydractl.analysis.head_groups import separated
@@ -466,7 +466,7 @@ class AnalyseMembers:
     ]
     reading: Annotated[Reading, Without("label_column", "match_labels")] = Reading()
     compute: Compute = Compute()
-    picture: Picture = Picture()
+    picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> AnalysedMembers:
         from hydractl.analysis.similarity import require_several, similarity
@@ -574,7 +574,7 @@ class AnalyseNoise:
     reading: Annotated[Reading, Without("text_column")] = Reading()
     # Gradients of gradients hold on to all that a batch goes through.
     compute: Compute = Compute(batch_size=16)
-    picture: Picture = Picture()
+    picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> AnalysedNoise:
         from hydractl.analysis.noise import analyse_noise, heads_taken

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast
 from hydractl import bounds
 from hydractl.errors import OptionError
 from hydractl.options import Option, function
-from hydractl.steps.inputs import CircuitLike, ModelLike, Picture, ScoresLike, as_checkpoint, as_circuit, as_scores
+from hydractl.steps.inputs import CircuitLike, ModelLike, PlotOptions, ScoresLike, as_checkpoint, as_circuit, as_scores
 from hydractl.steps.result import Result
 from hydractl.surgery.choose import Scope
 from hydractl.watch import Watcher
@@ -145,7 +145,7 @@ class CircuitOverlap:
         Scope | None,
         Option("Drop the lowest of all head scores, or evenly over layers. Default: global."),
     ] = None
-    picture: Picture = Picture()
+    picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> Overlaps:
         from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes

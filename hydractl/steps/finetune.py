@@ -15,7 +15,7 @@ from hydractl.options import Option, Rows, Without, function
 from hydractl.steps.inputs import ModelLike
 from hydractl.steps.result import Result
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
-from hydractl.training.request import Execution, Hyperparameters, Seeds, Sources
+from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Finetune:
         Rows(METHODS),
     ] = None
     seeds: Seeds = Seeds()
-    sources: Sources = Sources()
+    sources: TrainingSources = TrainingSources()
     reading: Annotated[Reading, Without("classes", "template")] = Reading()
     execution: Execution = Execution()
 

@@ -80,7 +80,7 @@ Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.",
 
 
 @dataclass(frozen=True)
-class Picture:
+class PlotOptions:
     """Says where a command draws its result, if anywhere."""
 
     plot: Annotated[

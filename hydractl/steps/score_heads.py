@@ -11,7 +11,7 @@ from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring
 from hydractl.data.reading import Reading
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Model, Output, Picture, as_member
+from hydractl.steps.inputs import Model, Output, PlotOptions, as_member
 from hydractl.steps.material import Material, open_material, origin_of
 from hydractl.steps.result import Result
 from hydractl.watch import LOG, Watcher
@@ -105,7 +105,7 @@ class ScoreHeads:
     reading: Reading = Reading()
     compute: Compute = Compute()
     output: Output = None
-    picture: Picture = Picture()
+    picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> HeadScores:
         from hydractl.artifacts import write_json

@@ -87,7 +87,7 @@ def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str
     }
 
 
-class Made(Schema):
+class MadeOf(Schema):
     """The provenance of a fine-tuned file, as far as it describes the run."""
 
     model_config = ConfigDict(extra="ignore")
@@ -112,7 +112,7 @@ class Made(Schema):
         return {**_numbers(self.recipe), "lr": self.rates, **worded, **self.fingerprints}
 
 
-def read_made(checkpoint: Checkpoint) -> Made:
+def read_made(checkpoint: Checkpoint) -> MadeOf:
     """Reads what the provenance of a fine-tuned file says of its run.
 
     Raises:
@@ -125,7 +125,7 @@ def read_made(checkpoint: Checkpoint) -> Made:
     options = found if isinstance(found, dict) else {}
     recipe = options.get("recipe")
     lr = recipe.get("lr") if isinstance(recipe, dict) else None
-    return document({**options, "lr": lr}, origin).read(Made)
+    return document({**options, "lr": lr}, origin).read(MadeOf)
 
 
 def refuse_other(place: Path, found: Conditions, wanted: Conditions) -> None:

@@ -22,7 +22,7 @@ from hydractl.training.batches import TrainingBatches, training_batches, validat
 from hydractl.training.conditions import Conditions, Training
 from hydractl.training.losses import Embedder, Validation, validate, validate_pairs
 from hydractl.training.network import build_network, network_checkpoint, trained_parameters
-from hydractl.training.record import LOG_NAME, Log, load_state, plot_curve, read_log, save_state
+from hydractl.training.record import LOG_NAME, RunLog, load_state, plot_curve, read_log, save_state
 from hydractl.training.step import Learner, build_optimizer, build_schedule, validation_interval
 
 LOG_LINES = 2000  # a longer run logs every n-th step
@@ -204,7 +204,7 @@ def _start(network: Hydra, trial: Trial) -> Run:
 def _train(run: Run, trial: Trial, training: TrainingBatches, on_step: Callable[[Progress], None] | None) -> None:
     recipe, end = trial.training.recipe, trial.steps
     validation = validation_batches(trial.checkpoint, trial.training, trial.place)
-    log = Log(trial.place.folder / LOG_NAME if trial.leads else None, run.step)
+    log = RunLog(trial.place.folder / LOG_NAME if trial.leads else None, run.step)
     coming = training.from_step(run.step, 0 if run.stopped else end)
     started, first = time.monotonic(), run.step
     while run.step < end and not run.stopped:
@@ -229,7 +229,7 @@ def _train(run: Run, trial: Trial, training: TrainingBatches, on_step: Callable[
             _save(run, trial)
 
 
-def _validate(run: Run, batches: Batches, log: Log) -> None:
+def _validate(run: Run, batches: Batches, log: RunLog) -> None:
     recipe = run.learner.recipe
     check = validate_pairs if recipe.loss == "contrastive" else validate
     result = check(run.learner.network, batches)

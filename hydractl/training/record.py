@@ -160,7 +160,7 @@ def refuse_other_run(folder: Path, conditions: Conditions) -> None:
         load_state(place, conditions)
 
 
-class Log:
+class RunLog:
     """A JSON-lines file; a run that resumes drops the lines beyond the step it resumes from."""
 
     def __init__(self, path: Path | None, resume_step: int) -> None:

@@ -112,7 +112,7 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Sources:
+class TrainingSources:
     """Data to learn from beside the training data, and whether the training data are read as a stream."""
 
     val_data: Annotated[DataLike | None, Option("Labelled validation data.", "Data", "SOURCE[:SPLIT]")] = None

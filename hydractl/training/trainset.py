@@ -18,7 +18,7 @@ from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, M
 from hydractl.data.samples import Samples, join
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
 from hydractl.errors import DataError, OptionError
-from hydractl.training.request import Sources
+from hydractl.training.request import TrainingSources
 
 REMEMBERED = 20_000  # samples whose hashes a file holds, at most
 SPLIT_SEED = 0  # not the run's, so that members of one ensemble are validated on the same samples
@@ -161,7 +161,9 @@ class TrainingData:
         return self.train.length if isinstance(self.train, Streamed) else len(self.train)
 
 
-def open_training_data(kind: Kind, data: DataLike, sources: Sources, reading: Reading = EVERYTHING) -> TrainingData:
+def open_training_data(
+    kind: Kind, data: DataLike, sources: TrainingSources, reading: Reading = EVERYTHING
+) -> TrainingData:
     """Opens the training data a user names, and validation data: a source of its own, or samples held out of training.
 
     Args:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from hydractl.data.samples import Samples
 from hydractl.evaluation.curves import LONGEST, SIDE, doubts_of
 from hydractl.evaluation.results import Doubts, Sample
-from hydractl.evaluation.run import Calibration, Predictions
+from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.metrics.table import tabulate
 
@@ -26,7 +26,7 @@ def shown(inputs: list[Any], modality: Any, names: tuple[str, ...] | None = ("ca
     key = SetKey("id", "id")
     table = tabulate(LOGITS, np.zeros(4, dtype=np.int64))
     samples = Samples("pets", modality, inputs, np.zeros(4, dtype=np.int64), ("cat", "dog"))
-    found = doubts_of(Predictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
+    found = doubts_of(SystemPredictions(Calibration(1.0), {key: table}, {key: -table.msp}), samples, names)
     assert found is not None
     return found
 

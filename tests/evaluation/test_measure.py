@@ -10,7 +10,7 @@ import pytest
 from hydractl.errors import OptionError
 from hydractl.evaluation.measure import Measured, aggregate, assemble, group_means, measure, resample
 from hydractl.evaluation.results import Cost, Difference, Labelled, Resampled, System, plain
-from hydractl.evaluation.run import Calibration, Predictions
+from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.ood_detection import ood_metrics
@@ -21,7 +21,7 @@ ID = SetKey("id", "pets")
 SETS = (("a", "near", 30), ("b", "far", 30), ("c", "far", 9), ("d", None, 11))
 
 
-def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
+def predictions(seed: int, sharpness: float = 1.0) -> SystemPredictions:
     generator = np.random.default_rng(seed)
     labels = generator.integers(4, size=60)
     logits = generator.normal(size=(2, 60, 4))
@@ -29,10 +29,10 @@ def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
     tables = {ID: tabulate(logits, labels)}
     for name, group, samples in SETS:
         tables[SetKey("ood", name, group)] = tabulate(generator.normal(size=(2, samples, 4)))  # type: ignore[arg-type]
-    return Predictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
+    return SystemPredictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
 
 
-def measured(name: str, found: Predictions) -> Measured:
+def measured(name: str, found: SystemPredictions) -> Measured:
     settings = Settings()
     return Measured(name, measure(found, None, settings), resample(found, settings, 200, 0))
 

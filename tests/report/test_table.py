@@ -15,7 +15,7 @@ from rich.console import Console
 
 from hydractl.evaluation.measure import measure
 from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, System
-from hydractl.evaluation.run import Calibration, Predictions
+from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.metrics.table import tabulate
@@ -33,7 +33,7 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
     }
     cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, tokens=197)
     scores = {key: -table.msp for key, table in tables.items()}
-    found = measure(Predictions(Calibration(1.0), tables, scores), cost, Settings())
+    found = measure(SystemPredictions(Calibration(1.0), tables, scores), cost, Settings())
     return replace(found, id=replace(found.id, accuracy=accuracy))
 
 

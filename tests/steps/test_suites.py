@@ -15,7 +15,7 @@ import tomli_w
 import hydractl
 from hydractl.data.sources import parse_data, parse_data_sets
 from hydractl.errors import OptionError
-from hydractl.evaluation.suites import SUITES, Suite, Task, find_suite
+from hydractl.evaluation.suites import SUITES, Suite, SuiteTask, find_suite
 from hydractl.options import declared
 from hydractl.steps.evaluate import Evaluate
 from hydractl.steps.suites import show_suite
@@ -120,7 +120,7 @@ def test_every_damage_to_a_suite(tmp_path: Path) -> None:
 
 
 def test_a_task_names_options_of_an_evaluation() -> None:
-    assert set(Task.model_fields) < {option.name for option in declared(Evaluate)}
+    assert set(SuiteTask.model_fields) < {option.name for option in declared(Evaluate)}
 
 
 def test_what_does_not_go_with_a_suite(suite: Path, images: Path) -> None:

@@ -24,7 +24,7 @@ from hydractl.training.conditions import Training
 from hydractl.training.losses import batch_loss
 from hydractl.training.order import outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
-from hydractl.training.request import Seeds, Sources
+from hydractl.training.request import Seeds, TrainingSources
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, open_training_data
 from tests.cli.conftest import save_images, save_vit
@@ -117,7 +117,7 @@ def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(tmp_path
     with pytest.raises(DataError, match="outliers are training samples"):
         hydractl.finetune(tmp_path / "vit", data=f"{tmp_path}/pets", outlier_data=f"{tmp_path}/pets", steps=1)
     # A stream is compared as it is read: what comes first is trained on.
-    sources = Sources(streaming=True, outlier_data=f"{tmp_path}/pets:[5:6]")
+    sources = TrainingSources(streaming=True, outlier_data=f"{tmp_path}/pets:[5:6]")
     streamed = open_training_data("image", f"{tmp_path}/pets", sources)
     assert isinstance(streamed.train, SampleStream)
     blocks = streamed.train.blocks(3)
@@ -125,4 +125,4 @@ def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(tmp_path
     with pytest.raises(DataError, match="1 of 1 outliers are training samples"):
         next(blocks)
     with pytest.raises(OptionError, match="outlier_data"):
-        open_training_data("pair", f"{tmp_path}/pets", Sources(outlier_data=f"{tmp_path}/pets"))
+        open_training_data("pair", f"{tmp_path}/pets", TrainingSources(outlier_data=f"{tmp_path}/pets"))

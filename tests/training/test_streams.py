@@ -21,7 +21,7 @@ from hydractl.training.augment import Preparation, build_augmentation
 from hydractl.training.batches import ShuffledStream
 from hydractl.training.conditions import Training
 from hydractl.training.order import Division
-from hydractl.training.request import Seeds, Sources
+from hydractl.training.request import Seeds, TrainingSources
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import open_training_data
 from tests.training.conftest import RECIPE, at, image_samples, text_samples
@@ -61,7 +61,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> str:
 def batches(request: pytest.FixtureRequest, vit: Checkpoint, bert: Checkpoint) -> Callable[..., ShuffledStream]:
     """Training batches of either, divided as asked for."""
     kind, checkpoint = ("image", vit) if request.param == "images" else ("text", bert)
-    data = open_training_data(kind, request.getfixturevalue(request.param), Sources(streaming=True))
+    data = open_training_data(kind, request.getfixturevalue(request.param), TrainingSources(streaming=True))
     assert data.size == (COUNT if kind == "image" else None)
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, "model")
     preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, checkpoint.spec), Seeds(7))
@@ -79,7 +79,7 @@ def rows(made: list[Batch]) -> list[list[float]]:
 
 
 def test_each_epoch_is_every_sample_once_in_an_order_of_its_own(images: str) -> None:
-    stream = open_training_data("image", images, Sources(streaming=True)).train
+    stream = open_training_data("image", images, TrainingSources(streaming=True)).train
 
     def see(inputs: list[object]) -> dict[str, torch.Tensor]:
         return {"brightness": torch.tensor([float(sum(image.tobytes())) for image in inputs])}  # type: ignore[attr-defined]
@@ -113,7 +113,7 @@ def test_starting_late_gives_what_an_uninterrupted_run_gets(batches: Callable[..
 def test_a_run_on_a_stream_resumes_to_the_same_bits(
     vit: Checkpoint, images: str, folder: Path, accelerator: Accelerator
 ) -> None:
-    data = open_training_data("image", images, Sources(val_data=images, streaming=True))
+    data = open_training_data("image", images, TrainingSources(val_data=images, streaming=True))
     recipe = replace(RECIPE, steps=6, flip=True, dropout=0.2)
     whole = fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator, save_every=2))
     for state in ("state-00000006.pt",):
@@ -127,8 +127,8 @@ def test_what_a_stream_cannot_do(
     vit: Checkpoint, bert: Checkpoint, images: str, texts: str, folder: Path, accelerator: Accelerator
 ) -> None:
     with pytest.raises(OptionError, match=r"`val_split` 3: .*`val_data` SOURCE:train\[:3\]"):
-        open_training_data("image", images, Sources(val_split=3, streaming=True))
-    data = open_training_data("text", texts, Sources(streaming=True))
+        open_training_data("image", images, TrainingSources(val_split=3, streaming=True))
+    data = open_training_data("text", texts, TrainingSources(streaming=True))
     epochs = replace(RECIPE, steps=0, epochs=2)
     with pytest.raises(OptionError, match="2 epochs of a stream.*`steps`"):
         fine_tune_checkpoint(bert, Training(data, epochs), at(folder, accelerator))
@@ -136,14 +136,14 @@ def test_what_a_stream_cannot_do(
         fine_tune_checkpoint(bert, Training(data, replace(RECIPE, new_classifier="zeros")), at(folder, accelerator))
     renamed = replace(vit, labels=("red", "green", "blue"))
     with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
-        data = open_training_data("image", images, Sources(streaming=True))
+        data = open_training_data("image", images, TrainingSources(streaming=True))
         fine_tune_checkpoint(renamed, Training(data, RECIPE), at(folder, accelerator))
 
 
 def test_streamed_pairs_keep_together(
     pair_folder: Path, clip: Checkpoint, folder: Path, accelerator: Accelerator
 ) -> None:
-    data = open_training_data("pair", str(pair_folder), Sources(streaming=True))
+    data = open_training_data("pair", str(pair_folder), TrainingSources(streaming=True))
     images = open_samples(str(pair_folder), "image")
     texts = open_samples(str(pair_folder), "text")
     captions = {image.tobytes(): text for image, text in zip(images.inputs, texts.inputs, strict=True)}
