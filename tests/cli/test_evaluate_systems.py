@@ -87,11 +87,11 @@ def test_an_interruption_keeps_what_was_finished(
     whole = json.loads(hydractl(*arguments, "--json", "-").out)
     reduce, calls = run._reduce, []
 
-    def interrupted(*args: Any) -> Any:
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
         if len(calls) == 4:  # the second system's second set
             raise KeyboardInterrupt
-        return reduce(*args)
+        return reduce(*args, **kwargs)
 
     monkeypatch.setattr(run, "_reduce", interrupted)
     saving = ("--save-logits", tmp_path / "logits")

@@ -118,11 +118,11 @@ def test_an_interruption_leaves_what_was_finished(
 ) -> None:
     reduce, calls = run._reduce, []
 
-    def interrupted(*args: Any) -> Any:
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return reduce(*args)
+        return reduce(*args, **kwargs)
 
     monkeypatch.setattr(run, "_reduce", interrupted)
     with pytest.raises(KeyboardInterrupt) as raised:
