@@ -37,7 +37,7 @@ def whole(text: object, low: int, high: int) -> int | None:
 
 
 def real(text: object, low: float, high: float) -> float | None:
-    """The number that a text is, or None where it is none, not finite, or out of range."""
+    """Returns the number that a text is, or None where it is none, not finite, or out of range."""
     if NUMBER.fullmatch(digits := str(text).strip()) is None:
         return None
     return number if isfinite(number := float(digits)) and low <= number <= high else None

@@ -13,7 +13,7 @@ class HydractlError(Exception):
     exit_code = 1
 
     def __str__(self) -> str:
-        """The message as it can be shown anywhere, whatever names, files and other libraries put into it.
+        """Returns the message as it can be shown anywhere, whatever names, files and other libraries put into it.
 
         Of a library's own message, which stands in it where that was the cause, the first sentence is repeated.
         """

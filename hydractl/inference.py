@@ -35,7 +35,7 @@ class Logits(NamedTuple):
 
 
 def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype | None = None) -> Hydra:
-    """A model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
+    """Returns a model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
 
     Args:
         dtype: of the weights; the stored one where left out.
@@ -113,7 +113,7 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
 
 
 def member_logits(model: Hydra, batch: Batch) -> Tensor:
-    """The logits `[M,B,C]` of one batch on the CPU: float32, or float64 from a float64 model.
+    """Returns the logits `[M,B,C]` of one batch on the CPU: float32, or float64 from a float64 model.
 
     Raises:
         NotFiniteError: they are not finite.

@@ -49,7 +49,7 @@ class PrunedQuality:
     ood: Mapping[str, OodMetrics] = field(default_factory=dict)
 
     def mean(self, name: str) -> float | None:
-        """A figure of `OodMetrics`, its mean over the OOD sets; None where there are none."""
+        """Returns a figure of `OodMetrics`, its mean over the OOD sets; None where there are none."""
         values = [getattr(found, name) for found in self.ood.values()]
         return sum(values) / len(values) if values else None
 

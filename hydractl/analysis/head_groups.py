@@ -67,7 +67,7 @@ def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Sepa
 
 
 def shown(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
-    """The heads that are dropped first and last, SHOWN of each where there are so many, none in both."""
+    """Returns the heads that are dropped first and last, SHOWN of each where there are so many, none in both."""
     count = min(SHOWN, max(1, len(dropped) // 2))
     return list(dropped[:count]), list(dropped[count:][-count:])
 

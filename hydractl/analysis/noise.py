@@ -113,7 +113,7 @@ class _Part:
         return tensor.index_select(self.axis, self.entries).flatten()
 
     def spread(self, values: Tensor, like: Tensor) -> Tensor:
-        """A tensor of that shape, zero but for these entries."""
+        """Returns a tensor of that shape, zero but for these entries."""
         shape = [len(self.entries) if axis == self.axis else size for axis, size in enumerate(like.shape)]
         return torch.zeros_like(like).index_copy_(self.axis, self.entries, values.view(shape).to(like.dtype))
 
@@ -173,14 +173,14 @@ def analyse_noise(
 
 @torch.no_grad()
 def mean_loss(model: Hydra, data: ScoringData) -> float:
-    """The mean cross-entropy of a model of one member, nats."""
+    """Returns the mean cross-entropy of a model of one member, nats."""
     device, prompts = next(model.parameters()).device, data.all_prompts
     total = sum(cross_entropies(model, batch, prompts, device).double().sum() for batch in data.id)
     return float(total) / data.id_samples
 
 
 def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
-    """The heads that `pruned` lacks; all it has besides must be the other network's own.
+    """Returns the heads that `pruned` lacks; all it has besides must be the other network's own.
 
     Args:
         dense, pruned: of one member each.
@@ -273,7 +273,7 @@ def _differentiable(weights: Sequence[Tensor]) -> Iterator[None]:
 
 
 def _difference(noisy: _Diagonal, clean: _Diagonal) -> tuple[Estimate, Estimate]:
-    """The mean of diag(H_n - H_t), and the share of its entries that are positive."""
+    """Returns the mean of diag(H_n - H_t), and the share of its entries that are positive."""
     means, sums = noisy.means - clean.means, noisy.sums - clean.sums
     draws = len(means)
     mean = Estimate(float(means.mean()), float(means.std()) / sqrt(draws))

@@ -76,7 +76,7 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
 
 
 def weights_cosine(checkpoint: Checkpoint) -> Matrix:
-    """The cosines of what members changed of one network's weights, one tensor in memory at a time."""
+    """Returns the cosines of what members changed of one network's weights, one tensor in memory at a time."""
     total = torch.zeros(checkpoint.members, checkpoint.members, dtype=torch.float64)
     for changes in _changes(checkpoint):
         flat = changes.flatten(1)

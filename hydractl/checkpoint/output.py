@@ -252,7 +252,7 @@ def claim(path: Path) -> Iterator[None]:
         while (held := _locked(place)) is None:
             # A lock file that has gone since belonged to a run that has just ended.
             with suppress(FileNotFoundError):
-                holder = place.read_text(errors="replace")[:20]
+                holder = place.read_text(errors="replace")[:20] or "that gives no number"  # its disk was full
                 raise OutputError(f"{path}: process {holder} is writing it: wait for it, or name another output")
     except OSError as error:
         raise OutputError(

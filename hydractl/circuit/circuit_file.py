@@ -46,7 +46,7 @@ class Circuit:
 
 
 def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """A ranking as plain JSON.
+    """Returns a ranking as plain JSON.
 
     Args:
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
@@ -68,7 +68,7 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
-    """The circuit that `circuit_json` writes, as `read_circuit` reads it."""
+    """Returns the circuit that `circuit_json` writes, as `read_circuit` reads it."""
     model, options = origin["model"], origin["options"]
     return Circuit(
         f"the {ranking.objective} circuit of {model['reference']}",
@@ -131,7 +131,7 @@ class _CircuitFile(ArtifactFile):
 
 
 def read_circuit(source: str) -> Circuit:
-    """The circuit in the file `source`, or on standard input where that is `-`.
+    """Returns the circuit in the file `source`, or on standard input where that is `-`.
 
     Raises:
         ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.

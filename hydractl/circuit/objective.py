@@ -27,7 +27,7 @@ OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
 
 
 def parse_objectives(text: str) -> list[Objective]:
-    """The objectives that are named with commas between, in the order of `OBJECTIVES`.
+    """Returns the objectives that are named with commas between, in the order of `OBJECTIVES`.
 
     Raises:
         OptionError: one is unknown or named twice.
@@ -73,7 +73,7 @@ class Measure(NamedTuple):
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
     def score(self, objective: Objective) -> float:
-        """The objective, 0..1, higher = better; any but `acc` is of OOD samples too.
+        """Returns the objective, 0..1, higher = better; any but `acc` is of OOD samples too.
 
         Source: [HE] D.1.2.
         """
@@ -83,13 +83,13 @@ class Measure(NamedTuple):
         return self.auroc if objective == "ood" else (self.accuracy + self.auroc) / 2
 
     def rank(self, objective: Objective) -> int:
-        """A whole number in proportion to the objective on given data: what decisions compare."""
+        """Returns a whole number in proportion to the objective on given data: what decisions compare."""
         if objective == "avg":
             return 2 * self.ood_samples * self.correct + self.ordered
         return self.correct if objective == "acc" else self.ordered
 
     def span(self, objective: Objective) -> int:
-        """The difference of ranks where objectives differ by 1."""
+        """Returns the difference of ranks where objectives differ by 1."""
         pairs = 2 * self.id_samples * self.ood_samples
         return {"acc": self.id_samples, "ood": pairs, "avg": 2 * pairs}[objective]
 
@@ -104,7 +104,7 @@ def measure(
     ood_msp: Sequence[NDArray[np.float64]],
     nll: NDArray[np.float64],
 ) -> Measure:
-    """The measure of a network from what it says of each sample.
+    """Returns the measure of a network from what it says of each sample.
 
     Args:
         correct: [N] whether an ID sample's label was predicted.
@@ -118,7 +118,7 @@ def measure(
 
 
 def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
-    """The measure whose accuracy, AUROC, objectives and loss are the means of those of several tasks.
+    """Returns the measure whose accuracy, AUROC, objectives and loss are the means of those of several tasks.
 
     In whole numbers still: tasks count as if the samples of each were repeated until all tasks have equally many.
 
@@ -204,7 +204,7 @@ SearchData = ScoringData | SeveralTasks
 
 
 def prompt_batches(prompts: Mapping[str, Tensor] | None, batch_size: int) -> list[dict[str, Tensor]]:
-    """The class prompts `[C,T]` of a zero-shot model in batches; none of any other."""
+    """Returns the class prompts `[C,T]` of a zero-shot model in batches; none of any other."""
     given = prompts or {}
     count = len(next(iter(given.values()), ()))
     return [

@@ -61,7 +61,7 @@ class Overlap:
 
 
 def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Sequence[Head]]) -> list[Overlap]:
-    """The overlap of each pair, in the order given.
+    """Returns the overlap of each pair, in the order given.
 
     Args:
         dropped: heads by the name of their choice, one or more each.
@@ -86,7 +86,7 @@ def _by_chance(a: tuple[int, set[Head]], b: tuple[int, set[Head]]) -> float:
 
 
 def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
-    """The heads that are in every one of the rankings, in candidate order."""
+    """Returns the heads that are in every one of the rankings, in candidate order."""
     first, *others = (set(heads) for heads in dropped)
     return tuple(in_candidate_order(first.intersection(*others)))
 
@@ -98,7 +98,7 @@ def layer_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
 
 
 def head_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
-    """The same of their distributions over single heads: of n heads each, 1 less the share that both have."""
+    """Returns the same of their distributions over single heads: of n heads each, 1 less the share that both have."""
     return _divergence(Counter(a), Counter(b))
 
 
@@ -173,7 +173,7 @@ def sizes(choices: Sequence[HeadList]) -> dict[str, tuple[int, int]]:
 
 
 def all_heads(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
-    """Every head of towers of so many layers and heads."""
+    """Returns every head of towers of so many layers and heads."""
     return [
         Head(tower, layer, head)
         for tower, (layers, heads) in grid.items()

@@ -113,11 +113,11 @@ class Search:
     tie_break: TieBreak = "order"
 
     def round(self, done: int) -> Round:
-        """The round after so many heads have left."""
+        """Returns the round after so many heads have left."""
         return self.mode.round(self, done)
 
     def left(self, dropped: frozenset[Head]) -> list[Head]:
-        """The candidates of the round after these have left, in candidate order."""
+        """Returns the candidates of the round after these have left, in candidate order."""
         return [head for head in self.round(len(dropped)).heads if head not in dropped]
 
 
@@ -152,7 +152,7 @@ class Restriction(NamedTuple):
         return tuple(head for head in within if not self.towers or head.tower in names_of(self.towers))
 
     def of_member(self, kept: KeptHeads) -> tuple[Head, ...]:
-        """The heads of a single-member model that a search chooses from, in candidate order.
+        """Returns the heads of a single-member model that a search chooses from, in candidate order.
 
         Raises:
             OptionError: the model has no such tower, or no head in those layers.
@@ -176,12 +176,12 @@ class Restriction(NamedTuple):
 
 
 def names_of(towers: str) -> list[str]:
-    """The towers that are named with commas between."""
+    """Returns the towers that are named with commas between."""
     return [name.strip() for name in towers.split(",")]
 
 
 def require_towers(towers: str, kept: KeptHeads) -> list[str]:
-    """The towers that are named with commas between.
+    """Returns the towers that are named with commas between.
 
     Raises:
         OptionError: the model lacks one.

@@ -34,7 +34,7 @@ class Hidden(NamedTuple):
 
 
 def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
-    """The hidden state that a tower's first layer reads."""
+    """Returns the hidden state that a tower's first layer reads."""
     if "pixel_values" in inputs:
         return Hidden(tower.embeddings(inputs["pixel_values"]), None, None)
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
@@ -42,7 +42,7 @@ def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
 
 
 def attention_of(layer: Layer) -> FusedAttention:
-    """A layer's attention, its heads apart: of a model that is not optimised for inference."""
+    """Returns a layer's attention, its heads apart: of a model that is not optimised for inference."""
     assert isinstance(layer.attention, FusedAttention)
     return layer.attention
 

@@ -33,7 +33,7 @@ class Scores:
     search_data: Mapping[str, Any] | None
 
     def of_heads(self, kept: KeptHeads, spec: ModelSpec) -> dict[Head, float]:
-        """The score of every head that the first member of a model keeps in the towers scored.
+        """Returns the score of every head that the first member of a model keeps in the towers scored.
 
         Raises:
             ArtifactError: a tower is not there, or has other layers or heads than were scored; a head has no score.
@@ -54,7 +54,7 @@ class Scores:
         return {head: known[head] for head in heads}
 
     def known(self) -> dict[Head, float]:
-        """The score of every head that was there."""
+        """Returns the score of every head that was there."""
         return {
             Head(tower, layer, head): value
             for tower, rows in self.towers.items()
@@ -76,7 +76,7 @@ def scores_json(
 
 
 def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[list[float | None]]]:
-    """A value per head, [L][H] for each tower that has any; None for a head that is not there."""
+    """Returns a value per head, [L][H] for each tower that has any; None for a head that is not there."""
     names = {head.tower for head in values}
     return {
         tower.name: [
@@ -108,7 +108,7 @@ class _ScoresFile(ArtifactFile):
 
 
 def read_scores(source: str) -> Scores:
-    """The scores in the file `source`, or on standard input where that is `-`.
+    """Returns the scores in the file `source`, or on standard input where that is `-`.
 
     Raises:
         ArtifactError: not scores, an unknown tower, or an entry that is no finite number.

@@ -77,7 +77,7 @@ class _Answers:
 def ablate(
     model: Hydra, data: SearchData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
 ) -> dict[Head | None, Measure]:
-    """The measure of the network with each head off in turn, and under None with all of them on.
+    """Returns the measure of the network with each head off in turn, and under None with all of them on.
 
     Of several tasks it is the mean over them.
 
@@ -126,7 +126,7 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
 
 
 def parts(batch: Batch, size: int) -> Iterator[Batch]:
-    """The batch in parts of so many samples, the last may have fewer."""
+    """Yields the batch in parts of so many samples, the last may have fewer."""
     for start in range(0, len(batch.positions), size):
         at = slice(start, start + size)
         inputs = {name: tensor[at] for name, tensor in batch.inputs.items()}
@@ -166,7 +166,7 @@ def extract_circuits(
     on_round: Callable[[Hydra, Sequence[Ranking]], Progress] = lambda network, growing: lambda group, samples: None,
     on_step: Callable[[Sequence[Ranking], Ranking], None] = lambda rankings, grown: None,
 ) -> list[Ranking]:
-    """The rankings grown to the search's budget, each the same as if it were grown alone.
+    """Returns the rankings grown to the search's budget, each the same as if it were grown alone.
 
     Objectives that have dropped the same heads so far share a round: always the first, often more.
 
@@ -195,7 +195,7 @@ def extract_circuits(
 
 
 def _grown(ranking: Ranking, measures: Measures, search: Search) -> Ranking:
-    """The ranking with the best of a round dropped, the first in candidate order among equals."""
+    """Returns the ranking with the best of a round dropped, the first in candidate order among equals."""
 
     def badness(head: Head) -> tuple[float, ...]:
         measure = measures[head]

@@ -58,7 +58,7 @@ def refuse_half_precision(network: Hydra) -> None:
 
 
 def rough_network(network: Hydra) -> Hydra:
-    """The network with its encoder layers in half precision.
+    """Returns the network with its encoder layers in half precision.
 
     Embeddings and classifier are a thousandth of the work, and the classifier's rounding would be most of the error.
 
@@ -126,7 +126,7 @@ def measure_shortlisted(
 
 
 def _least_needed(network: Hydra, data: SearchData, left: Sequence[Head], size: int) -> list[Head]:
-    """The candidates with the lowest gate scores, of several tasks the mean over them, in candidate order."""
+    """Returns the candidates with the lowest gate scores, of several tasks the mean over them, in candidate order."""
     if size >= len(left):
         return list(left)
     scores: dict[Head, float] = {}

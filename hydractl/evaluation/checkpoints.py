@@ -71,7 +71,7 @@ def parse_deep_ensemble(text: str) -> NetworkSpec | None:
 
 
 def networks_in(text: str) -> tuple[str, ...]:
-    """The models that a text adds up; itself alone where a file has that name.
+    """Returns the models that a text adds up; itself alone where a file has that name.
 
     Raises:
         OptionError: they are more than NETWORKS.
@@ -110,7 +110,7 @@ def parse_members(text: str) -> NetworkSpec | None:
 
 
 def by_size(name: str, spec: SystemSpec) -> list[tuple[str, SystemSpec]]:
-    """The first member of a network, the first two, and so on to the whole; other systems as they are.
+    """Returns the first member of a network, the first two, and so on to the whole; other systems as they are.
 
     Args:
         name: of the whole.
@@ -194,7 +194,7 @@ class NetworkSystem:
         self.load(data, running).serve()
 
     def load(self, data: EvaluationData | None, running: Running) -> Networks:
-        """The networks with their weights in memory."""
+        """Returns the networks with their weights in memory."""
         assert data is not None
         models = [self._model(place, data, running) for place in range(len(self.checkpoints))]
         if running.compiled and self.dropout is None:

@@ -43,7 +43,7 @@ class Comparison:
         return any(system.draws for _, system in self.systems)
 
     def sets(self, system: Opened) -> Sequence[SetKey]:
-        """The data sets that a system is evaluated on."""
+        """Returns the data sets that a system is evaluated on."""
         return list(system.sets if self.data is None else self.data.sets)
 
 
@@ -128,7 +128,7 @@ def _named(running: Running, name: str) -> Running:
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """A folder for one system's answers, which is this process's alone for as long as the block lasts."""
+    """Yields a folder for one system's answers, which is this process's alone for as long as the block lasts."""
     make_folder(folder, parents=True)
     with claim(folder):
         yield

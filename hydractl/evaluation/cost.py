@@ -55,7 +55,7 @@ def give_synthetic_classes(model: Hydra, count: int = 100) -> None:
 
 
 def cost(model: Hydra) -> Cost:
-    """The cost of a model, counted by running it without numbers; nothing is computed, whatever its size."""
+    """Returns the cost of a model, counted by running it without numbers; nothing is computed, whatever its size."""
     shapes = _shapes(model.spec, model.heads, model.shared)
     performed = _count(model)
     return Cost(

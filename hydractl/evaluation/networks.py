@@ -186,7 +186,7 @@ def _batch_seed(seed: int, key: SetKey, position: int) -> int:
 
 
 def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
-    """The model with dropout on at test time, at the rate asked for or at its own.
+    """Returns the model with dropout on at test time, at the rate asked for or at its own.
 
     Raises:
         OptionError: no rate given and none of its own.

@@ -230,7 +230,7 @@ def parse_predictions(text: str) -> PredictionsSpec | None:
 
 
 def read_predictions(folder: Path) -> SavedPredictions:
-    """The saved predictions in a folder.
+    """Returns the saved predictions in a folder.
 
     Raises:
         DataError: no such folder, no file for the in-distribution set, or two files for one set.

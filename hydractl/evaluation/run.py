@@ -70,7 +70,7 @@ class SystemPredictions:
 def predict_sets(
     predictor: Predictor, keys: Sequence[SetKey], settings: Settings | None = None, on_set: OnSet | None = None
 ) -> SystemPredictions:
-    """The per-sample quantities of a system on every set; memory does not grow with the number of classes.
+    """Returns the per-sample quantities of a system on every set; memory does not grow with the number of classes.
 
     Args:
         keys: the sets; the one for calibration comes first whatever its place here.
@@ -101,7 +101,7 @@ def predict_sets(
 
 
 def _score_of(predictor: Predictor, settings: Settings) -> OodScore:
-    """The score to fit and to ask features for: of a system with a confidence of its own none is needed."""
+    """Returns the score to fit and to ask features for: of a system with a confidence of its own none is needed."""
     return find_ood_score("msp") if predictor.confident else settings.score
 
 
@@ -185,7 +185,7 @@ def _spread(positions: IntArray, total: int, most: int) -> IntArray:
 
 
 def _members(held: Collected, classifier: Classifier | None) -> Iterator[MemberSamples]:
-    """The calibration samples as each member sees them, in float64 for one member at a time."""
+    """Yields the calibration samples as each member sees them, in float64 for one member at a time."""
     assert held.features is not None
     for member, features in enumerate(held.features):
         affine = None

@@ -176,7 +176,7 @@ class SavedSet:
         return None if self.logits is None else self.logits.shape[-1]
 
     def labels_of(self, rows: slice) -> Tensor | None:
-        """The labels of a range of samples, None where there are none.
+        """Returns the labels of a range of samples, None where there are none.
 
         Raises:
             DataError: one is outside the classes.

@@ -128,7 +128,7 @@ def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict
 def saving(
     path: Path, samples: int, batches: Iterator[AnsweredBatch], force: bool, said: Mapping[str, str] | None = None
 ) -> Iterator[Iterator[AnsweredBatch]]:
-    """The same batches, each written to the file on its way through; the file appears when the block ends well.
+    """Yields the same batches, each written to the file on its way through; the file appears when the block ends well.
 
     Args:
         path: FOLDER/SET.safetensors.
@@ -175,7 +175,7 @@ def _written(
 def _layout(
     arrays: Mapping[str, Tensor], single: Mapping[str, Tensor], samples: int, said: dict[str, str]
 ) -> tuple[bytes, dict[str, int]]:
-    """The header of a file for so many samples, and where each tensor's bytes start."""
+    """Returns the header of a file for so many samples, and where each tensor's bytes start."""
     tensors: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
         name: (array.dtype, (len(array), samples, array.shape[-1])) for name, array in arrays.items()
     }

@@ -158,7 +158,7 @@ class Leak:
 
 
 def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[Leak]:
-    """The sets of an evaluation with samples that the system was made with, or that are calibrated on.
+    """Returns the sets of an evaluation with samples that the system was made with, or that are calibrated on.
 
     Args:
         system: what reports call it.
@@ -175,7 +175,7 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
 
 
 def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> EvaluationData:
-    """The same data, whose streams refuse samples that the system was made with as they come to them."""
+    """Returns the same data, whose streams refuse samples that the system was made with as they come to them."""
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
 
     def watched(key: SetKey, stream: SampleStream) -> SampleStream:

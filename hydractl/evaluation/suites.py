@@ -77,7 +77,7 @@ class Suite:
 
 
 def find_suite(suite: str | Path | Suite) -> Suite:
-    """The built-in suite of that name, the one in a TOML file, or the suite itself.
+    """Returns the built-in suite of that name, the one in a TOML file, or the suite itself.
 
     Raises:
         OptionError: neither a built-in suite nor a readable file.

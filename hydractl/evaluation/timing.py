@@ -137,7 +137,7 @@ class Timer:
 
 
 def compare(timings: Mapping[str, Timing], weights: Mapping[str, Weight], dtype: str, batch_size: int) -> Sequence[Row]:
-    """A row per system, with ratios to the first."""
+    """Returns a row per system, with ratios to the first."""
     first = next(iter(timings))
     return [
         Row(
@@ -175,7 +175,7 @@ def _milliseconds_on_device(run: Run) -> float:
 
 
 def _activation_peak(run: Run, cuda: bool) -> int:
-    """The most bytes that one call holds at once beside the weights."""
+    """Returns the most bytes that one call holds at once beside the weights."""
     if cuda:
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
@@ -204,7 +204,7 @@ class TimedSystem:
     dtype: torch.dtype
 
     def on_noise(self, batch_size: int, tokens: int) -> Run:
-        """One call of this system on a random batch of its own."""
+        """Returns one call of this system on a random batch of its own."""
         inputs = synthetic_inputs(self.spec, batch_size, self.device, tokens)
         inputs = {k: v.to(self.dtype) if v.is_floating_point() else v for k, v in inputs.items()}
 
@@ -223,7 +223,7 @@ def open_timed(
     compiled: bool = False,
     transformers: bool = False,
 ) -> dict[str, TimedSystem]:
-    """The systems to time, by name.
+    """Returns the systems to time, by name.
 
     Args:
         checkpoints: models by system; several are run one after the other.

@@ -30,7 +30,7 @@ class Interval:
 def bootstrap(
     statistic: Callable[..., FloatArray], sizes: Sequence[int], replicates: int = 1000, seed: int = 0
 ) -> FloatArray:
-    """The values of a statistic on resampled data, [draws,numbers]; a few resamples are held at a time.
+    """Returns the values of a statistic on resampled data, [draws,numbers]; a few resamples are held at a time.
 
     Equal sizes and seed draw equal samples, so replicates of two systems on the same data are paired.
 
@@ -61,7 +61,7 @@ def bootstrap(
 
 
 def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
-    """The percentile interval of resampled values.
+    """Returns the percentile interval of resampled values.
 
     Args:
         values: [draws].
@@ -79,7 +79,7 @@ def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
 def classification_replicates(
     table: PredictionTable, replicates: int = 1000, seed: int = 0, bins: int = 15
 ) -> dict[str, FloatArray]:
-    """Resampled values [draws] of every field of ClassificationMetrics.
+    """Returns resampled values [draws] of every field of ClassificationMetrics.
 
     Args:
         table: predictions of N samples with labels.
@@ -114,7 +114,7 @@ def classification_replicates(
 
 
 def accuracy_replicates(correct: NDArray[np.bool_], replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
-    """Resampled values [draws] of the accuracy alone, drawn as `classification_replicates` draws.
+    """Returns resampled values [draws] of the accuracy alone, drawn as `classification_replicates` draws.
 
     Args:
         correct: [N] booleans.
@@ -134,7 +134,7 @@ def sets_replicates(
     replicates: int = 1000,
     seed: int = 0,
 ) -> dict[str, dict[str, FloatArray]]:
-    """Resampled values [draws] of every field of OodMetrics for each OOD set.
+    """Returns resampled values [draws] of every field of OodMetrics for each OOD set.
 
     ID and OOD samples are resampled apart; one draw of the ID samples serves all sets, so means over sets are right.
 
@@ -202,7 +202,7 @@ class _Places:
         return cls(inside, outside, below, upto=upto, ood_upto=np.searchsorted(outside.scores, inside.scores, "right"))
 
     def metrics(self, id_counts: FloatArray, id_sums: FloatArray, ood_counts: FloatArray) -> FloatArray:
-        """The fields of OodMetrics of a few resamples, [few,5], as `ood_metrics` defines them.
+        """Returns the fields of OodMetrics of a few resamples, [few,5], as `ood_metrics` defines them.
 
         Args:
             id_counts: [few,N] in ascending order of the scores, as is

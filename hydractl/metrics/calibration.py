@@ -52,7 +52,7 @@ def classification_metrics(table: PredictionTable, bins: int = 15) -> Classifica
 
 
 def expected_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
-    """The top-label expected calibration error, 0..1, L1, over equal-width right-closed bins on (0,1].
+    """Returns the top-label expected calibration error, 0..1, L1, over equal-width right-closed bins on (0,1].
 
     Args:
         confidence: [N] in [0,1].
@@ -70,7 +70,7 @@ def expected_calibration_error(confidence: NDArray[np.floating], correct: NDArra
 
 
 def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
-    """The top-label adaptive calibration error, 0..1, L1, over bins of equal mass; ties share a bin.
+    """Returns the top-label adaptive calibration error, 0..1, L1, over bins of equal mass; ties share a bin.
 
     Args:
         confidence: [N] in [0,1].
@@ -90,7 +90,7 @@ def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArra
 
 
 def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> Reliability:
-    """The count, mean confidence and accuracy of each of the ECE's bins.
+    """Returns the count, mean confidence and accuracy of each of the ECE's bins.
 
     Args:
         confidence: [N] in [0,1].
@@ -114,7 +114,7 @@ def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bo
 
 
 def bin_edges(bins: int) -> FloatArray:
-    """The edges of equal-width bins on (0,1], [bins + 1].
+    """Returns the edges of equal-width bins on (0,1], [bins + 1].
 
     Raises:
         OptionError: no bins.
@@ -126,7 +126,7 @@ def bin_edges(bins: int) -> FloatArray:
 
 
 def equal_width_bins(confidence: FloatArray, bins: int) -> IntArray:
-    """The bin of each confidence, [N] in 0..bins-1; an edge belongs to the bin on its left, 0 to the first.
+    """Returns the bin of each confidence, [N] in 0..bins-1; an edge belongs to the bin on its left, 0 to the first.
 
     Args:
         confidence: [N] in [0,1].
@@ -136,7 +136,7 @@ def equal_width_bins(confidence: FloatArray, bins: int) -> IntArray:
 
 
 def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
-    """The bin of each distinct confidence, [levels] in 0..bins-1, so that bins hold equally many samples.
+    """Returns the bin of each distinct confidence, [levels] in 0..bins-1, so that bins hold equally many samples.
 
     Without ties the bins are those of `numpy.array_split`; a tie across an edge falls whole to the left.
 
@@ -149,7 +149,7 @@ def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
 
 
 def mass_bin_starts(samples: int, bins: int) -> IntArray:
-    """The first sample of each of the bins that `numpy.array_split` makes of so many, [bins].
+    """Returns the first sample of each of the bins that `numpy.array_split` makes of so many, [bins].
 
     Raises:
         OptionError: no bins.
@@ -161,7 +161,7 @@ def mass_bin_starts(samples: int, bins: int) -> IntArray:
 
 
 def binned_gap(which: IntArray, gaps: FloatArray, samples: int) -> float:
-    """The sum over bins of |summed gap between correctness and confidence| over the number of samples.
+    """Returns the sum over bins of |summed gap between correctness and confidence| over the number of samples.
 
     Args:
         which: [entries] the bin of each.

@@ -34,7 +34,7 @@ def check_member_logits(member_logits: Logits) -> None:
 
 
 def check_labels(labels: NDArray[np.integer], samples: int, classes: int) -> IntArray:
-    """The labels as int64.
+    """Returns the labels as int64.
 
     Args:
         labels: [N] integers in 0..C-1.
@@ -66,7 +66,7 @@ def check_temperature(temperature: float) -> None:
 
 
 def check_scores(values: NDArray[np.floating], name: str) -> FloatArray:
-    """The values as float64.
+    """Returns the values as float64.
 
     Args:
         values: [N] floats, N >= 1.
@@ -85,7 +85,7 @@ def check_scores(values: NDArray[np.floating], name: str) -> FloatArray:
 
 
 def check_confidences(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> tuple[FloatArray, BoolArray]:
-    """The confidences as float64 and the correctness as booleans.
+    """Returns the confidences as float64 and the correctness as booleans.
 
     Args:
         confidence: [N] in [0,1].

@@ -74,7 +74,7 @@ def nonconformity(
 
 
 def conformal_threshold(scores: NDArray[np.floating], coverage: float = 0.9) -> float:
-    """The nonconformity up to which a class belongs to a set, 0..1, or 1 where there are too few scores.
+    """Returns the nonconformity up to which a class belongs to a set, 0..1, or 1 where there are too few scores.
 
     The ceil((N + 1) coverage)-th smallest score, which guarantees the coverage on exchangeable data.
 
@@ -101,7 +101,7 @@ def prediction_sets(
     method: ConformalMethod,
     temperature: float = 1.0,
 ) -> PredictionSets:
-    """The size of every sample's prediction set, and whether it holds the label.
+    """Returns the size of every sample's prediction set, and whether it holds the label.
 
     The predicted class is always in its set: an empty set would help nobody, and more classes cover no less.
 
@@ -131,12 +131,12 @@ def prediction_sets(
 
 
 def conformal_metrics(sets: PredictionSets) -> ConformalMetrics:
-    """The share of sets that hold their label, and the mean number of classes in a set."""
+    """Returns the share of sets that hold their label, and the mean number of classes in a set."""
     return ConformalMetrics(coverage=float(sets.covered.mean()), mean_size=float(sets.size.mean()))
 
 
 def _class_scores(member_logits: Logits, samples: slice, method: ConformalMethod, temperature: float) -> FloatArray:
-    """The nonconformity of every class, [n,C]."""
+    """Returns the nonconformity of every class, [n,C]."""
     probabilities = mean_over_members(member_probabilities(scaled_logits(member_logits, samples, temperature)))
     match method:
         case "lac":

@@ -12,7 +12,7 @@ from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
 
 if TYPE_CHECKING:
-    from hydractl.model.ood import Detector
+    from hydractl.model.ood import Detector, State
 
 #: Fitted numbers of one member by name.
 Fitted = Mapping[str, FloatArray]
@@ -167,17 +167,26 @@ def fit_combined(samples: MemberSamples) -> Fitted:
     from hydractl.model.ood import mahalanobis
 
     fitted = fit_mahalanobis(samples)
-    parts = (-logsumexp(samples.logits, axis=-1), detect(mahalanobis, [fitted], samples.features[None], None)[0])
+    parts = (
+        -logsumexp(samples.logits, axis=-1),
+        detect(mahalanobis, stacked([fitted]), samples.features[None], None)[0],
+    )
     location, scale = (np.array([f(part) for part in parts]) for f in (np.mean, np.std))
     return {**fitted, "location": location, "scale": np.where(scale > 0, scale, 1)}
 
 
-def detect(detector: Detector, fitted: Iterable[Fitted], features: Logits, logits: Logits | None) -> FloatArray:
-    """Returns the scores `[M,n]` of the members' features `[M,n,D']` and logits `[M,n,C]`, in float64."""
+def stacked(fitted: Iterable[Fitted]) -> State:
+    """Returns the members' fits as one state, float64, with the members first."""
     import torch
 
     each = list(fitted)
-    state = {name: torch.from_numpy(np.stack([member[name] for member in each])) for name in each[0]}
+    return {name: torch.from_numpy(np.stack([member[name] for member in each])) for name in each[0]}
+
+
+def detect(detector: Detector, state: State, features: Logits, logits: Logits | None) -> FloatArray:
+    """Returns the scores `[M,n]` of the members' features `[M,n,D']` and logits `[M,n,C]`, in float64."""
+    import torch
+
     read = torch.from_numpy(np.asarray(features, np.float64))
     z = read[..., :0] if logits is None else torch.from_numpy(np.asarray(logits, np.float64))
     return np.asarray(detector(state, read, z).numpy())

@@ -44,7 +44,7 @@ def ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating
 
 
 def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> RocCurve:
-    """The receiver operating characteristic, a point for every distinct score and (0,0).
+    """Returns the receiver operating characteristic, a point for every distinct score and (0,0).
 
     Args:
         id_scores: [N] higher = more OOD.
@@ -62,7 +62,7 @@ def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating])
 def count_scores(
     id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """The distinct scores, ascending, and how many ID and OOD samples have each, all [levels].
+    """Returns the distinct scores, ascending, and how many ID and OOD samples have each, all [levels].
 
     Args:
         id_scores: [N].
@@ -80,7 +80,7 @@ def count_scores(
 
 
 def metrics_from_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics:
-    """The metrics of samples counted by score: all of them depend on the order of scores and their ties only.
+    """Returns the metrics of samples counted by score: all of them depend on the order of scores and their ties only.
 
     Args:
         id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.

@@ -157,7 +157,7 @@ OOD_SCORES = (
 
 
 def find_ood_score(name: str) -> OodScore:
-    """The score of that name.
+    """Returns the score of that name.
 
     Raises:
         OptionError: there is none.
@@ -169,7 +169,7 @@ def find_ood_score(name: str) -> OodScore:
 
 
 def fit_scorer(score: OodScore, members: Iterable[MemberSamples]) -> Scorer:
-    """A score of features as a score of an ensemble's answers: the mean over the members' detectors.
+    """Returns a score of features as a score of an ensemble's answers: the mean over the members' detectors.
 
     Args:
         score: one that needs features.
@@ -184,10 +184,11 @@ def fit_scorer(score: OodScore, members: Iterable[MemberSamples]) -> Scorer:
 
     assert score.fit is not None
     fit, detector = getattr(feature_scores, score.fit), DETECTORS[score.name]
-    fitted = [fit(samples) for samples in members]
+    # Once for all batches: a bank of 50,000 samples is hundreds of megabytes.
+    state = feature_scores.stacked(fit(samples) for samples in members)
 
     def of_answers(answers: Answers) -> FloatArray:
         assert answers.features is not None
-        return mean_over_members(feature_scores.detect(detector, fitted, answers.features, answers.member_logits))
+        return mean_over_members(feature_scores.detect(detector, state, answers.features, answers.member_logits))
 
     return of_answers

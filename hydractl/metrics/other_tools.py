@@ -27,7 +27,7 @@ from hydractl.metrics.table import PredictionTable
 
 
 def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    """The detection metrics.
+    """Returns the detection metrics.
 
     Args:
         id_scores: [N] higher = more OOD.
@@ -53,7 +53,7 @@ def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> Oo
 
 
 def mean_logits_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    """Our metrics, but for the accuracy, which is that of the mean logits.
+    """Returns our metrics, but for the accuracy, which is that of the mean logits.
 
     Args:
         table: predictions of N samples with labels.
@@ -67,7 +67,7 @@ def mean_logits_classification_metrics(table: PredictionTable, bins: int = 15) -
 
 
 def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    """Our metrics, but for both calibration errors.
+    """Returns our metrics, but for both calibration errors.
 
     Args:
         table: predictions of N samples with labels.
@@ -85,7 +85,7 @@ def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -
 
 
 def trapezoidal_aurc(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> float:
-    """The area under the risk-coverage curve, 0..1, lower is better.
+    """Returns the area under the risk-coverage curve, 0..1, lower is better.
 
     Args:
         confidence: [N], N >= 2, higher = answered first.
@@ -101,7 +101,7 @@ def trapezoidal_aurc(confidence: NDArray[np.floating], correct: NDArray[np.bool_
 
 
 def nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    """Our detection metrics, but for the FPR95.
+    """Returns our detection metrics, but for the FPR95.
 
     Args:
         id_scores: [N] higher = more OOD.
@@ -114,7 +114,7 @@ def nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) ->
 
 
 def fpr95_at_nearest_recall(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> float:
-    """The share of ID flagged at the threshold whose share of OOD is nearest to 95 %, above or below.
+    """Returns the share of ID flagged at the threshold whose share of OOD is nearest to 95 %, above or below.
 
     Args:
         id_scores: [N] higher = more OOD.
@@ -135,7 +135,7 @@ def fpr95_at_nearest_recall(id_scores: NDArray[np.floating], ood_scores: NDArray
 def left_closed_calibration_error(
     confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
 ) -> float:
-    """The expected calibration error over bins [left, right), where a confidence of 1 has a bin of its own.
+    """Returns the expected calibration error over bins [left, right), where a confidence of 1 has a bin of its own.
 
     Args:
         confidence: [N] in [0,1].
@@ -153,7 +153,7 @@ def left_closed_calibration_error(
 def tie_splitting_calibration_error(
     confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
 ) -> float:
-    """The adaptive calibration error over bins of equal size that split ties in the order of the data.
+    """Returns the adaptive calibration error over bins of equal size that split ties in the order of the data.
 
     Args:
         confidence: [N] in [0,1].

@@ -31,7 +31,7 @@ def sample_chunks(member_logits: Logits) -> Iterator[slice]:
 
 
 def scaled_logits(member_logits: Logits, samples: slice, temperature: float) -> FloatArray:
-    """The logits of a range of samples over the temperature, [M,n,C] float64.
+    """Returns the logits of a range of samples over the temperature, [M,n,C] float64.
 
     Raises:
         DataError: a logit is NaN or infinite.
@@ -50,7 +50,7 @@ def scaled_logits(member_logits: Logits, samples: slice, temperature: float) -> 
 
 
 def member_probabilities(scaled: FloatArray) -> FloatArray:
-    """The softmax over classes, [...,C]; uniform logits give exactly 1/C.
+    """Returns the softmax over classes, [...,C]; uniform logits give exactly 1/C.
 
     Args:
         scaled: [...,C] finite logits.
@@ -61,7 +61,7 @@ def member_probabilities(scaled: FloatArray) -> FloatArray:
 
 
 def mean_over_members(values: FloatArray) -> FloatArray:
-    """The mean over the first axis, exactly the common value where all members agree.
+    """Returns the mean over the first axis, exactly the common value where all members agree.
 
     Args:
         values: [M,...].
@@ -75,7 +75,7 @@ def mean_over_members(values: FloatArray) -> FloatArray:
 
 
 def mean_probabilities(member_logits: Logits, temperature: float = 1.0) -> FloatArray:
-    """The members' mean softmax probabilities, [N,C] float64.
+    """Returns the members' mean softmax probabilities, [N,C] float64.
 
     Args:
         member_logits: [M,N,C] float32 or float64.
@@ -95,7 +95,7 @@ def mean_probabilities(member_logits: Logits, temperature: float = 1.0) -> Float
 
 
 def mean_log_probabilities(member_logits: Logits, temperature: float = 1.0) -> FloatArray:
-    """The logarithm of the members' mean probabilities, [N,C] float64, finite even where they underflow.
+    """Returns the logarithm of the members' mean probabilities, [N,C] float64, finite even where they underflow.
 
     Args:
         member_logits: [M,N,C] float32 or float64.
@@ -115,7 +115,7 @@ def mean_log_probabilities(member_logits: Logits, temperature: float = 1.0) -> F
 
 
 def label_log_probabilities(scaled: FloatArray, labels: IntArray) -> FloatArray:
-    """The logarithm of the mean probability of each sample's label, [n] float64, finite.
+    """Returns the logarithm of the mean probability of each sample's label, [n] float64, finite.
 
     Args:
         scaled: [M,n,C] finite logits.

@@ -46,7 +46,7 @@ class FittedTemperature:
 
 
 def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> FittedTemperature:
-    """The one temperature on all members' logits whose mean probability has the lowest NLL; deterministic.
+    """Returns the one temperature on all members' logits whose mean probability has the lowest NLL; deterministic.
 
     Args:
         member_logits: [M,N,C] float32 or float64, M >= 1.
@@ -110,7 +110,7 @@ class FittedVector:
         return 1.0
 
     def apply(self, member_logits: Tensor) -> Tensor:
-        """Logits `[M,N,C]`, scaled and shifted."""
+        """Returns logits `[M,N,C]`, scaled and shifted."""
         scale, shift = (torch.tensor(values, dtype=member_logits.dtype) for values in (self.scale, self.shift))
         return member_logits * scale + shift
 
@@ -122,7 +122,7 @@ class FittedVector:
 
 
 def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVector:
-    """The scale and shift of each class, the same for all members, whose mean probability has the lowest NLL.
+    """Returns the scale and shift of each class, the same for all members, whose mean probability has the lowest NLL.
 
     It starts from the fitted temperature, so that it is never worse on these samples; deterministic.
 
@@ -173,7 +173,7 @@ def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVect
 
 
 def _nll_and_gradient(member_logits: Logits, labels: IntArray, point: FloatArray) -> tuple[float, FloatArray]:
-    """The mean NLL at the scales and shifts `[2C]`, and its gradient."""
+    """Returns the mean NLL at the scales and shifts `[2C]`, and its gradient."""
     scale, shift = np.split(point, 2)
     total, gradient = 0.0, np.zeros((2, len(scale)))
     for samples in sample_chunks(member_logits):

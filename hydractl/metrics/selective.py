@@ -60,7 +60,7 @@ def selective_metrics(
 
 
 def risk_coverage(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> RiskCoverage:
-    """The risk-coverage curve; AURC is the mean of its risks.
+    """Returns the risk-coverage curve; AURC is the mean of its risks.
 
     Tied samples enter in the mean over all their orders, so the curve depends on no order of the data.
 

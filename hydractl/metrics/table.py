@@ -56,7 +56,7 @@ class PredictionTable:
         return np.maximum(self.entropy - self.expected_entropy, 0.0)
 
     def labelled(self) -> Outcomes:
-        """The outcomes.
+        """Returns the outcomes.
 
         Raises:
             DataError: the samples have no labels.
@@ -69,7 +69,7 @@ class PredictionTable:
 def tabulate(
     member_logits: Logits, labels: NDArray[np.integer] | None = None, temperature: float = 1.0
 ) -> PredictionTable:
-    """The per-sample quantities of an ensemble's logits, the same bits however the samples are split.
+    """Returns the per-sample quantities of an ensemble's logits, the same bits however the samples are split.
 
     Args:
         member_logits: [M,N,C] float32 or float64.
@@ -90,7 +90,7 @@ def tabulate(
 
 
 def concatenate(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """One table of the samples of all, in order.
+    """Returns one table of the samples of all, in order.
 
     Args:
         tables: at least one, all with labels or all without.
@@ -112,7 +112,7 @@ def concatenate(tables: Sequence[PredictionTable]) -> PredictionTable:
 
 
 def in_order(table: PredictionTable, positions: NDArray[np.integer]) -> PredictionTable:
-    """The table with its samples back in the order of their data set.
+    """Returns the table with its samples back in the order of their data set.
 
     Args:
         positions: [N] where each sample stands in the set, each place once.

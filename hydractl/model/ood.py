@@ -1,4 +1,4 @@
-"""OOD scores of features, as tensors: what evaluations, predictions and exported graphs compute.
+"""OOD scores of features, computed on tensors.
 
 Every function takes what was fitted for each member, its features and its logits, and returns a score for each member
 and sample, higher = more OOD. `hydractl.metrics.feature_scores` fits.

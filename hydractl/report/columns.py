@@ -22,12 +22,12 @@ class Column:
     better: Literal["higher", "lower"] | None = None
 
     def value(self, entry: System) -> float | None:
-        """The number in a system's entry; None where it has none."""
+        """Returns the number in a system's entry; None where it has none."""
         found = at(entry, self.path)
         return found if isinstance(found, int | float) else None
 
     def interval(self, entry: System) -> str | None:
-        """The interval of the number as people read it; None where none was computed."""
+        """Returns the interval of the number as people read it; None where none was computed."""
         found = self.ends(entry)
         return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
 
@@ -50,7 +50,7 @@ class Column:
         return f"{value if value.startswith('-') else '+' + value} ({low} to {high})"
 
     def text(self, entry: System) -> str:
-        """The number as people read it, with the standard deviation over seeds where there are several."""
+        """Returns the number as people read it, with the standard deviation over seeds where there are several."""
         value = self.value(entry)
         if value is None:
             return "-"
@@ -58,14 +58,14 @@ class Column:
         return self.show(value) if deviation is None else f"{self.show(value)} ± {self.show(deviation)}"
 
     def show(self, value: float) -> str:
-        """A number of this column as text."""
+        """Returns a number of this column as text."""
         if self.kind == "count":
             unit, name = next(((u, n) for u, n in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= u), (1, ""))
             return f"{value / unit:.2f} {name}".rstrip() if unit > 1 else f"{value:g}"
         return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
 
     def best(self, entries: Sequence[System]) -> float | None:
-        """The value that wins, as far as the digits shown tell; None where nothing competes.
+        """Returns the value that wins, as far as the digits shown tell; None where nothing competes.
 
         Where differences to the first system are known, it wins only if they are beyond chance: that of the winner, or
         if the first one wins those of all others.
@@ -104,7 +104,7 @@ class ColumnGroup:
 
 
 def column_groups(entries: Sequence[System], full: bool) -> list[ColumnGroup]:
-    """The columns for these systems.
+    """Returns the columns for these systems.
 
     Args:
         entries: of a report, at least one.
@@ -120,7 +120,7 @@ def column_groups(entries: Sequence[System], full: bool) -> list[ColumnGroup]:
 
 
 def main_groups(entries: Sequence[System]) -> list[ColumnGroup]:
-    """The columns that a page or a paper has room for: accuracy, NLL, ECE, AUROC of near and far OOD, cost.
+    """Returns the columns that a page or a paper has room for: accuracy, NLL, ECE, AUROC of near and far OOD, cost.
 
     Args:
         entries: of a report, at least one.
@@ -152,7 +152,7 @@ def _path(group: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _present(groups: Sequence[ColumnGroup], entries: Sequence[System]) -> list[ColumnGroup]:
-    """The groups without columns of which nobody has a number, and without groups that are empty then."""
+    """Returns the groups without columns of which nobody has a number, and without groups that are empty then."""
     present = (
         ColumnGroup(group.title, [c for c in group.columns if any(c.value(entry) is not None for entry in entries)])
         for group in groups
@@ -201,7 +201,7 @@ def _ood_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
 
 
 def telling_means(sets: Mapping[str, Ood]) -> list[str]:
-    """The means that repeat neither a single set nor one another.
+    """Returns the means that repeat neither a single set nor one another.
 
     Args:
         sets: the entries of OOD sets by name.
@@ -236,7 +236,7 @@ def _diversity(path: tuple[str, ...]) -> list[Column]:
 
 
 def _shift_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup]:
-    """The mean over all shifted sets; in full, also those at each severity and of each kind, and every set."""
+    """Yields the mean over all shifted sets; in full, also those at each severity and of each kind, and every set."""
     yield _shifted("mean under shift", "shift_means", "all")
     if not full:
         return
@@ -249,7 +249,7 @@ def _shift_groups(entries: Sequence[System], full: bool) -> Iterator[ColumnGroup
 
 
 def _each(entries: Iterable[Mapping[str, object]]) -> list[str]:
-    """The names in any of the entries, each once, in their order."""
+    """Returns the names in any of the entries, each once, in their order."""
     return list(dict.fromkeys(name for entry in entries for name in entry))
 
 

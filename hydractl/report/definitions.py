@@ -47,7 +47,7 @@ LEAK = "†"
 
 
 def marked(name: str, entry: System) -> str:
-    """The name of a system in a table, with a mark where it was evaluated on samples that made it."""
+    """Returns the name of a system in a table, with a mark where it was evaluated on samples that made it."""
     return f"{name} {LEAK}" if entry.leaks else name
 
 

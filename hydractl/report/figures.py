@@ -74,7 +74,7 @@ SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
 
 def figures(report: Results) -> dict[str, Figure]:
-    """The pictures by file name, each as one figure with its panels side by side."""
+    """Returns the pictures by file name, each as one figure with its panels side by side."""
     return {name: whole(picture) for name, picture in pictures(report).items()}
 
 

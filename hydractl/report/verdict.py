@@ -62,7 +62,7 @@ class Verdict:
     parameters: float | None
 
     def of(self, outcome: Outcome) -> list[Judgement]:
-        """The metrics with this outcome."""
+        """Returns the metrics with this outcome."""
         return [judgement for judgement in self.judgements if judgement.outcome == outcome]
 
     @property
@@ -71,7 +71,7 @@ class Verdict:
         return bool(self.of("better"))
 
     def sentence(self) -> str:
-        """The verdict in one sentence."""
+        """Returns the verdict in one sentence."""
         parts = []
         for outcome in ("better", "worse"):
             if found := self.of(outcome):

@@ -43,7 +43,7 @@ def dtype_name(dtype: Any) -> str | None:
 
 
 def choose_dtype(dtype: Any) -> torch.dtype | None:
-    """The torch dtype of a name in any spelling, or None for the checkpoint's own.
+    """Returns the torch dtype of a name in any spelling, or None for the checkpoint's own.
 
     Raises:
         OptionError: see `dtype_name`.
@@ -56,7 +56,7 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
 
 
 def choose_device(device: Any) -> torch.device:
-    """The device of a name; `auto` takes a GPU if there is one.
+    """Returns the device of a name; `auto` takes a GPU if there is one.
 
     Raises:
         OptionError: no such device, or not on this machine.

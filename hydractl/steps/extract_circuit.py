@@ -64,7 +64,7 @@ class Extracted(Result):
         return next(iter(self.circuits.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """The artifact of each circuit, by objective."""
+        """Returns the artifact of each circuit, by objective."""
         from hydractl.circuit.circuit_file import circuit_json
 
         return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}

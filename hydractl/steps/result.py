@@ -13,7 +13,7 @@ class Result:
     """The readable side of a step's result; what it holds stands in the dataclass that a step returns."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON: what `--json` writes."""
+        """Returns plain JSON: what `--json` writes."""
         raise NotImplementedError
 
     def lines(self) -> Iterator[str]:

@@ -80,7 +80,7 @@ class Tasks:
         return next(iter(self.materials.values()))
 
     def scoring_data(self, batch_size: int, ranks: Ranks) -> SearchData:
-        """The samples as a search takes them."""
+        """Returns the samples as a search takes them."""
         from hydractl.circuit.objective import SeveralTasks
 
         materials = self.materials.values()
@@ -88,7 +88,7 @@ class Tasks:
         return each[0] if len(each) == 1 else SeveralTasks(each)
 
     def used(self) -> dict[str, Samples]:
-        """All samples by what they were used as."""
+        """Returns all samples by what they were used as."""
         return dict(self._by_task({name: one.used("id", "ood") for name, one in self.materials.items()}))
 
     def data_identity(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Tasks:
 
 
 def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: DataSetsLike | None) -> dict[str, Sources]:
-    """The ID and OOD data of each task by its name, of the one task of `id_data` and `ood_data` that is empty.
+    """Returns the ID and OOD data of each task by its name, of the one task of `id_data` and `ood_data` that is empty.
 
     Raises:
         OptionError: neither kind of option, both, a task of no name or no data, or two of one name.
@@ -153,7 +153,7 @@ def open_tasks(
     compute: Compute,
     watch: Watcher,
 ) -> Tasks:
-    """The model and the data of each task, labels matched.
+    """Returns the model and the data of each task, labels matched.
 
     Raises:
         OptionError: a model of several members, a zero-shot one without classes, or classes named for several tasks.

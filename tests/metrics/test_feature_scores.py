@@ -9,7 +9,7 @@ from sklearn.decomposition import PCA
 
 from hydractl.errors import DataError
 from hydractl.metrics import feature_scores
-from hydractl.metrics.feature_scores import MemberSamples, detect, principal_dimensions
+from hydractl.metrics.feature_scores import MemberSamples, detect, principal_dimensions, stacked
 from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score, fit_scorer
 from hydractl.metrics.table import tabulate
 from hydractl.model.ood import DETECTORS
@@ -30,7 +30,7 @@ def samples(generator):
 
 def detected(name, samples, features):
     weight, bias = samples.affine
-    return detect(DETECTORS[name], [fit(name, samples)], features[None], (features @ weight.T + bias)[None])[0]
+    return detect(DETECTORS[name], stacked([fit(name, samples)]), features[None], (features @ weight.T + bias)[None])[0]
 
 
 def fit(name, samples):
@@ -66,7 +66,7 @@ def test_mahalanobis_of_fewer_samples_than_features_counts_known_directions_only
     fitted = fit("mahalanobis", MemberSamples(features, np.zeros((4, 2)), np.array([0, 0, 1, 1])))
     far = np.array([[[2.0, 4, 7], [0, 0, 0]]])
 
-    np.testing.assert_allclose(detect(DETECTORS["mahalanobis"], [fitted], far, None), [[4, 0]], atol=1e-12)
+    np.testing.assert_allclose(detect(DETECTORS["mahalanobis"], stacked([fitted]), far, None), [[4, 0]], atol=1e-12)
 
 
 def test_relative_mahalanobis_equals_scikit_learn(samples, generator):
