@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import transformers
 
-from hydractl.formats import modeling
-from hydractl.formats.configuration import HydraConfig
-from hydractl.formats.folder import CLASSES
+from hydractl.exports import modeling
+from hydractl.exports.configuration import HydraConfig
+from hydractl.exports.folder import CLASSES
 
 transformers.AutoConfig.register(HydraConfig.model_type, HydraConfig, exist_ok=True)
 for model, automatic in CLASSES.values():

@@ -52,8 +52,8 @@ class HuggingFace:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
         from hydractl.checkpoint.folders import write_folder
-        from hydractl.formats.folder import write_hydra
-        from hydractl.formats.stock import write_stock
+        from hydractl.exports.folder import write_hydra
+        from hydractl.exports.stock import write_stock
         from hydractl.report.artifact import read_report, report_json
 
         single, report = checkpoint.members == 1, self.report
@@ -77,7 +77,7 @@ class Peft:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> None:
         from hydractl.checkpoint.folders import write_folder
-        from hydractl.formats.stock import write_adapters
+        from hydractl.exports.stock import write_adapters
 
         with write_folder(output, "export", force) as folder:
             write_adapters(checkpoint, folder)
@@ -115,7 +115,7 @@ class Onnx:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.formats.graph import check_onnx, require_checkable, trace, write_onnx
+        from hydractl.exports.graph import check_onnx, require_checkable, trace, write_onnx
 
         require("onnx", "onnxscript", *(["onnxruntime"] if self.graph.check else []))
         refuse_existing(output, force)
@@ -138,7 +138,7 @@ class TorchExport:
 
     def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.formats.graph import check_torch_export, trace, write_torch_export
+        from hydractl.exports.graph import check_torch_export, trace, write_torch_export
 
         refuse_existing(output, force)
         model = self.graph.load(checkpoint)

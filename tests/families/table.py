@@ -20,7 +20,7 @@ COLUMNS = {
     "prune": "tests/surgery/test_slicing.py::test_pruned_equals_zeroed_columns",
     "fuse": "tests/surgery/test_fusion.py::test_members_that_share_their_mlp_keep_their_logits",
     "extract-circuit": "tests/circuit/test_replay.py",
-    "export": "tests/formats/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
+    "export": "tests/exports/test_stock.py::test_pruned_loads_there_with_zeros_for_heads",
 }
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hydractl.checkpoint.output import write_bytes
 
-MODELING = "hydractl.formats.modeling"
-ENTRIES = {"hydractl.formats.configuration": "configuration_hydra", MODELING: "modeling_hydra"}
+MODELING = "hydractl.exports.modeling"
+ENTRIES = {"hydractl.exports.configuration": "configuration_hydra", MODELING: "modeling_hydra"}
 NOTE = "# Written by hydractl: {module} of its release that wrote the weights beside it. Apache-2.0.\n"
 
 

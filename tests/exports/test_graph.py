@@ -13,8 +13,7 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError, OutputError
-from hydractl.families.load import read_checkpoint
-from hydractl.formats.graph import (
+from hydractl.exports.graph import (
     check_onnx,
     check_torch_export,
     example_inputs,
@@ -23,6 +22,7 @@ from hydractl.formats.graph import (
     write_onnx,
     write_torch_export,
 )
+from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse

@@ -8,11 +8,11 @@ import pytest
 import transformers
 from torch.testing import assert_close
 
-from hydractl.formats.folder import write_hydra
+from hydractl.exports.folder import write_hydra
 from hydractl.model.assembly import from_checkpoint
 from tests.checkpoint import test_hub
 from tests.conftest import build_reference
-from tests.formats.test_folder import hydra_of
+from tests.exports.test_folder import hydra_of
 
 hub = test_hub.hub
 

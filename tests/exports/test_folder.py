@@ -24,9 +24,9 @@ from transformers.initialization import guard_torch_init_functions
 import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
+from hydractl.exports.code import MODELING, file_name, flat_modules
+from hydractl.exports.folder import CLASSES, write_hydra
 from hydractl.families.load import read_checkpoint
-from hydractl.formats.code import MODELING, file_name, flat_modules
-from hydractl.formats.folder import CLASSES, write_hydra
 from hydractl.model.assembly import from_checkpoint
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse

@@ -11,8 +11,8 @@ from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.tensors import write_safetensors
-from hydractl.formats.code import write_code
-from hydractl.formats.stock import label_fields, to_json
+from hydractl.exports.code import write_code
+from hydractl.exports.stock import label_fields, to_json
 from hydractl.report.escape import front_matter, markdown, markdown_code
 from hydractl.report.summary import summarize, summary_lines
 

@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 from transformers import ViTConfig, ViTForImageClassification
 
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.exports.folder import model_card
 from hydractl.families.load import read_checkpoint
-from hydractl.formats.folder import model_card
 from hydractl.report.artifact import report_json
 from hydractl.text import printable
 from tests.hostile import controls, generated

@@ -17,7 +17,7 @@ from transformers.utils.generic import ModelOutput
 
 from hydractl.checkpoint.slots import slots, stored_shape
 from hydractl.checkpoint.spec import spec_from_json
-from hydractl.formats.configuration import HydraConfig
+from hydractl.exports.configuration import HydraConfig
 from hydractl.model.hydra import Hydra, HydraOutput
 
 
@@ -81,7 +81,7 @@ class HydraPreTrainedModel(PreTrainedModel):
         """Saves as transformers does, and adds the code, so that the folder loads without this project."""
         super().save_pretrained(save_directory, *args, **kwargs)
         try:
-            from hydractl.formats.code import write_code
+            from hydractl.exports.code import write_code
         except ImportError:  # a copy of this file far from the project, which transformers has copied along
             return
         write_code(Path(save_directory), force=True)

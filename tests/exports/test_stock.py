@@ -20,8 +20,8 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import CheckpointError, OptionError
+from hydractl.exports.stock import write_stock
 from hydractl.families.load import read_checkpoint
-from hydractl.formats.stock import write_stock
 from hydractl.schema import Origin, parse_json
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
