@@ -16,7 +16,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.data.batching import Batch
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
-from hydractl.metrics.table import PredictionTable, concatenate, in_order, tabulate
+from hydractl.metrics.table import PredictionTable, in_order, tabulate
 from hydractl.selection.answers import Answering, logits_of
 from hydractl.selection.candidates import counts
 from hydractl.surgery.choose import by_ranking, by_scores
@@ -142,7 +142,7 @@ def measure_all(
             parts.append([tabulate(own[None], labels, t) for own, t in zip(logits, temperatures, strict=True)])
             on_batch(len(batch.positions))
         order = np.concatenate([batch.positions.numpy() for batch in batches])
-        return [in_order(concatenate(own), order) for own in zip(*parts, strict=True)]
+        return [in_order(own, order) for own in zip(*parts, strict=True)]
 
     of_id = tables(inside, labelled=True)
     of_ood = {name: tables(batches, labelled=False) for name, batches in outside.items()}

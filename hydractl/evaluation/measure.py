@@ -252,12 +252,12 @@ def aggregate(systems: Sequence[System]) -> System:
 
 
 def _difference(theirs: FloatArray, ours: FloatArray, their_value: float, value: float) -> Difference:
-    return Difference(value - their_value, _percentiles(_centred(ours - theirs, value - their_value)))
+    return Difference(value - their_value, percentile_interval(_centred(ours - theirs, value - their_value)))
 
 
 def _interval(values: FloatArray, number: float) -> Interval:
     # Every metric is 0 or more, and none can be above all of its draws and the number.
-    return _percentiles(np.clip(_centred(values, number), 0, max(values.max(), number)))
+    return percentile_interval(np.clip(_centred(values, number), 0, max(values.max(), number)))
 
 
 def _centred(values: FloatArray, number: float) -> FloatArray:
@@ -266,11 +266,6 @@ def _centred(values: FloatArray, number: float) -> FloatArray:
     Resampled data looks worse calibrated than the data it is drawn from, so that ECE's draws may all lie above its ECE.
     """
     return values - values.mean() + number
-
-
-def _percentiles(values: FloatArray) -> Interval:
-    interval = percentile_interval(values)
-    return interval.low, interval.high
 
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonc
 from hydractl.metrics.feature_scores import MemberSamples
 from hydractl.metrics.ood_scores import Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
-from hydractl.metrics.table import PredictionTable, concatenate, in_order, tabulate
+from hydractl.metrics.table import PredictionTable, in_order, tabulate
 
 OnBatch = Callable[[int], None]
 #: Told the set that starts; gives what to tell the size of each finished batch.
@@ -197,7 +197,7 @@ def _members(held: Collected, classifier: Classifier | None) -> Iterator[MemberS
 
 @dataclass(frozen=True, eq=False)
 class _Reduced:
-    """Per-sample results on one set."""
+    """Per-sample results on a batch or on a whole set."""
 
     table: PredictionTable | None
     scores: FloatArray
@@ -212,30 +212,25 @@ def _reduce(
     conformal: Conformal | None,
     on_batch: OnBatch,
 ) -> _Reduced:
-    tables, scores, correct, positions, sets = [], [], [], [], []
+    parts, positions = [], []
     for batch in batches:
-        table = None
+        table = sets = None
         if batch.member_logits is not None:
             labels = None if batch.labels is None else batch.labels.numpy()
             table = tabulate(batch.member_logits.numpy(), labels, settled.temperature)
-            tables.append(table)
-        if batch.correct is not None:
-            correct.append(batch.correct.numpy())
-        scores.append(_score(batch, table, settled.temperature, scorer))
-        positions.append(batch.positions.numpy())
         if conformal is not None and settled.threshold is not None:
-            logits, known = batch.logits().numpy(), _labels(batch)
-            temperature = settled.temperature
-            sets.append(prediction_sets(logits, known, settled.threshold, conformal.name, temperature=temperature))
+            sets = prediction_sets(
+                batch.logits().numpy(),
+                _labels(batch),
+                settled.threshold,
+                conformal.name,
+                temperature=settled.temperature,
+            )
+        correct = None if batch.correct is None else batch.correct.numpy()
+        parts.append(_Reduced(table, _score(batch, table, settled.temperature, scorer), correct, sets))
+        positions.append(batch.positions.numpy())
         on_batch(len(batch.positions))
-    places = np.concatenate(positions)
-    order = np.argsort(places)
-    return _Reduced(
-        in_order(concatenate(tables), places) if tables else None,
-        np.concatenate(scores)[order],
-        np.concatenate(correct)[order] if correct else None,
-        _joined(sets, order) if sets else None,
-    )
+    return in_order(parts, np.concatenate(positions) if positions else np.empty(0, np.int64))
 
 
 def _score(batch: AnsweredBatch, table: PredictionTable | None, temperature: float, scorer: Scorer) -> FloatArray:
@@ -244,11 +239,6 @@ def _score(batch: AnsweredBatch, table: PredictionTable | None, temperature: flo
     assert table is not None
     features = None if batch.features is None else batch.features.numpy()
     return scorer(Answers(table, batch.logits().numpy(), temperature, features))
-
-
-def _joined(parts: Sequence[PredictionSets], order: IntArray) -> PredictionSets:
-    size, covered = ([getattr(part, name) for part in parts] for name in ("size", "covered"))
-    return PredictionSets(np.concatenate(size)[order], np.concatenate(covered)[order])
 
 
 def _labels(batch: AnsweredBatch) -> IntArray:

@@ -16,15 +16,8 @@ from hydractl.metrics.checks import FloatArray, IntArray, check_scores
 from hydractl.metrics.ood_detection import OodMetrics
 from hydractl.metrics.table import PredictionTable
 
+LEVEL = 0.95  # share of the resampled values inside an interval
 CHUNK = 2**14  # counts held at once, so that they stay in the processor's cache
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The range that holds the middle of the resampled values."""
-
-    low: float
-    high: float
 
 
 def bootstrap(
@@ -60,20 +53,10 @@ def bootstrap(
     return np.concatenate(found)
 
 
-def percentile_interval(values: FloatArray, level: float = 0.95) -> Interval:
-    """Returns the percentile interval of resampled values.
-
-    Args:
-        values: [draws].
-        level: share of the values inside, in (0,1).
-
-    Raises:
-        OptionError: a level outside (0,1).
-    """
-    if not 0 < level < 1:
-        raise OptionError(f"interval level {level}: expected above 0 and below 1")
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+def percentile_interval(values: FloatArray) -> tuple[float, float]:
+    """Returns the bounds of the middle 95 % of resampled values [draws]."""
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
 
 
 def classification_replicates(
@@ -89,7 +72,7 @@ def classification_replicates(
 
     Raises:
         DataError: the samples have no labels.
-        OptionError: no replicates or no bins.
+        OptionError: no replicates.
     """
     outcomes = table.labelled()
     samples = table.msp.size
@@ -225,14 +208,14 @@ class _Places:
 
 
 def _running(counts: FloatArray) -> FloatArray:
-    """Sums of the first 0 to N counts, [few,N + 1]."""
+    """Returns the sums of the first 0 to N counts, [few,N + 1]."""
     sums = np.zeros((len(counts), counts.shape[1] + 1))
     np.cumsum(counts, axis=1, out=sums[:, 1:])
     return sums
 
 
 def _average_precision(positives: FloatArray, found: FloatArray, wrong: FloatArray) -> FloatArray:
-    """Step-wise, [few]: of each positive the share of positives among what its score flags.
+    """Returns the step-wise average precision [few]: the mean precision at the positives.
 
     Args:
         positives: [few,N] how often each was drawn.
@@ -245,7 +228,7 @@ def _average_precision(positives: FloatArray, found: FloatArray, wrong: FloatArr
 
 
 def _binned_gap(gap_sums: FloatArray, edges: IntArray) -> FloatArray:
-    """Sums over bins of |summed gap between correctness and confidence|, [few].
+    """Returns the sums over bins of |summed gap between correctness and confidence|, [few].
 
     Args:
         gap_sums: [few,N + 1] running sums of the gaps in ascending order of confidence.

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.errors import OptionError
 from hydractl.metrics.checks import FloatArray, IntArray, check_confidences
 from hydractl.metrics.table import PredictionTable
 
@@ -22,8 +21,8 @@ class ClassificationMetrics:
 
 
 @dataclass(frozen=True, eq=False)
-class Reliability:
-    """A reliability diagram: what each bin of confidences holds; means are NaN in an empty bin."""
+class ReliabilityDiagram:
+    """The contents of each bin of confidences; means are NaN in an empty bin."""
 
     edges: FloatArray  # [bins + 1], the bin's confidences lie in (left, right]
     counts: IntArray  # [bins]
@@ -32,7 +31,7 @@ class Reliability:
 
 
 def classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    """Accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE.
+    """Returns accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE.
 
     Args:
         table: predictions of N samples with labels.
@@ -61,7 +60,6 @@ def expected_calibration_error(confidence: NDArray[np.floating], correct: NDArra
 
     Raises:
         DataError: empty, of different lengths, or outside [0,1].
-        OptionError: no bins.
 
     Source: Naeini et al. 2015, Guo et al. 2017.
     """
@@ -79,7 +77,6 @@ def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArra
 
     Raises:
         DataError: empty, of different lengths, or outside [0,1].
-        OptionError: no bins.
 
     Source: Nixon et al. 2019.
     """
@@ -89,7 +86,9 @@ def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArra
     return binned_gap(equal_mass_bins(counts, bins), gaps, len(confidence))
 
 
-def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> Reliability:
+def reliability_diagram(
+    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
+) -> ReliabilityDiagram:
     """Returns the count, mean confidence and accuracy of each of the ECE's bins.
 
     Args:
@@ -99,13 +98,12 @@ def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bo
 
     Raises:
         DataError: empty, of different lengths, or outside [0,1].
-        OptionError: no bins.
     """
     confidence, correct = check_confidences(confidence, correct)
     which = equal_width_bins(confidence, bins)
     counts = np.bincount(which, minlength=bins)
     divisor = np.where(counts > 0, counts, np.nan)
-    return Reliability(
+    return ReliabilityDiagram(
         edges=bin_edges(bins),
         counts=counts,
         confidence=np.bincount(which, weights=confidence, minlength=bins) / divisor,
@@ -114,13 +112,7 @@ def reliability_diagram(confidence: NDArray[np.floating], correct: NDArray[np.bo
 
 
 def bin_edges(bins: int) -> FloatArray:
-    """Returns the edges of equal-width bins on (0,1], [bins + 1].
-
-    Raises:
-        OptionError: no bins.
-    """
-    if bins < 1:
-        raise OptionError(f"{bins} calibration bins: expected at least one")
+    """Returns the edges of equal-width bins on (0,1], [bins + 1]."""
     # Each edge is the float nearest to k / bins, which is also what a confidence written 0.2 is.
     return np.arange(bins + 1) / bins
 
@@ -149,13 +141,7 @@ def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
 
 
 def mass_bin_starts(samples: int, bins: int) -> IntArray:
-    """Returns the first sample of each of the bins that `numpy.array_split` makes of so many, [bins].
-
-    Raises:
-        OptionError: no bins.
-    """
-    if bins < 1:
-        raise OptionError(f"{bins} calibration bins: expected at least one")
+    """Returns the first sample of each of the bins that `numpy.array_split` makes of so many, [bins]."""
     size, larger = divmod(samples, bins)
     return np.arange(bins) * size + np.minimum(np.arange(bins), larger)
 

@@ -33,17 +33,18 @@ def check_member_logits(member_logits: Logits) -> None:
         raise DataError(f"logits of {classes} class: probabilities need at least two")
 
 
-def check_labels(labels: NDArray[np.integer], samples: int, classes: int) -> IntArray:
-    """Returns the labels as int64.
+def check_labels(member_logits: Logits, labels: NDArray[np.integer]) -> IntArray:
+    """Returns the labels of an ensemble's logits as int64.
 
     Args:
+        member_logits: [M,N,C] float32 or float64.
         labels: [N] integers in 0..C-1.
-        samples: N.
-        classes: C.
 
     Raises:
-        DataError: not integers, not one per sample, or outside the classes.
+        DataError: not the logits of an ensemble, or labels that are not integers, one per sample, inside the classes.
     """
+    check_member_logits(member_logits)
+    _, samples, classes = member_logits.shape
     if labels.shape != (samples,):
         raise DataError(f"labels of shape {labels.shape} for {samples} samples: expected one per sample")
     if not np.issubdtype(labels.dtype, np.integer):

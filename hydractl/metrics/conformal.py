@@ -13,7 +13,6 @@ from hydractl.metrics.checks import (
     IntArray,
     Logits,
     check_labels,
-    check_member_logits,
     check_scores,
 )
 from hydractl.metrics.probabilities import (
@@ -64,8 +63,7 @@ def nonconformity(
 
     Source: lac Sadinle et al. 2019, aps Romano et al. 2020.
     """
-    check_member_logits(member_logits)
-    checked = check_labels(labels, member_logits.shape[1], member_logits.shape[2])
+    checked = check_labels(member_logits, labels)
     scores = np.empty(len(checked))
     for samples in sample_chunks(member_logits):
         of_classes = _class_scores(member_logits, samples, method, temperature)
@@ -117,8 +115,7 @@ def prediction_sets(
 
     Source: lac Sadinle et al. 2019, aps Romano et al. 2020.
     """
-    check_member_logits(member_logits)
-    checked = check_labels(labels, member_logits.shape[1], member_logits.shape[2])
+    checked = check_labels(member_logits, labels)
     size = np.empty(len(checked), dtype=np.int64)
     covered = np.empty(len(checked), dtype=np.bool_)
     for samples in sample_chunks(member_logits):
@@ -147,7 +144,7 @@ def _class_scores(member_logits: Logits, samples: slice, method: ConformalMethod
 
 
 def _mass_at_least(probabilities: FloatArray) -> FloatArray:
-    """For every class the summed probability of all classes at least as probable, [n,C]."""
+    """Returns for every class the summed probability of all classes at least as probable, [n,C]."""
     order = np.argsort(-probabilities, axis=-1, kind="stable")
     ordered = np.take_along_axis(probabilities, order, axis=-1)
     mass = np.cumsum(ordered, axis=-1)

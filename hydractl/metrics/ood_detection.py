@@ -28,7 +28,7 @@ class RocCurve:
 
 
 def ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> OodMetrics:
-    """AUROC (ties one half), step-wise AUPR both ways, and FPR95.
+    """Returns AUROC (ties one half), step-wise AUPR both ways, and FPR95.
 
     Args:
         id_scores: [N] higher = more OOD.
@@ -40,7 +40,15 @@ def ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating
     Source: [HE] 5.
     """
     _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
-    return metrics_from_counts(id_counts, ood_counts)
+    id_total, ood_total = int(id_counts.sum()), int(ood_counts.sum())
+    return OodMetrics(
+        # In integers up to the one division.
+        auroc=ordered_pairs(id_counts, ood_counts) / (2 * id_total * ood_total),
+        aupr_out=_average_precision(ood_counts[::-1], id_counts[::-1]),
+        aupr_in=_average_precision(id_counts, ood_counts),
+        fpr95=_fpr95(id_counts[::-1], ood_counts[::-1]),
+        ood_share=ood_total / (id_total + ood_total),
+    )
 
 
 def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> RocCurve:
@@ -79,26 +87,8 @@ def count_scores(
     return distinct, id_counts, ood_counts
 
 
-def metrics_from_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics:
-    """Returns the metrics of samples counted by score: all of them depend on the order of scores and their ties only.
-
-    Args:
-        id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
-        ood_counts: [levels] OOD samples likewise.
-    """
-    id_total, ood_total = int(id_counts.sum()), int(ood_counts.sum())
-    return OodMetrics(
-        # In integers up to the one division.
-        auroc=ordered_pairs(id_counts, ood_counts) / (2 * id_total * ood_total),
-        aupr_out=_average_precision(ood_counts[::-1], id_counts[::-1]),
-        aupr_in=_average_precision(id_counts, ood_counts),
-        fpr95=_fpr95(id_counts[::-1], ood_counts[::-1]),
-        ood_share=ood_total / (id_total + ood_total),
-    )
-
-
 def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
-    """Twice the pairs of an ID and an OOD sample of which the OOD sample scores higher, a tie counting one.
+    """Returns twice the number of pairs in which the OOD sample scores higher than the ID sample; a tie counts one.
 
     Args:
         id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
@@ -109,16 +99,14 @@ def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
 
 
 def _average_precision(positives: IntArray, negatives: IntArray) -> float:
-    """Step-wise, from the counts at each threshold, the strictest first."""
+    """Returns the step-wise average precision, from the counts at each threshold, the strictest first."""
     found = np.cumsum(positives)
     flagged = found + np.cumsum(negatives)
-    # A resample can leave the strictest thresholds without samples.
-    precision = found / np.maximum(flagged, 1)
-    return float((positives * precision).sum() / positives.sum())
+    return float((positives * (found / flagged)).sum() / positives.sum())
 
 
 def _fpr95(id_counts: IntArray, ood_counts: IntArray) -> float:
-    """From the counts at each threshold, the strictest first."""
+    """Returns the FPR95 from the counts at each threshold, the strictest first."""
     kept = np.cumsum(ood_counts)
     # 100 and 95 keep it in integers: 0.95 * N is not exact.
     threshold = int(np.argmax(100 * kept >= 95 * kept[-1]))

@@ -6,6 +6,8 @@ points; ensembles average logits.
 torch-uncertainty: entropy is the members' mean; calibration bins are closed on the left and 1 has its own; equal-mass
 bins split ties; AURC is a trapezoid over coverages from 1/N. The older FPR95 takes the recall nearest to 95 %, on
 either side of it.
+
+Each takes and raises what the function of ours does whose place it takes.
 """
 
 from __future__ import annotations
@@ -13,12 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.errors import DataError
 from hydractl.metrics.calibration import ClassificationMetrics, bin_edges, binned_gap
 from hydractl.metrics.calibration import classification_metrics as classification_metrics
-from hydractl.metrics.checks import FloatArray, check_confidences
+from hydractl.metrics.checks import BoolArray, FloatArray, check_confidences
 from hydractl.metrics.ood_detection import OodMetrics, count_scores
 from hydractl.metrics.ood_detection import ood_metrics as ood_metrics
 from hydractl.metrics.selective import aurc as aurc
@@ -27,15 +28,7 @@ from hydractl.metrics.table import PredictionTable
 
 
 def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    """Returns the detection metrics.
-
-    Args:
-        id_scores: [N] higher = more OOD.
-        ood_scores: [N'] likewise.
-
-    Raises:
-        DataError: a set is empty or a score is not finite.
-    """
+    """Returns OpenOOD's detection metrics."""
     from sklearn import metrics as sklearn_metrics
 
     ours = ood_metrics(id_scores, ood_scores)
@@ -52,117 +45,54 @@ def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> Oo
     )
 
 
-def mean_logits_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    """Returns our metrics, but for the accuracy, which is that of the mean logits.
-
-    Args:
-        table: predictions of N samples with labels.
-        bins: of confidence, for both calibration errors.
-
-    Raises:
-        DataError: the samples have no labels.
-    """
-    right = table.mean_logits_prediction == table.labelled().labels
-    return replace(classification_metrics(table, bins), accuracy=float(right.mean()))
-
-
-def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
-    """Returns our metrics, but for both calibration errors.
-
-    Args:
-        table: predictions of N samples with labels.
-        bins: of confidence, for both calibration errors.
-
-    Raises:
-        DataError: the samples have no labels.
-    """
-    outcomes = table.labelled()
-    return replace(
-        classification_metrics(table, bins),
-        ece=left_closed_calibration_error(table.msp, outcomes.correct, bins),
-        adaptive_ece=tie_splitting_calibration_error(table.msp, outcomes.correct, bins),
-    )
-
-
-def trapezoidal_aurc(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> float:
-    """Returns the area under the risk-coverage curve, 0..1, lower is better.
-
-    Args:
-        confidence: [N], N >= 2, higher = answered first.
-        correct: [N] booleans.
-
-    Raises:
-        DataError: not finite, or one sample, which has no trapezoid.
-    """
-    curve = risk_coverage(confidence, correct)
-    if curve.risk.size < 2:
-        raise DataError("a trapezoidal AURC needs at least two samples")
-    return float(np.trapezoid(curve.risk, curve.coverage) / (1 - curve.coverage[0]))
-
-
 def nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    """Returns our detection metrics, but for the FPR95.
-
-    Args:
-        id_scores: [N] higher = more OOD.
-        ood_scores: [N'] likewise.
-
-    Raises:
-        DataError: a set is empty or a score is not finite.
-    """
-    return replace(ood_metrics(id_scores, ood_scores), fpr95=fpr95_at_nearest_recall(id_scores, ood_scores))
-
-
-def fpr95_at_nearest_recall(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> float:
-    """Returns the share of ID flagged at the threshold whose share of OOD is nearest to 95 %, above or below.
-
-    Args:
-        id_scores: [N] higher = more OOD.
-        ood_scores: [N'] likewise.
-
-    Raises:
-        DataError: a set is empty or a score is not finite.
-    """
+    """Returns our detection metrics, with the FPR95 at the threshold whose recall is nearest to 95 %."""
     _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
     flagged_id, flagged_ood = np.cumsum(id_counts[::-1]), np.cumsum(ood_counts[::-1])
     last = int(np.searchsorted(flagged_ood, flagged_ood[-1]))
     # From the laxest threshold up, as theirs: of thresholds with one recall, the one that flags most ID.
     recall = flagged_ood[last::-1] / flagged_ood[-1]
     nearest = int(np.argmin(np.abs(recall - 0.95)))
-    return float(flagged_id[last - nearest] / flagged_id[-1])
+    return replace(ood_metrics(id_scores, ood_scores), fpr95=float(flagged_id[last - nearest] / flagged_id[-1]))
 
 
-def left_closed_calibration_error(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
-) -> float:
-    """Returns the expected calibration error over bins [left, right), where a confidence of 1 has a bin of its own.
+def mean_logits_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+    """Returns our metrics, with the accuracy of the mean logits."""
+    right = table.mean_logits_prediction == table.labelled().labels
+    return replace(classification_metrics(table, bins), accuracy=float(right.mean()))
 
-    Args:
-        confidence: [N] in [0,1].
-        correct: [N] booleans.
-        bins: how many.
 
-    Raises:
-        DataError: empty, of different lengths, or outside [0,1].
-    """
+def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+    """Returns our metrics, with torch-uncertainty's calibration errors."""
+    correct = table.labelled().correct
+    return replace(
+        classification_metrics(table, bins),
+        ece=left_closed_calibration_error(table.msp, correct, bins),
+        adaptive_ece=tie_splitting_calibration_error(table.msp, correct, bins),
+    )
+
+
+def left_closed_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = 15) -> float:
+    """Returns the expected calibration error over bins [left, right), where a confidence of 1 has a bin of its own."""
     confidence, correct = check_confidences(confidence, correct)
     which = np.searchsorted(bin_edges(bins), confidence, side="right") - 1
     return binned_gap(which, correct - confidence, confidence.size)
 
 
-def tie_splitting_calibration_error(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
-) -> float:
-    """Returns the adaptive calibration error over bins of equal size that split ties in the order of the data.
-
-    Args:
-        confidence: [N] in [0,1].
-        correct: [N] booleans.
-        bins: how many.
-
-    Raises:
-        DataError: empty, of different lengths, or outside [0,1].
-    """
+def tie_splitting_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = 15) -> float:
+    """Returns the adaptive calibration error over bins of equal size that split ties in the order of the data."""
     confidence, correct = check_confidences(confidence, correct)
     gaps = (correct - confidence)[np.argsort(confidence, kind="stable")]
     return float(sum(abs(part.sum()) for part in np.array_split(gaps, bins)) / confidence.size)
+
+
+def trapezoidal_aurc(confidence: FloatArray, correct: BoolArray) -> float:
+    """Returns the area under the risk-coverage curve as a trapezoid.
+
+    Raises:
+        DataError: there is one sample, which has no trapezoid.
+    """
+    curve = risk_coverage(confidence, correct)
+    if curve.risk.size < 2:
+        raise DataError("a trapezoidal AURC needs at least two samples")
+    return float(np.trapezoid(curve.risk, curve.coverage) / (1 - curve.coverage[0]))

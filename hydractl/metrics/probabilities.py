@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.special import log_softmax
 
 from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_member_logits, check_temperature
@@ -15,7 +14,7 @@ _LARGEST_LOGIT = 1e100
 
 
 def sample_chunks(member_logits: Logits) -> Iterator[slice]:
-    """Consecutive ranges of samples whose logits [M,n,C] fit the working memory.
+    """Yields consecutive ranges of samples whose logits [M,n,C] fit the working memory.
 
     Args:
         member_logits: [M,N,C].
@@ -86,32 +85,8 @@ def mean_probabilities(member_logits: Logits, temperature: float = 1.0) -> Float
 
     Source: [HE] 4.2.
     """
-    check_member_logits(member_logits)
-    probabilities = np.empty(member_logits.shape[1:], dtype=np.float64)
-    for samples in sample_chunks(member_logits):
-        scaled = scaled_logits(member_logits, samples, temperature)
-        probabilities[samples] = mean_over_members(member_probabilities(scaled))
-    return probabilities
-
-
-def mean_log_probabilities(member_logits: Logits, temperature: float = 1.0) -> FloatArray:
-    """Returns the logarithm of the members' mean probabilities, [N,C] float64, finite even where they underflow.
-
-    Args:
-        member_logits: [M,N,C] float32 or float64.
-        temperature: divides the logits of every member; > 1 softens.
-
-    Raises:
-        DataError: not the logits of an ensemble, or not finite.
-
-    Source: [HE] 4.2.
-    """
-    check_member_logits(member_logits)
-    logarithms = np.empty(member_logits.shape[1:], dtype=np.float64)
-    for samples in sample_chunks(member_logits):
-        scaled = scaled_logits(member_logits, samples, temperature)
-        logarithms[samples] = _log_mean_exp(log_softmax(scaled, axis=-1))
-    return logarithms
+    chunks = (scaled_logits(member_logits, samples, temperature) for samples in sample_chunks(member_logits))
+    return np.concatenate([mean_over_members(member_probabilities(scaled)) for scaled in chunks])
 
 
 def label_log_probabilities(scaled: FloatArray, labels: IntArray) -> FloatArray:

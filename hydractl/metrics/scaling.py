@@ -11,7 +11,7 @@ from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 
 from hydractl.errors import DataError
-from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_labels, check_member_logits
+from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_labels
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
     mean_over_members,
@@ -57,8 +57,7 @@ def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> Fitte
 
     Source: Guo et al. 2017; on ensembles Rahaman & Thiery 2021 ("pool, then calibrate" with the pool inside).
     """
-    check_member_logits(member_logits)
-    checked = check_labels(labels, member_logits.shape[1], member_logits.shape[2])
+    checked = check_labels(member_logits, labels)
 
     def loss(log_temperature: float) -> float:
         return _nll(member_logits, checked, float(np.exp(log_temperature)))
@@ -135,9 +134,7 @@ def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVect
 
     Source: Guo et al. 2017, vector scaling: softmax(w * z + b).
     """
-    check_member_logits(member_logits)
-    classes = member_logits.shape[2]
-    checked = check_labels(labels, member_logits.shape[1], classes)
+    checked, classes = check_labels(member_logits, labels), member_logits.shape[2]
     if absent := classes - len(np.unique(checked)):
         raise DataError(
             f"{absent} of {classes} classes have no sample, so nothing tells their scale: give more data, or choose "

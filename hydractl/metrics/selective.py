@@ -41,7 +41,7 @@ def selective_metrics(
     correct: NDArray[np.bool_],
     coverages: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95),
 ) -> SelectiveMetrics:
-    """AURC, and the accuracy at each coverage.
+    """Returns AURC and the accuracy at each coverage.
 
     Args:
         confidence: [N] higher = answered first.
@@ -92,7 +92,7 @@ def error_metrics(
     correct: NDArray[np.bool_],
     detection: Callable[[FloatArray, FloatArray], OodMetrics] = ood_metrics,
 ) -> ErrorMetrics | None:
-    """AUROC (ties one half), AUPR and FPR95 of a score for errors; None where all are right or all are wrong.
+    """Returns AUROC (ties one half), AUPR and FPR95 of a score for errors; None where all are right or all are wrong.
 
     Args:
         scores: [N] higher = more likely wrong.

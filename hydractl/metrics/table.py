@@ -1,7 +1,8 @@
 """The table of per-sample quantities that every metric is computed from, small whatever the classes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,6 @@ from hydractl.metrics.checks import (
     IntArray,
     Logits,
     check_labels,
-    check_member_logits,
 )
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
@@ -23,6 +23,8 @@ from hydractl.metrics.probabilities import (
     sample_chunks,
     scaled_logits,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,55 +81,37 @@ def tabulate(
     Raises:
         DataError: logits or labels of a wrong shape or type, empty, not finite, or outside the classes.
     """
-    check_member_logits(member_logits)
-    _, count, classes = member_logits.shape
-    checked = None if labels is None else check_labels(labels, count, classes)
+    checked = None if labels is None else check_labels(member_logits, labels)
     chunks = []
     for samples in sample_chunks(member_logits):
         scaled = scaled_logits(member_logits, samples, temperature)
         chunks.append(_reduce(scaled, None if checked is None else checked[samples], temperature))
-    return concatenate(chunks)
+    return in_order(chunks, np.arange(member_logits.shape[1]))
 
 
-def concatenate(tables: Sequence[PredictionTable]) -> PredictionTable:
-    """Returns one table of the samples of all, in order.
+def in_order(parts: Sequence[T], positions: NDArray[np.integer]) -> T:
+    """Returns results of a set's batches as one, with the samples in the order of the set.
 
     Args:
-        tables: at least one, all with labels or all without.
+        parts: dataclasses of one form, such as tables, whose fields are arrays of samples, None or such dataclasses.
+        positions: [N] where each sample stands in the set, each place once.
 
     Raises:
-        DataError: no table, or only some have labels.
+        DataError: there are no parts.
     """
-    if not tables:
+    if not parts:
         raise DataError("there are no predictions to measure")
-    outcomes = [table.outcomes for table in tables if table.outcomes is not None]
-    if len(outcomes) not in (0, len(tables)):
-        raise DataError("some of the samples have labels and some have none")
-    joined = {
-        field.name: np.concatenate([getattr(table, field.name) for table in tables])
-        for field in fields(PredictionTable)
-        if field.name != "outcomes"
-    }
-    return PredictionTable(**joined, outcomes=_join_outcomes(outcomes) if outcomes else None)
-
-
-def in_order(table: PredictionTable, positions: NDArray[np.integer]) -> PredictionTable:
-    """Returns the table with its samples back in the order of their data set.
-
-    Args:
-        positions: [N] where each sample stands in the set, each place once.
-    """
     order = np.argsort(positions)
-    outcomes = table.outcomes
-    moved = {f.name: getattr(table, f.name)[order] for f in fields(PredictionTable) if f.name != "outcomes"}
-    if outcomes is not None:
-        outcomes = Outcomes(*(getattr(outcomes, field.name)[order] for field in fields(Outcomes)))
-    return PredictionTable(**moved, outcomes=outcomes)
 
+    def joined(columns: Sequence[Any]) -> Any:
+        if columns[0] is None:
+            return None
+        if is_dataclass(kind := type(columns[0])):
+            return kind(*(joined([getattr(part, field.name) for part in columns]) for field in fields(kind)))
+        return np.concatenate(columns)[order]
 
-def _join_outcomes(outcomes: Sequence[Outcomes]) -> Outcomes:
-    names = [field.name for field in fields(Outcomes)]
-    return Outcomes(*(np.concatenate([getattr(part, name) for part in outcomes]) for name in names))
+    result: T = joined(parts)
+    return result
 
 
 def _reduce(scaled: FloatArray, labels: IntArray | None, temperature: float) -> PredictionTable:

@@ -114,12 +114,6 @@ def test_a_set_holds_the_classes_whose_score_is_within_the_threshold(generator, 
     assert sets.size.tolist() == sizes
 
 
-def test_temperature_is_applied():
-    scores = nonconformity(2 * LOGITS, np.array([0]), "lac", temperature=2.0)
-
-    assert scores == pytest.approx([0.5], abs=1e-15)
-
-
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(DataError, match="at least one"):
         conformal_threshold(np.array([]))

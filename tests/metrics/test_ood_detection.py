@@ -2,11 +2,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
-from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 from hydractl.errors import DataError
 from hydractl.metrics.ood_detection import ood_metrics, roc_curve
@@ -96,23 +94,6 @@ def test_equals_scikit_learn(id_scores, ood_scores):
     aupr_in = sklearn_metrics.average_precision_score(1 - is_ood, -scores)
     assert ours.aupr_in == pytest.approx(aupr_in, abs=1e-12)
     assert ours.fpr95 == pytest.approx(false_positive[np.argmax(true_positive >= 0.95)], abs=1e-12)
-
-
-def test_equals_torchmetrics_and_torch_uncertainty(generator, torch_uncertainty):
-    id_scores = -generator.beta(5, 2, size=900).round(2)
-    ood_scores = -generator.beta(3, 2, size=700).round(2)
-    ours = ood_metrics(id_scores, ood_scores)
-    is_ood, scores = labelled(id_scores, ood_scores)
-    # Above 0: torchmetrics takes numbers outside 0..1 for logits.
-    target, values = torch.from_numpy(is_ood), torch.from_numpy(scores + 1)
-
-    assert ours.auroc == pytest.approx(float(binary_auroc(values, target)), abs=1e-6)
-    assert ours.aupr_out == pytest.approx(float(binary_average_precision(values, target)), abs=1e-6)
-    aupr_in = binary_average_precision(1 - values, 1 - target)
-    assert ours.aupr_in == pytest.approx(float(aupr_in), abs=1e-6)
-    fpr95 = torch_uncertainty.FPR95(pos_label=1)
-    fpr95.update(values, target)
-    assert ours.fpr95 == pytest.approx(float(fpr95.compute()), abs=1e-6)
 
 
 @given(SCORES, SCORES)

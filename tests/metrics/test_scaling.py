@@ -27,12 +27,6 @@ def test_by_hand():
     assert not fitted.at_bound
 
 
-def test_of_two_equal_members_is_that_of_one():
-    logits = np.tile([2.0, 0.0], (2, 4, 1))
-
-    assert fit_temperature(logits, np.array([0, 0, 0, 1])).temperature == pytest.approx(2 / math.log(3), rel=1e-6)
-
-
 def test_one_member_equals_scikit_learn(ensemble):
     logits, labels = ensemble[0][0].astype(np.float64), ensemble[1]
     # A linear classifier whose decision function is the logits it is given.
@@ -103,18 +97,6 @@ def test_logits_that_say_nothing_leave_the_temperature_alone():
     fitted = fit_temperature(np.zeros((1, 4, 3), dtype=np.float32), np.array([0, 1, 2, 0]))
 
     assert (fitted.temperature, fitted.at_bound) == (1.0, False)
-
-
-def test_saturated_logits_are_softened():
-    logits = np.tile(np.array([2e4, 0.0], dtype=np.float32), (1, 4, 1))
-    fitted = fit_temperature(logits, np.array([0, 0, 0, 1]))
-
-    assert not fitted.at_bound or fitted.temperature == pytest.approx(BOUNDS[1])
-    assert fitted.nll_after < 1 < fitted.nll_before
-
-
-def test_is_deterministic(ensemble):
-    assert fit_temperature(*ensemble) == fit_temperature(*ensemble)
 
 
 def test_what_cannot_be_fitted_is_refused():

@@ -82,10 +82,6 @@ def test_without_errors_or_without_right_ones_there_is_nothing_to_detect(correct
     assert selective_metrics(confidence, answers).aurc == risk
 
 
-def test_one_sample():
-    assert selective_metrics(np.array([0.6]), np.array([False])).aurc == 1
-
-
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(DataError, match="at least one"):
         risk_coverage(np.array([]), np.array([], dtype=bool))

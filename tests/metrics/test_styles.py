@@ -12,7 +12,6 @@ from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.ood_scores import Answers, find_ood_score
 from hydractl.metrics.other_tools import (
-    fpr95_at_nearest_recall,
     left_closed_calibration_error,
     tie_splitting_calibration_error,
     trapezoidal_ood_metrics,
@@ -150,10 +149,8 @@ def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble,
 def test_nearest_recall_by_hand():
     # Of 15 OOD, 14 are nearer to 95 % than all are: the lowest is given up, and ID 0 is not flagged.
     ood_scores, id_scores = np.arange(15.0), np.array([0.0, 1.5, -0.5, 20.0])
-    assert fpr95_at_nearest_recall(id_scores, ood_scores) == 2 / 4
+    assert LEGACY.ood_metrics(id_scores, ood_scores).fpr95 == 2 / 4
     assert ood_metrics(id_scores, ood_scores).fpr95 == 3 / 4
-    legacy = LEGACY.ood_metrics(id_scores, ood_scores)
-    assert legacy.fpr95 == 2 / 4
 
 
 @given(SCORES, SCORES)
@@ -162,7 +159,7 @@ def test_nearest_recall_equals_its_definition(id_scores, ood_scores):
     complete = next(i for i, (recall, _, _) in enumerate(points) if recall == 1)
     nearest = min(reversed(points[: complete + 1]), key=lambda point: abs(point[0] - 0.95))
 
-    assert fpr95_at_nearest_recall(np.array(id_scores), np.array(ood_scores)) == nearest[2]
+    assert LEGACY.ood_metrics(np.array(id_scores), np.array(ood_scores)).fpr95 == nearest[2]
 
 
 def test_our_own_style_changes_nothing(ensemble, generator):

@@ -9,7 +9,7 @@ from scipy.stats import entropy
 
 from hydractl.errors import DataError
 from hydractl.metrics import probabilities
-from hydractl.metrics.table import PredictionTable, concatenate, tabulate
+from hydractl.metrics.table import PredictionTable, in_order, tabulate
 
 COLUMNS = [field.name for field in fields(PredictionTable) if field.name != "outcomes"]
 
@@ -75,7 +75,7 @@ def test_the_split_into_chunks_and_calls_changes_no_bit(ensemble, monkeypatch):
     logits, labels = ensemble
     whole = tabulate(logits, labels)
     parts = [tabulate(logits[:, part], labels[part]) for part in (slice(0, 1), slice(1, 130), slice(130, 400))]
-    assert_same_bits(whole, concatenate(parts))
+    assert_same_bits(whole, in_order(parts, np.arange(400)))
 
     monkeypatch.setattr(probabilities, "_CHUNK_ELEMENTS", 3 * 10 * 7)
     assert_same_bits(whole, tabulate(logits, labels))
@@ -95,13 +95,6 @@ def test_copies_of_a_network_are_that_network(ensemble, members):
 
     assert_same_bits(copies, tabulate(single, labels))
     assert (copies.mutual_information == 0).all()
-
-
-def test_one_member_has_no_disagreement_and_no_mutual_information(ensemble):
-    table = tabulate(ensemble[0][:1])
-
-    assert (table.disagreement == 0).all()
-    assert (table.mutual_information == 0).all()
 
 
 def test_disagreement_is_the_share_of_pairs():
@@ -157,14 +150,6 @@ def test_many_members_never_leave_the_range(generator):
     assert (table.mutual_information <= math.log(5)).all()
 
 
-def test_logits_that_come_from_bfloat16_are_taken_at_their_value(ensemble):
-    logits = torch.from_numpy(ensemble[0]).bfloat16()
-    table = tabulate(logits.float().numpy())
-
-    theirs = logits.double().softmax(-1).mean(0).amax(-1)
-    np.testing.assert_allclose(table.msp, theirs, rtol=0, atol=1e-14)
-
-
 def test_a_thousand_classes(generator):
     logits = generator.normal(size=(2, 50, 1000)).astype(np.float32)
     labels = generator.integers(1000, size=50)
@@ -201,14 +186,7 @@ def test_labels_that_do_not_fit_are_refused(labels, message):
 
 def test_nothing_can_be_joined_with_nothing():
     with pytest.raises(DataError, match="no predictions"):
-        concatenate([])
-
-
-def test_labelled_and_unlabelled_samples_do_not_mix():
-    logits = np.zeros((1, 2, 3))
-
-    with pytest.raises(DataError, match="some have none"):
-        concatenate([tabulate(logits), tabulate(logits, np.array([0, 1]))])
+        in_order([], np.arange(0))
 
 
 def test_outcomes_need_labels():
