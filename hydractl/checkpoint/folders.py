@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydractl.checkpoint.output import PART, claim, literal, part_of, write_bytes
+from hydractl.checkpoint.output import claim, part_of, write_bytes
 from hydractl.errors import OutputError
 
 #: A file in every folder we make: its kind, and the names of the files that we put there.
@@ -52,10 +52,7 @@ def write_folder(path: Path, kind: str, force: bool = False) -> Iterator[Path]:
     refuse_folder(path, kind, force)
     temporary = part_of(path)
     with claim(path):
-        # Nobody else writes it, so an unfinished folder there is of a run that was killed.
-        for part in path.parent.glob(f".{literal(path.name[:200])}.*{PART}"):
-            if is_ours(part, kind):
-                _remove(part)
+        _remove(temporary)  # nobody else writes it, so a killed run has left it
         try:
             temporary.mkdir()
             mark(temporary, kind, [])
@@ -113,7 +110,8 @@ def _exchange(new: Path, path: Path) -> None:
     if not path.is_dir():
         os.rename(new, path)
         return
-    old = part_of(path)
+    old = part_of(path.with_name(f"{path.name[:190]}.old"))
+    _remove(old)
     os.rename(path, old)
     os.rename(new, path)
     _remove(old)

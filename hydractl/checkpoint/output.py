@@ -9,8 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -95,31 +94,33 @@ class _File(FileIO):
 def write_atomically(path: Path, force: bool = False) -> Iterator[BinaryIO]:
     """Yields a binary file that becomes `path` when the block ends well, and vanishes when it does not.
 
-    Without `force` it never replaces a file, not even one that another run has written in the meantime. Removes what
-    killed runs have left of the same output.
+    Without `force` it never replaces a file. What a killed run left of the same output is overwritten.
 
     Raises:
-        OutputError: `path` exists and `force` is not set, its folder is missing, or the disk refuses the bytes.
+        OutputError: `path` exists and `force` is not set, its folder is missing, another run is writing it, or the
+            disk refuses the bytes.
     """
     refuse_existing(path, force)
-    remove_abandoned(path.parent.glob(f".{literal(path.name[:200])}.*{PART}"))
+    temporary = part_of(path)
     with writing(path):
-        raw, temporary, held = _part(path)
+        if (held := _locked(temporary)) is None:
+            raise OutputError(f"{path}: another run is writing it: wait for it, or name another output")
+        raw = None
         try:
-            with BufferedWriter(raw) as file:
+            with BufferedWriter(raw := _File(temporary, "wb")) as file:
                 yield cast("BinaryIO", file)
                 file.flush()
                 os.fsync(file.fileno())
-                _put(temporary, path, force)
+            refuse_existing(path, force)
+            os.replace(temporary, path)
             _sync_folder(path.parent)
         except Exception:
-            if raw.refusal is not None:
+            if raw is not None and raw.refusal is not None:
                 # Not `from error`, which may be the same error, or its effect: causes would form a circle.
                 raise raw.refusal from None
             raise
         finally:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
+            temporary.unlink(missing_ok=True)
             held.release()
 
 
@@ -166,17 +167,8 @@ def make_folder(path: Path, parents: bool = False) -> None:
 
 
 def part_of(path: Path) -> Path:
-    """Returns a new name beside `path`, for what is to become it."""
-    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}{PART}")
-
-
-def remove_abandoned(parts: Iterable[Path]) -> None:
-    """Removes those of some unfinished files whose lock no process holds."""
-    for part in parts:
-        if part.is_file() and not part.is_symlink() and (held := _locked(part)) is not None:
-            with suppress(OSError):
-                part.unlink()  # locked until it is gone, so that its maker sees that it was removed
-            held.release()
+    """Returns the name, beside `path`, of what is to become it."""
+    return path.with_name(f".{path.name[:200]}{PART}")
 
 
 def _locked(path: Path) -> BaseFileLock | None:
@@ -189,43 +181,6 @@ def _locked(path: Path) -> BaseFileLock | None:
     except Timeout:
         return None
     return held
-
-
-def _part(path: Path) -> tuple[_File, Path, BaseFileLock]:
-    """Returns a new file beside `path` and its lock; makes another if a run that cleans up was faster."""
-    while True:
-        temporary = part_of(path)
-        raw = _File(temporary, "xb")
-        held = _locked(temporary)
-        with suppress(FileNotFoundError):
-            if held is not None and os.path.samestat(os.fstat(raw.fileno()), os.stat(temporary)):
-                return raw, temporary, held
-        raw.close()
-
-
-def _put(temporary: Path, path: Path, force: bool) -> None:
-    """Gives a file its name; replaces another file only with `force`."""
-    if force:
-        os.replace(temporary, path)
-        return
-    try:
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise
-        except OSError:
-            # A file system without hard links: the name is taken first, so that two runs never both think it theirs.
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            os.replace(temporary, path)
-    except FileExistsError:
-        raise OutputError(
-            f"{path}: another run has written it in the meantime: name another output or pass `force`"
-        ) from None
-
-
-def literal(name: str) -> str:
-    """Returns a name as a pattern that matches it alone."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def _sync_folder(folder: Path) -> None:

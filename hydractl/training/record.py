@@ -18,7 +18,6 @@ from hydractl.checkpoint.output import (
     append_bytes,
     goes_on,
     refuse_existing,
-    remove_abandoned,
     write_atomically,
     write_bytes,
     writing,
@@ -79,8 +78,8 @@ def prepare_folder(folder: Path, resume: bool) -> None:
         if folder.is_dir() and not resume:
             shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
-    for place in _places(folder):
-        remove_abandoned(place.glob(f".*{PART}"))
+        for part in folder.rglob(f".*{PART}"):  # left by a killed run: this one has claimed the output
+            part.unlink()
     mark(folder, KIND, [])
 
 

@@ -71,12 +71,10 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    part = tmp_path / ".out.0123abcd.part"
     make(tmp_path / "other")
-    (tmp_path / "other").rename(part)
-    (tmp_path / ".out.users.part").mkdir()
+    (tmp_path / "other").rename(tmp_path / ".out.part")
     make(tmp_path / "out")
-    assert sorted(os.listdir(tmp_path)) == [".out.users.part", "out"]
+    assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
