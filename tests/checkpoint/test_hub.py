@@ -33,7 +33,6 @@ class Hub:
     private_token: str | None = None
     gated: bool = False
     cuts: int = 0  # how many answers of weights break off half way
-    damaged: str | None = None  # a file whose bytes change on the way
 
     def add(self, folder: Path) -> None:
         self.files |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -111,8 +110,6 @@ class Handler(BaseHTTPRequestHandler):
         headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
         if body:
             self.hub.served.append(name)
-        if name == self.hub.damaged:
-            content = content[:-1] + bytes([content[-1] ^ 1])
         start = 0
         if wanted := self.headers.get("Range"):
             self.hub.ranges.append(wanted)
@@ -176,7 +173,7 @@ def test_what_is_cached_is_not_fetched_again_and_is_there_offline(
     assert len(hub.served) == count
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert identity(read_checkpoint("owner/name")) == expected
-    with pytest.raises(CheckpointError, match="nor is it in the hub's cache, and HF_HUB_OFFLINE forbids"):
+    with pytest.raises(CheckpointError, match="not in the hub's cache: unset HF_HUB_OFFLINE"):
         read_checkpoint("owner/other")
 
 
@@ -202,16 +199,6 @@ def test_a_download_cut_short_goes_on_where_it_stopped(hub: Hub, folder: Path) -
     size = len(hub.files["model.safetensors"])
     starts = [int(wanted.removeprefix("bytes=").partition("-")[0]) for wanted in hub.ranges]
     assert 0 < min(starts) < size
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_damage_on_the_way_is_noticed_and_not_kept(name: str, hub: Hub, folder: Path) -> None:
-    hub.add(folder)
-    hub.damaged = name
-    with pytest.raises(CheckpointError, match=f"{name} was damaged on its way and has been removed"):
-        read_checkpoint("owner/name")
-    hub.damaged = None
-    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
 
 
 def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
