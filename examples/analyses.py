@@ -64,14 +64,14 @@ class Analyses:
 
     def overlap(self) -> Any:
         """Circuits with each other, and with Taylor's choice."""
-        return hydractl.circuit_overlap([*map(self.circuit, OBJECTIVES), self.scores], budget=self.asked.budget)
+        return hydractl.analyse_overlap([*map(self.circuit, OBJECTIVES), self.scores], budget=self.asked.budget)
 
     def noise(self) -> Any:
         """B.1: what pruning does to the loss on noisy data."""
         pruned = hydractl.prune(self.asked.model, method="circuit", circuit=self.circuit(), budget=self.asked.budget)
         return hydractl.analyse_noise(
-            self.asked.model, pruned, corrupt=self.asked.noise, draws=self.asked.draws, id_data=self.asked.test_id,
-            **self.reading,
+            self.asked.model, pruned, corrupt=self.asked.noise, noise_draws=self.asked.draws,
+            id_data=self.asked.test_id, **self.reading,
         )  # fmt: skip
 
     def budgets(self) -> Any:

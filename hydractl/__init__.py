@@ -15,14 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hydractl.steps.analyse import analyse_budgets as analyse_budgets
     from hydractl.steps.analyse import analyse_heads as analyse_heads
     from hydractl.steps.analyse import analyse_members as analyse_members
     from hydractl.steps.analyse import analyse_noise as analyse_noise
+    from hydractl.steps.analyse_budgets import analyse_budgets as analyse_budgets
+    from hydractl.steps.analyse_overlap import analyse_overlap as analyse_overlap
     from hydractl.steps.benchmark import benchmark as benchmark
     from hydractl.steps.build import build as build
     from hydractl.steps.calibrate import calibrate as calibrate
-    from hydractl.steps.circuit_overlap import circuit_overlap as circuit_overlap
     from hydractl.steps.evaluate import evaluate as evaluate
     from hydractl.steps.export import export as export
     from hydractl.steps.extract_circuit import extract_circuit as extract_circuit
@@ -30,16 +30,15 @@ if TYPE_CHECKING:
     from hydractl.steps.fuse import fuse as fuse
     from hydractl.steps.guide import guide as guide
     from hydractl.steps.inspect import inspect as inspect
+    from hydractl.steps.listings import list_families as list_families
+    from hydractl.steps.listings import list_recipes as list_recipes
+    from hydractl.steps.listings import list_suites as list_suites
     from hydractl.steps.models import load as load
     from hydractl.steps.models import save as save
     from hydractl.steps.predict import predict as predict
     from hydractl.steps.prune import prune as prune
-    from hydractl.steps.recipes import list_recipes as list_recipes
-    from hydractl.steps.recipes import show_recipe as show_recipe
     from hydractl.steps.score_heads import score_heads as score_heads
     from hydractl.steps.select import select as select
-    from hydractl.steps.suites import list_suites as list_suites
-    from hydractl.steps.suites import show_suite as show_suite
 
 #: Where each name lies. Nothing is imported before it is asked for: `hydractl --help` imports this package too.
 _PLACES = {
@@ -50,7 +49,6 @@ _PLACES = {
     "finetune": "hydractl.steps.finetune",
     "score_heads": "hydractl.steps.score_heads",
     "extract_circuit": "hydractl.steps.extract_circuit",
-    "circuit_overlap": "hydractl.steps.circuit_overlap",
     "prune": "hydractl.steps.prune",
     "fuse": "hydractl.steps.fuse",
     "calibrate": "hydractl.steps.calibrate",
@@ -59,44 +57,18 @@ _PLACES = {
     "benchmark": "hydractl.steps.benchmark",
     "export": "hydractl.steps.export",
     "inspect": "hydractl.steps.inspect",
-    "analyse_budgets": "hydractl.steps.analyse",
+    "analyse_budgets": "hydractl.steps.analyse_budgets",
     "analyse_heads": "hydractl.steps.analyse",
     "analyse_members": "hydractl.steps.analyse",
     "analyse_noise": "hydractl.steps.analyse",
+    "analyse_overlap": "hydractl.steps.analyse_overlap",
     "guide": "hydractl.steps.guide",
-    "list_recipes": "hydractl.steps.recipes",
-    "show_recipe": "hydractl.steps.recipes",
-    "list_suites": "hydractl.steps.suites",
-    "show_suite": "hydractl.steps.suites",
+    "list_families": "hydractl.steps.listings",
+    "list_recipes": "hydractl.steps.listings",
+    "list_suites": "hydractl.steps.listings",
 }
 
-__all__ = [
-    "analyse_budgets",
-    "analyse_heads",
-    "analyse_members",
-    "analyse_noise",
-    "benchmark",
-    "build",
-    "calibrate",
-    "circuit_overlap",
-    "evaluate",
-    "export",
-    "extract_circuit",
-    "finetune",
-    "fuse",
-    "guide",
-    "inspect",
-    "list_recipes",
-    "list_suites",
-    "load",
-    "predict",
-    "prune",
-    "save",
-    "score_heads",
-    "select",
-    "show_recipe",
-    "show_suite",
-]
+__all__ = sorted(_PLACES)
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 IdData = Annotated[
     DataLike,
-    Option("Labelled in-distribution data.", "Data", SOURCE, flags=("--id-data", "--data"), remembered=False),
+    Option("Labelled in-distribution data.", "Data", SOURCE, remembered=False),
 ]
 OOD = Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)
 

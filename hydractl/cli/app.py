@@ -16,10 +16,8 @@ from hydractl.cli.help import StepCommand, set_out
 
 WIDEST = 120  # longer lines are hard to read
 GROUPS = {
-    "circuit": "Look at circuits and compare them.",
     "analyse": "Measure what pruning does to a network.",
-    "recipes": "Show the published fine-tuning recipes.",
-    "suites": "Show the built-in suites of tasks to evaluate on.",
+    "list": "List architectures, recipes and suites.",
 }
 
 

@@ -31,7 +31,7 @@ class Command:
     """A subcommand: its step, and the few facts that only a command line needs.
 
     Attributes:
-        name: in full, with a space before the second word of `circuit overlap`.
+        name: in full, with a space before the second word of `analyse noise`.
         place: the step's module in `hydractl.steps` and its name there, with a colon between.
         output: the default of `--output`.
         writes: whether `--output` must be given.

@@ -1,292 +1,35 @@
-"""Analyses of networks: what heads cost, what they tell apart, how alike members are, what noise adds."""
+"""Analyses of heads, members and noise: each measures, prints a table and draws a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
 from hydractl.data.corruptions import describe_kinds
-from hydractl.data.reading import DataLike, DataSetsLike, Reading
+from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Without, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, ScoresLike, Seed, as_member, model_name
-from hydractl.steps.material import LABELLED, OOD_SETS, SOURCE, LabelledData, Material, open_material, origin_of
-from hydractl.steps.references import existing_members, named_circuits, named_scores
-from hydractl.steps.result import Result
+from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Seed, as_member
+from hydractl.steps.material import SOURCE, LabelledData, Material, open_material, origin_of
+from hydractl.steps.references import named_circuits
+from hydractl.steps.result import Finding
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hydractl.analysis.budgets import Cut, PrunedQuality
     from hydractl.analysis.head_groups import Separated
-    from hydractl.analysis.noise import NoiseAnalysis, NoiseEffect
+    from hydractl.analysis.noise import NoiseAnalysis
     from hydractl.analysis.similarity import Similarity
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.objective import ScoringData
-    from hydractl.circuit.scores import Scores
     from hydractl.data.corruptions import Corruption
-    from hydractl.evaluation.sets import Leak
     from hydractl.model.hydra import Hydra
     from hydractl.report.heads import Projection
-    from hydractl.selection.answers import Answering
-
-DENSE = "dense"
-
-
-class Analysis(Result):
-    """A result that shows its table wherever it is shown."""
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
-
-
-@dataclass(frozen=True)
-class BudgetPoint:
-    """A network at one budget.
-
-    Attributes:
-        method: what chose its heads: a circuit, scores, or the name of a file.
-        dropped: how many of the network's heads it lacks.
-    """
-
-    method: str
-    dropped: int
-    quality: PrunedQuality
-
-    def to_json(self) -> dict[str, Any]:
-        quality = self.quality
-        return {
-            "method": self.method,
-            "dropped": self.dropped,
-            "accuracy": quality.accuracy,
-            "nll": quality.nll,
-            "ood": {name: asdict(found) for name, found in quality.ood.items()},
-            **{f"mean_{name}": quality.mean(name) for name in ("auroc", "fpr95", "aupr_out") if quality.ood},
-        }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AnalysedBudgets(Analysis):
-    """Every method at every budget; the network itself comes first.
-
-    Attributes:
-        origin: how the numbers were made, as plain JSON.
-    """
-
-    points: Sequence[BudgetPoint]
-    origin: Mapping[str, Any]
-
-    def of(self, method: str) -> list[BudgetPoint]:
-        """Returns the curve of one method."""
-        return [point for point in self.points if point.method == method]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"points": [point.to_json() for point in self.points], **self.origin}
-
-    def lines(self) -> Iterator[str]:
-        from hydractl.report.analyses import budget_lines
-
-        return budget_lines(self.to_json()["points"])
-
-    def facts(self) -> Mapping[str, object]:
-        return {
-            f"{point.method} {point.dropped}": f"accuracy {point.quality.accuracy:.2%}, NLL {point.quality.nll:.4f}"
-            for point in self.points
-        }
-
-
-@dataclass(frozen=True)
-class AnalyseBudgets:
-    """Measure what a network loses with each head that goes.
-
-    Every method drops heads at every budget. The network, its pruned versions and the files of members answer in one
-    pass over the data; no file is written.
-
-    Example: hydractl analyse budgets vit --circuit circuit.json --budgets 1,2/layer --id-data data/pets
-
-    Prints accuracy, NLL and, with `ood_data`, AUROC, FPR95 and AUPR of the maximum softmax probability as means over
-    OOD sets. `plot` draws each against the number of heads dropped.
-
-    >>> found = hydractl.analyse_budgets("vit", circuit=["circuit.json"], budgets="1,2", id_data="data/pets",
-    ...                                  ood_data="data/noise")
-    >>> [(point.method, point.dropped) for point in found.points]
-    [('dense', 0), ('circuit', 1), ('circuit', 2)]
-
-    Source: [HE] B.3.
-
-    Raises:
-        ArtifactError: a circuit or scores cannot be read, or are of another model.
-        DataError: data cannot be read, its labels are not the model's, or heads were chosen on it.
-        OptionError: no budgets for a circuit or scores, or more heads than they rank.
-        OutputError: the picture exists and `force` is not set, or the disk refuses it.
-    """
-
-    model: Model
-    files: Annotated[
-        Sequence[ModelLike],
-        Option("Existing members, fine-tuned ones too.", "Model", "FILE...", positional=True, remembered=False),
-    ] = ()
-    circuit: Annotated[
-        Sequence[CircuitLike],
-        Option("Circuit whose first heads are dropped; repeat it for several.", metavar="FILE", remembered=False),
-    ] = ()
-    scores: Annotated[
-        Sequence[ScoresLike],
-        Option("Head scores whose lowest heads are dropped; repeat it for several.", metavar="FILE", remembered=False),
-    ] = ()
-    budgets: Annotated[
-        str | None,
-        Option("Heads to drop: from each layer, or numbers or shares of all.", metavar="2,4,6,8/layer|12,24,33%"),
-    ] = None
-    id_data: LabelledData = field(kw_only=True)
-    ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
-    allow_leak: Annotated[
-        bool, Option("Allow samples that heads were chosen on; the result records it.", "Data", remembered=False)
-    ] = False
-    reading: Reading = Reading()
-    compute: Compute = Compute()
-    picture: PlotOptions = PlotOptions()
-
-    def run(self, watch: Watcher) -> AnalysedBudgets:
-        from hydractl.analysis.budgets import measure_all
-        from hydractl.evaluation.results import plain
-        from hydractl.evaluation.sets import refuse_leaks
-        from hydractl.report.analyses import budget_picture
-        from hydractl.report.drawing import whole
-
-        self.picture.check()
-        checkpoint = as_member(self.model)
-        members = existing_members(self.files, checkpoint)
-        circuits = named_circuits(self.circuit, checkpoint)
-        scores = named_scores(self.scores, checkpoint)
-        cuts = _cuts(checkpoint, circuits, scores, self.budgets or "")
-        material = open_material(
-            checkpoint, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
-        )
-        leaks = _leaks(material, [checkpoint, *members], [*circuits.values(), *scores.values()])
-        if not self.allow_leak:
-            refuse_leaks(leaks, or_else="pass `allow_leak`, which marks the result")
-        size = self.compute.batch_size
-        with watch.progress("measure", material.samples) as advance:
-            qualities = measure_all(
-                _networks(material, cuts, members, size),
-                material.batches(material.id, size),
-                {name: material.batches(samples, size) for name, samples in material.ood.items()},
-                material.device,
-                on_batch=advance,
-            )
-        named = [(cut.method, len(cut.dropped)) for cut in cuts]
-        named += [
-            (model_name(file), len(_heads(checkpoint)) - len(_heads(member)))
-            for file, member in zip(self.files, members, strict=True)
-        ]
-        points = [BudgetPoint(*name, quality) for name, quality in zip(named, qualities, strict=True)]
-        options = remembered(self, template=material.template, budgets=self.budgets or None)
-        leaked = {"leaks": [plain(leak.known) for leak in leaks]} if leaks else {}
-        found = AnalysedBudgets(points, origin_of(checkpoint, options) | leaked)
-        self.picture.write(lambda: whole(budget_picture(found.to_json()["points"])))
-        return found
-
-
-analyse_budgets = function(AnalyseBudgets)
-
-
-def _cuts(
-    checkpoint: Checkpoint, circuits: Mapping[str, Circuit], scores: Mapping[str, Scores], budgets: str
-) -> list[Cut]:
-    """Returns the network itself, and what each method leaves of it at each budget.
-
-    Raises:
-        OptionError: methods without budgets or the other way round, or budgets that a method cannot have.
-    """
-    from hydractl.analysis.budgets import Cut, cuts_of_ranking, cuts_of_scores, parse_budgets
-
-    if bool(budgets) != bool(circuits or scores):
-        raise OptionError("`budgets` needs `circuit` or `scores`, and the reverse: give both, or files alone")
-    cuts = [Cut(DENSE, frozenset())]
-    if not budgets:
-        return cuts
-    heads = _heads(checkpoint)
-    wanted = parse_budgets(budgets, heads)
-    for name, one in circuits.items():
-        cuts += cuts_of_ranking(name, one.ranking, wanted, heads)
-    for name, own in scores.items():
-        cuts += cuts_of_scores(name, own.of_heads(checkpoint.heads, checkpoint.spec), wanted)
-    return cuts
-
-
-def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | Scores]) -> list[Leak]:
-    """Returns the sets with samples that heads were chosen on or weights were trained on."""
-    from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks
-
-    outside = {SetKey("ood", name): samples for name, samples in material.ood.items()}
-    data = EvaluationData({SetKey("id", "id"): material.id, **outside})
-    histories = [(model.name, model.provenance) for model in models]
-    histories += [(artifact.name, {"search_data": artifact.search_data}) for artifact in artifacts]
-    return [leak for name, history in histories for leak in find_leaks(name, [history], data)]
-
-
-def _networks(
-    material: Material, cuts: Sequence[Cut], members: Sequence[Checkpoint], batch_size: int
-) -> list[Answering]:
-    from hydractl.circuit.objective import prompt_batches
-    from hydractl.inference import load_checkpoint
-    from hydractl.selection.forward import CandidateNetworks, MemberNetworks
-
-    model = material.model
-    networks: list[Answering] = [
-        CandidateNetworks(model, [cut.dropped for cut in cuts], prompt_batches(model.class_prompts, batch_size))
-    ]
-    dtype = next(model.parameters()).dtype
-    return networks + [MemberNetworks(load_checkpoint(member, material.device, dtype)) for member in members]
-
-
-def _heads(checkpoint: Checkpoint) -> list[Head]:
-    from hydractl.checkpoint.heads import member_heads
-
-    return member_heads(checkpoint.heads, 0)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AnalysedHeads(Analysis):
-    """The distances between ID and OOD samples in heads that a circuit keeps and drops.
-
-    Attributes:
-        separated: all numbers, defined there.
-        origin: how they were made, as plain JSON.
-    """
-
-    separated: Separated
-    origin: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        found, dropped = self.separated, set(self.separated.dropped)
-        return {
-            "last_layer": {name: asdict(group) for name, group in found.last.items()},
-            "all_layers": {name: asdict(group) for name, group in found.all.items()},
-            "dropped": [head._asdict() for head in found.dropped],
-            "heads": [
-                {**head._asdict(), "dropped": head in dropped, **asdict(separation)}
-                for head, separation in found.heads.items()
-            ],
-            **self.origin,
-        }
-
-    def lines(self) -> Iterator[str]:
-        from hydractl.report.heads import separated_lines
-
-        return separated_lines(self.separated)
-
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.heads import separated_facts
-
-        return separated_facts(self.separated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,10 +47,10 @@ class AnalyseHeads:
 
     >>> found = hydractl.analyse_heads("vit", circuit="circuit.json", budget=2, id_data="data/pets",
     ...                                ood_data="data/noise")
-    >>> found.separated.all["dropped"].heads
+    >>> found.value.all["dropped"].heads
     2
 
-    Source: [HE] B.2.
+    Source: arXiv 2510.18358, B.2.
 
     Raises:
         ArtifactError: a circuit that cannot be read, or of another model.
@@ -328,11 +71,12 @@ class AnalyseHeads:
     compute: Compute = Compute()
     picture: PlotOptions = PlotOptions()
 
-    def run(self, watch: Watcher) -> AnalysedHeads:
+    def run(self, watch: Watcher) -> Finding[Separated]:
         from hydractl.analysis.head_groups import separated
         from hydractl.circuit.separation import separations
         from hydractl.data.ranks import Ranks
         from hydractl.data.sources import parse_data
+        from hydractl.report.heads import separated_facts, separated_lines
 
         self.picture.check()
         parse_data(self.ood_data, "OOD data")  # refuses several sets, which have no one centroid
@@ -348,16 +92,17 @@ class AnalyseHeads:
             figure = _heads_figure(found, material.model, data) if drawn else None
         if figure is not None:
             self.picture.write(lambda: figure)
-        options = remembered(self, budget=len(ranking), template=material.template)
-        return AnalysedHeads(found, origin_of(checkpoint, options))
+        origin = origin_of(checkpoint, remembered(self, budget=len(ranking), template=material.template))
+        return Finding(found, _heads_json(found) | origin, list(separated_lines(found)), separated_facts(found))
 
     def _ranking(self, checkpoint: Checkpoint) -> Sequence[Head]:
         """Returns the heads that the circuit drops."""
+        from hydractl.checkpoint.heads import member_heads
         from hydractl.surgery.choose import by_ranking
 
         ((_, circuit),) = named_circuits(self.circuit, checkpoint).items()
         ranking = by_ranking(circuit.ranking, self.budget or len(circuit.ranking))
-        kept = set(_heads(checkpoint))
+        kept = set(member_heads(checkpoint.heads, 0))
         if foreign := [head for head in ranking if head not in kept]:
             raise OptionError(
                 f"{circuit.name}: drops {foreign[0]}, which {checkpoint.name} does not have: name the circuit's model"
@@ -366,6 +111,19 @@ class AnalyseHeads:
 
 
 analyse_heads = function(AnalyseHeads)
+
+
+def _heads_json(found: Separated) -> dict[str, Any]:
+    dropped = set(found.dropped)
+    return {
+        "last_layer": {name: asdict(group) for name, group in found.last.items()},
+        "all_layers": {name: asdict(group) for name, group in found.all.items()},
+        "dropped": [head._asdict() for head in found.dropped],
+        "heads": [
+            {**head._asdict(), "dropped": head in dropped, **asdict(separation)}
+            for head, separation in found.heads.items()
+        ],
+    }
 
 
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
@@ -400,42 +158,6 @@ def _projections(heads: Sequence[Head], found: Separated, model: Hydra, data: Sc
     return [project(title, inside[head], outside[head]) for head, title in titles.items()]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class AnalysedMembers(Analysis):
-    """The similarity of the members of an ensemble.
-
-    Attributes:
-        similarity: all numbers, defined there.
-        samples: how many the members answered.
-        origin: how they were made, as plain JSON.
-    """
-
-    similarity: Similarity
-    samples: int
-    origin: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        from hydractl.report.analyses import SIMILARITIES
-
-        found = self.similarity
-        # A cosine of nothing is NaN, which JSON does not have.
-        matrices = {
-            name: [[None if number != number else number for number in row] for row in getattr(found, name).tolist()]
-            for name in SIMILARITIES
-        }
-        return {"samples": self.samples, "weights_from": found.origin, **matrices, **self.origin}
-
-    def lines(self) -> Iterator[str]:
-        from hydractl.report.analyses import similarity_lines
-
-        return similarity_lines(self.similarity)
-
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.analyses import similarity_facts
-
-        return similarity_facts(self.similarity)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AnalyseMembers:
     """Compare the answers and the weights of an ensemble's members.
@@ -450,7 +172,7 @@ class AnalyseMembers:
     Prints a matrix for each; `plot` draws them.
 
     >>> found = hydractl.analyse_members("hydra", data="data/pets")
-    >>> found.similarity.disagreement.shape
+    >>> found.value.disagreement.shape
     (2, 2)
 
     Raises:
@@ -468,11 +190,11 @@ class AnalyseMembers:
     compute: Compute = Compute()
     picture: PlotOptions = PlotOptions()
 
-    def run(self, watch: Watcher) -> AnalysedMembers:
+    def run(self, watch: Watcher) -> Finding[Similarity]:
         from hydractl.analysis.similarity import require_several, similarity
         from hydractl.data.labels import read_classes
         from hydractl.data.open import open_samples
-        from hydractl.report.analyses import similarity_figure
+        from hydractl.report.analyses import similarity_facts, similarity_figure, similarity_lines
         from hydractl.steps.inputs import as_checkpoint
         from hydractl.steps.models import running
 
@@ -490,44 +212,22 @@ class AnalyseMembers:
         found = similarity(checkpoint, logits, network.temperature)
         self.picture.write(lambda: similarity_figure(found))
         options = remembered(self, template=reading.template if network.spec.task == "zero-shot" else None)
-        return AnalysedMembers(found, len(samples), origin_of(checkpoint, options))
+        content = {"samples": len(samples), **_similarity_json(found), **origin_of(checkpoint, options)}
+        return Finding(found, content, list(similarity_lines(found)), similarity_facts(found))
 
 
 analyse_members = function(AnalyseMembers)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class AnalysedNoise(Analysis):
-    """The effect of pruning on clean data and on noisy data of each kind.
+def _similarity_json(found: Similarity) -> dict[str, Any]:
+    from hydractl.report.analyses import SIMILARITIES
 
-    Attributes:
-        analysis: all numbers, defined there.
-        origin: how they were made, as plain JSON.
-    """
-
-    analysis: NoiseAnalysis
-    origin: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        found = self.analysis
-        return {
-            "dropped": found.dropped,
-            "weights": found.weights,
-            "draws": found.draws,
-            "clean": {**asdict(found.clean), "gap": found.clean.gap, "slope": found.slope},
-            "noisy": [_noise_json(effect) for effect in found.effects],
-            **self.origin,
-        }
-
-    def lines(self) -> Iterator[str]:
-        from hydractl.report.analyses import noise_lines
-
-        return noise_lines(self.analysis)
-
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.analyses import noise_facts
-
-        return noise_facts(self.analysis)
+    # A cosine of nothing is NaN, which JSON does not have.
+    matrices = {
+        name: [[None if number != number else number for number in row] for row in getattr(found, name).tolist()]
+        for name in SIMILARITIES
+    }
+    return {"weights_from": found.origin, **matrices}
 
 
 @dataclass(frozen=True)
@@ -544,11 +244,11 @@ class AnalyseNoise:
     Prints a line for clean data and for each kind and severity; `plot` draws them.
 
     >>> found = hydractl.analyse_noise("vit", hydractl.prune("vit", method="random", budget=1), id_data="data/pets",
-    ...                                corrupt="contrast:5", draws=2)
-    >>> found.analysis.dropped
+    ...                                corrupt="contrast:5", noise_draws=2)
+    >>> found.value.dropped
     1
 
-    Source: [HE] Proposition 1, B.1.
+    Source: arXiv 2510.18358, Proposition 1 and B.1.
 
     Raises:
         CheckpointError: a model cannot be read.
@@ -565,22 +265,22 @@ class AnalyseNoise:
     corrupt: Annotated[str, Option(f"Make the data noisy: {describe_kinds()}.", metavar="KIND,...[:1-5]")] = field(
         kw_only=True
     )
-    draws: Annotated[
+    noise_draws: Annotated[
         int,
         Option("Random signs to estimate the curvature with; its error is reported.", minimum=2, maximum=bounds.DRAWS),
     ] = 16
     seed: Seed = 0
-    id_data: Annotated[DataLike, replace(LABELLED, flags=("--id-data", "--data"))] = field(kw_only=True)
+    id_data: LabelledData = field(kw_only=True)
     reading: Annotated[Reading, Without("text_column")] = Reading()
     # Gradients of gradients hold on to all that a batch goes through.
     compute: Compute = Compute(batch_size=16)
     picture: PlotOptions = PlotOptions()
 
-    def run(self, watch: Watcher) -> AnalysedNoise:
+    def run(self, watch: Watcher) -> Finding[NoiseAnalysis]:
         from hydractl.analysis.noise import analyse_noise, heads_taken
         from hydractl.data.corruptions import parse_corruptions
         from hydractl.data.ranks import Ranks
-        from hydractl.report.analyses import noise_picture
+        from hydractl.report.analyses import noise_facts, noise_lines, noise_picture
         from hydractl.report.drawing import whole
 
         self.picture.check()
@@ -596,10 +296,11 @@ class AnalyseNoise:
             clean = material.scoring_data(self.compute.batch_size, Ranks())
             noisy = self._noisy(material, corruptions)
             analysis = analyse_noise(
-                material.model, dropped, clean, noisy, draws=self.draws, seed=self.seed, progress=advance
+                material.model, dropped, clean, noisy, draws=self.noise_draws, seed=self.seed, progress=advance
             )
         self.picture.write(lambda: whole(noise_picture(analysis)))
-        return AnalysedNoise(analysis, origin_of(checkpoint, remembered(self, template=material.template)))
+        origin = origin_of(checkpoint, remembered(self, template=material.template))
+        return Finding(analysis, _noise_json(analysis) | origin, list(noise_lines(analysis)), noise_facts(analysis))
 
     def _noisy(
         self, material: Material, corruptions: Sequence[tuple[Corruption, int]]
@@ -616,13 +317,22 @@ class AnalyseNoise:
 analyse_noise = function(AnalyseNoise)
 
 
-def _noise_json(effect: NoiseEffect) -> dict[str, Any]:
+def _noise_json(found: NoiseAnalysis) -> dict[str, Any]:
     return {
-        "kind": effect.kind,
-        "severity": effect.severity,
-        **asdict(effect.losses),
-        "gap": effect.losses.gap,
-        "slope": effect.slope,
-        "curvature": asdict(effect.curvature),
-        "positive": asdict(effect.positive),
+        "dropped": found.dropped,
+        "weights": found.weights,
+        "draws": found.draws,
+        "clean": {**asdict(found.clean), "gap": found.clean.gap, "slope": found.slope},
+        "noisy": [
+            {
+                "kind": effect.kind,
+                "severity": effect.severity,
+                **asdict(effect.losses),
+                "gap": effect.losses.gap,
+                "slope": effect.slope,
+                "curvature": asdict(effect.curvature),
+                "positive": asdict(effect.positive),
+            }
+            for effect in found.effects
+        ],
     }

@@ -68,7 +68,7 @@ class Evaluate:
     suite: Annotated[
         SuiteLike | None,
         Option(
-            "Evaluate on each task of a suite, built-in or a file; see hydractl suites list.",
+            "Evaluate on each task of a suite, built-in or a file; see hydractl list suites.",
             "Data",
             "NAME|FILE.toml",
         ),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from hydractl.report.escape import html
 from hydractl.text import printable
+
+Value = TypeVar("Value")
 
 
 class Result:
@@ -36,3 +39,32 @@ class Result:
     def _repr_html_(self) -> str:
         rows = (f"<tr><th>{html(name)}</th><td>{html(str(v))}</td></tr>" for name, v in self.facts().items())
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Finding(Result, Generic[Value]):
+    """A value, ready to be read in every way.
+
+    Attributes:
+        value: what a command found.
+        content: the same and how it was made, as plain JSON.
+        table: the lines that people read.
+        summary: the facts of a notebook's table.
+    """
+
+    value: Value
+    content: Mapping[str, Any]
+    table: Sequence[str]
+    summary: Mapping[str, object]
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.content)
+
+    def lines(self) -> Iterator[str]:
+        yield from self.table
+
+    def facts(self) -> Mapping[str, object]:
+        return self.summary
+
+    def __repr__(self) -> str:
+        return "\n".join(self.table)

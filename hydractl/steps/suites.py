@@ -1,16 +1,14 @@
-"""Suites of tasks: the built-in ones, and what comes of evaluating on one."""
+"""The results of an evaluation on each task of a suite."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from hydractl.options import Option, function
 from hydractl.steps.report import Reported
 from hydractl.steps.result import Result
-from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.evaluation.results import System
@@ -91,87 +89,6 @@ class SuiteReported(Result):
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Suites(Result):
-    """The built-in suites by name."""
-
-    suites: Mapping[str, Suite]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"suites": {name: _as_json(suite) for name, suite in self.suites.items()}}
-
-    def lines(self) -> Iterator[str]:
-        width = max(map(len, self.suites))
-        yield from (f"{name:{width}}  {about}" for name, about in self.facts().items())
-
-    def facts(self) -> Mapping[str, object]:
-        return {name: suite.about for name, suite in self.suites.items()}
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ShownSuite(Result):
-    """One suite, task by task."""
-
-    suite: Suite
-
-    def to_json(self) -> dict[str, Any]:
-        return _as_json(self.suite)
-
-    def lines(self) -> Iterator[str]:
-        import tomli_w
-
-        yield from tomli_w.dumps(self.to_json()).splitlines()
-
-    def facts(self) -> Mapping[str, object]:
-        return {name: task.id_data for name, task in self.suite.tasks.items()}
-
-
-@dataclass(frozen=True)
-class ListSuites:
-    """List the built-in suites.
-
-    Example: hydractl suites list
-
-    >>> "sst2" in hydractl.list_suites().suites
-    True
-    """
-
-    def run(self, watch: Watcher) -> Suites:
-        from hydractl.evaluation.suites import SUITES
-
-        return Suites(SUITES)
-
-
-@dataclass(frozen=True)
-class ShowSuite:
-    """Print a suite as TOML, ready to be changed and passed to evaluate.
-
-    Example: hydractl suites show sst2 > mine.toml
-
-    >>> list(hydractl.show_suite("sst2").suite.tasks)
-    ['sst2']
-
-    Raises:
-        OptionError: neither a built-in suite nor a readable file.
-    """
-
-    suite: Annotated[SuiteLike, Option("A built-in suite, or a TOML file.", "Model", "SUITE", positional=True)]
-
-    def run(self, watch: Watcher) -> ShownSuite:
-        from hydractl.evaluation.suites import find_suite
-
-        return ShownSuite(find_suite(self.suite))
-
-
-list_suites = function(ListSuites)
-show_suite = function(ShowSuite)
-
-
-def _as_json(suite: Suite) -> dict[str, Any]:
-    tasks = {name: {**task.options} for name, task in suite.tasks.items()}
-    return {"about": suite.about, "tasks": tasks}
 
 
 def _mean(systems: Sequence[System]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Hyperparameters:
     """A recipe and what replaces its settings."""
 
     recipe: Annotated[
-        RecipeLike | None, Option("What is computed; see hydractl recipes list.", metavar="NAME|FILE.toml")
+        RecipeLike | None, Option("What is computed; see hydractl list recipes.", metavar="NAME|FILE.toml")
     ] = None
     settings: Annotated[
         Mapping[str, Any] | Sequence[str],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.cli.console import Terminal, show
-from hydractl.steps.suites import list_suites
+from hydractl.steps.listings import list_suites
 
 
 @pytest.mark.parametrize("spelled", [["--token", "hf_SECRET"], ["--token=hf_SECRET"]])

@@ -104,7 +104,7 @@ def test_the_cost_falls_as_the_trunk_grows(hydractl: Command, vit: Path, tmp_pat
 
 
 def test_every_family_is_listed(hydractl: Command) -> None:
-    result = hydractl("families")
+    result = hydractl("list", "families")
     assert result.code == 0
     names = [line.split()[0] for line in result.out.split("\n\n")[0].splitlines()]
     assert names == [family.name for family in FAMILIES]
@@ -112,6 +112,6 @@ def test_every_family_is_listed(hydractl: Command) -> None:
 
 
 def test_json(hydractl: Command) -> None:
-    listed = json.loads(hydractl("families", "--json").out)
+    listed = json.loads(hydractl("list", "families", "--json").out)
     assert {family["name"]: family["verified_against"] for family in listed["families"]}["timm"] == "timm"
     assert "albert" in listed["refused"]

@@ -20,7 +20,7 @@ from tests.steps.test_disk import refusing
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]
 COMMANDS = ("score-heads", "extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "calibrate", "report")
-GROUPS = ("circuit", "recipes")
+GROUPS = ("analyse", "list")
 HEAVY = ("torch", "transformers", "timm", "datasets", "sklearn", "numpy", "pydantic", "rich")
 
 #: Runs a command and prints what it has imported.
@@ -58,7 +58,7 @@ def test_help_of_a_command_loads_its_own_step(command: str) -> None:
 
 
 def test_completion_knows_commands_and_options_and_loads_nothing_heavy() -> None:
-    for words, at, expected in (("hydractl pru", 1, "prune"), ("hydractl analyse noise --dr", 3, "--draws")):
+    for words, at, expected in (("hydractl pru", 1, "prune"), ("hydractl analyse noise --no", 3, "--noise-draws")):
         said, modules = imported(_HYDRACTL_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(at))
         assert expected in said.split()
         assert not modules & set(HEAVY) - {"rich", "pydantic"}  # which typer itself needs for it

@@ -29,14 +29,14 @@ BARS: dict[str, tuple[str, list[str]]] = {
     "analyse members": ("analyse members", ["both", "--data=pets"]),
     "analyse noise": ("analyse", ["vit", "member", ID, "--corrupt=contrast:1"]),
     # Of these nobody knows what is left.
-    "circuit overlap": ("circuit overlap", ["circuit.json", "circuit.json"]),
+    "analyse overlap": ("analyse overlap", ["circuit.json", "circuit.json"]),
     "prune": ("prune", ["vit", "--method=random", "--budget=1", "-o", "m1"]),
     "fuse": ("fuse", ["vit", "vit", "-o", "fused"]),
     "inspect": ("inspect", ["vit"]),
     "export": ("export", ["vit", "-o", "folder"]),
 }
 #: These are done at once, or run the others, each with its own bar.
-NO_BAR = {"build", "families", "guide", "recipes list", "recipes show", "report", "suites list", "suites show"}
+NO_BAR = {"build", "guide", "list families", "list recipes", "list suites", "report"}
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ REFUSED = f"""
 2 | {{member}}                                | finetune m0 m1 --data=pets --steps=3 -o x
 2 | the same name                           | finetune m0 m0 --data=pets --steps=3 -o x/
 2 | both: has 2 members                     | finetune both --data=pets --steps=3 -o x
-2 | RECIPE x                                | recipes show x
+2 | RECIPE x                                | list recipes x
 2 | --id-data is missing                    | evaluate vit
 2 | vit takes images, bert takes texts      | evaluate vit bert --id-data=pets
 2 | 2 systems are called vit                | evaluate vit vit --id-data=pets
@@ -127,10 +127,10 @@ REFUSED = f"""
 1 | r.json: is not readable JSON            | report r.json
 1 | should be 'hydractl-report'             | report c.json
 1 | no-such-model: no such file or folder   | inspect no-such-model
-2 | --scope layer                           | circuit overlap c.json c.json --scope=layer
-2 | two                                     | circuit overlap c.json
-2 | --budget 3                              | circuit overlap c.json c.json --budget=3
-2 | --plot x.txt                            | circuit overlap c.json c.json --plot=x.txt
+2 | --scope layer                           | analyse overlap c.json c.json --scope=layer
+2 | two                                     | analyse overlap c.json
+2 | --budget 3                              | analyse overlap c.json c.json --budget=3
+2 | --plot x.txt                            | analyse overlap c.json c.json --plot=x.txt
 """
 CASES = [tuple(part.strip() for part in line.split(" | ")) for line in REFUSED.strip().splitlines()]
 

@@ -18,7 +18,7 @@ def test_scores_are_written_drawn_and_pruned_by(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path, method: str
 ) -> None:
     ood = [f"--ood-data={noise}"] if method in ("separation", "ablation") else []
-    result = hydractl("score-heads", vit, f"--data={images}", f"--method={method}", *ood, "--plot=heads.png")
+    result = hydractl("score-heads", vit, f"--id-data={images}", f"--method={method}", *ood, "--plot=heads.png")
     assert result.code == 0, result.err
     first = "vision mahalanobis" if method == "separation" else "vision"
     assert result.out.startswith(f"{first}   head   0   1   2   3\n")
@@ -35,7 +35,7 @@ def test_scores_are_written_drawn_and_pruned_by(
 def test_separation_tells_both_distances_and_draws_what_heads_say(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
 ) -> None:
-    arguments = ["score-heads", vit, f"--data={images}", f"--ood-data={noise}", "--method=separation"]
+    arguments = ["score-heads", vit, f"--id-data={images}", f"--ood-data={noise}", "--method=separation"]
     result = hydractl(*arguments, "--plot=heads.svg")
     assert result.code == 0, result.err
     scores = json.loads((here / "scores.json").read_text())
@@ -57,7 +57,7 @@ def test_any_number_of_processes_writes_the_same_bytes(
     here: Path, vit: Path, images: Path, noise: Path, method: str, world: int
 ) -> None:
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}", "-m", "hydractl"]
-    arguments = ["score-heads", str(vit), f"--data={images}", f"--method={method}", "--batch-size=2", "--quiet"]
+    arguments = ["score-heads", str(vit), f"--id-data={images}", f"--method={method}", "--batch-size=2", "--quiet"]
     arguments += [f"--ood-data={noise}"] if method == "separation" else []
     alone = subprocess.run(
         [sys.executable, "-m", "hydractl", *arguments, "-o", "1.json", "--plot=1.png"], capture_output=True
@@ -88,14 +88,14 @@ def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit:
 def test_prune_by_taylor_at_once_is_pruning_by_the_scores_of_the_whole_model(
     hydractl: Command, here: Path, vit: Path, images: Path, scope: str
 ) -> None:
-    data = [f"--data={images}", "--batch-size=5"]
-    at_once = hydractl("prune", vit, "--method=taylor-oneshot", "--budget=3", f"--scope={scope}", *data, "--json")
+    options = [f"--data={images}", "--batch-size=5", "--json"]
+    at_once = hydractl("prune", vit, "--method=taylor-oneshot", "--budget=3", f"--scope={scope}", *options)
     assert at_once.code == 0, at_once.err
     assert ("do not divide over the layers" in at_once.err) == (scope == "layer")
     assert "loses accuracy and OOD detection" in at_once.err
     written = json.loads(at_once.out)
     assert written["output"] == f"vit-taylor-oneshot-{scope}-3.safetensors"
-    assert hydractl("score-heads", vit, "--method=taylor", *data).code == 0
+    assert hydractl("score-heads", vit, "--method=taylor", f"--id-data={images}", "--batch-size=5").code == 0
     scored = hydractl("prune", "--method=scores", "--budget=3", f"--scope={scope}", "--json")
     assert written["dropped"] == json.loads(scored.out)["dropped"]
     assert "12 of 12 samples were used" in hydractl("evaluate", written["output"], "--id-data", images).err

@@ -40,7 +40,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
     ),
     "heads": ((), {"circuit": "c.json", "budget": 2, "ood_data": "noise"}, ">dropped last<"),
     "members": ((), {"limit": 8, "batch_size": 5}, "1.00"),
-    "noise": (("m1",), {"corrupt": "contrast:1-2", "draws": 2, "seed": 3}, "positive diag(H_n - H_t)"),
+    "noise": (("m1",), {"corrupt": "contrast:1-2", "noise_draws": 2, "seed": 3}, "positive diag(H_n - H_t)"),
 }
 
 
@@ -73,13 +73,15 @@ def test_a_written_member_answers_like_one_kept_in_memory(here: Path, vit: Path,
     hydractl.calibrate(vit, data=images, output="warm")
     asked = {"id_data": images, "circuit": ["avg.json"], "budgets": "2", "allow_leak": True}
     found = hydractl.analyse_budgets(vit, ["two", "warm"], **asked)
-    assert [(point.method, point.dropped) for point in found.points] == [
+    assert [(point.method, point.dropped) for point in found.value] == [
         ("dense", 0), ("avg", 2), ("two", 2), ("warm", 0),
     ]  # fmt: skip
-    assert found.of("two")[0].quality.nll == pytest.approx(found.of("avg")[0].quality.nll, abs=1e-6)
-    alone = hydractl.analyse_budgets("warm", **asked)  # at its own temperature
-    assert found.of("warm")[0].quality.nll == pytest.approx(alone.of("dense")[0].quality.nll, abs=1e-7)
-    assert found.of("warm")[0].quality.nll < found.of("dense")[0].quality.nll
+    of, alone = ({point.method: point.quality for point in one.value} for one in (
+        found, hydractl.analyse_budgets("warm", **asked),  # at its own temperature
+    ))  # fmt: skip
+    assert of["two"].nll == pytest.approx(of["avg"].nll, abs=1e-6)
+    assert of["warm"].nll == pytest.approx(alone["dense"].nll, abs=1e-7)
+    assert of["warm"].nll < of["dense"].nll
 
 
 @pytest.mark.parametrize("step", [hydractl.analyse_budgets, hydractl.select])
@@ -93,7 +95,7 @@ def test_a_file_of_other_classes_is_refused(here: Path, vit: Path, images: Path,
 
 def test_without_ood_data_there_is_no_detection(here: Path, vit: Path, images: Path) -> None:
     found = hydractl.analyse_budgets(vit, scores=["gate.json"], budgets="1/layer", id_data=images)
-    assert [point.dropped for point in found.points] == [0, 2]
+    assert [point.dropped for point in found.value] == [0, 2]
     assert "AUROC" not in repr(found) and "mean_auroc" not in found.to_json()["points"][0]
     for asked in ({"budgets": "1"}, {"scores": ["gate.json"]}):
         with pytest.raises(OptionError, match="`budgets`"):
@@ -185,5 +187,5 @@ def test_noise_that_cannot_be_analysed_is_refused(
     places = {"vit": vit, "bert": bert}
     with pytest.raises(OptionError, match=message):
         hydractl.analyse_noise(
-            places.get(model, model), places.get(pruned, pruned), id_data=images, corrupt=corrupt, draws=2
+            places.get(model, model), places.get(pruned, pruned), id_data=images, corrupt=corrupt, noise_draws=2
         )

@@ -10,7 +10,6 @@ import pytest
 
 import hydractl
 from hydractl.artifacts import json_text
-from hydractl.steps.families import families
 from hydractl.steps.guide import guide
 from hydractl.steps.inspect import inspect
 from hydractl.steps.report import report
@@ -32,9 +31,9 @@ def test_fuse_writes_the_same_bytes(run: Command, vit: Path, tmp_path: Path) -> 
     ("command", "call"),
     [
         (("inspect", "m"), lambda: inspect("m")),
-        (("families",), families),
-        (("recipes", "list"), hydractl.list_recipes),
-        (("recipes", "show", "sst2"), lambda: hydractl.show_recipe("sst2")),
+        (("list", "families"), hydractl.list_families),
+        (("list", "recipes"), hydractl.list_recipes),
+        (("list", "recipes", "sst2"), lambda: hydractl.list_recipes("sst2")),
         (("guide", "speed"), lambda: guide("speed")),
         (("report", "r.json"), lambda: report(["r.json"])),
     ],

@@ -18,7 +18,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.suites import SUITES, Suite, SuiteTask, find_suite
 from hydractl.options import declared
 from hydractl.steps.evaluate import Evaluate
-from hydractl.steps.suites import show_suite
+from hydractl.steps.listings import list_suites
 from tests.cli.conftest import Command, save_images, save_vit
 from tests.damage import damages, refused
 from tests.hostile import controls
@@ -113,7 +113,7 @@ def in_toml() -> Iterator[str]:
 def test_every_damage_to_a_suite(tmp_path: Path) -> None:
     def read(text: str) -> None:
         (tmp_path / "s.toml").write_text(text)
-        assert not controls(tomli_w.dumps(json.loads(json.dumps(show_suite(tmp_path / "s.toml").to_json()))))
+        assert not controls(tomli_w.dumps(json.loads(json.dumps(list_suites(tmp_path / "s.toml").to_json()))))
 
     outcomes = [refused(read, str(tmp_path / "s.toml"), OptionError, text) for text in in_toml()]
     assert len(outcomes) > 300 and sum(outcomes) / len(outcomes) > 0.8
@@ -133,9 +133,9 @@ def test_what_does_not_go_with_a_suite(suite: Path, images: Path) -> None:
 
 
 def test_suites_are_listed_and_shown_as_files(run: Command, tmp_path: Path) -> None:
-    assert [line.split()[0] for line in run("suites", "list").out.splitlines()] == list(SUITES)
+    assert [line.split()[0] for line in run("list", "suites").out.splitlines()] == list(SUITES)
     for name, suite in SUITES.items():
-        shown = run("suites", "show", name).out
+        shown = run("list", "suites", name).out
         (tmp_path / f"{name}.toml").write_text(shown)
         assert find_suite(tmp_path / f"{name}.toml") == suite
         assert tomllib.loads(shown)["tasks"].keys() == suite.tasks.keys()

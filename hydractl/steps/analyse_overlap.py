@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from hydractl import bounds
 from hydractl.errors import OptionError
 from hydractl.options import Option, function
 from hydractl.steps.inputs import CircuitLike, ModelLike, PlotOptions, ScoresLike, as_checkpoint, as_circuit, as_scores
-from hydractl.steps.result import Result
+from hydractl.steps.result import Finding
 from hydractl.surgery.choose import Scope
 from hydractl.watch import Watcher
 
@@ -27,8 +27,8 @@ else:
     ListLike = Any
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Overlaps(Result):
+@dataclass(frozen=True, eq=False)
+class Overlaps:
     """The heads that circuits, head scores and pruned models share.
 
     Attributes:
@@ -50,71 +50,20 @@ class Overlaps(Result):
         """The number of compared heads of each list."""
         return len(next(iter(self.dropped.values())))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "budget": self.budget,
-            "log_base": 2,
-            "choices": [
-                {
-                    "name": name,
-                    "file": one.name,
-                    "kind": one.kind,
-                    "label": one.label,
-                    "dropped": _heads(self.dropped[name]),
-                }
-                for name, one in self.choices.items()
-            ],
-            "pairs": [
-                {
-                    "choices": list(pair.names),
-                    "shared": _heads(pair.shared),
-                    "by_chance": pair.by_chance,
-                    "jensen_shannon_over_layers": pair.over_layers,
-                    "jensen_shannon_over_heads": pair.over_heads,
-                }
-                for pair in self.pairs
-            ],
-            "shared_by_all": _heads(self.common),
-        }
-
-    def lines(self) -> Iterator[str]:
-        from hydractl.report.heads import map_lines
-
-        width = max(len("  ".join(pair.names)) for pair in self.pairs)
-        yield f"{'':{width}}  {f'shared of {self.budget}':>14}  by chance  JSD over layers  over heads (bits)"
-        for pair in self.pairs:
-            shared = f"{len(pair.shared)} ({len(pair.shared) / self.budget:.0%})"
-            apart = f"{pair.over_layers:15.4f}  {pair.over_heads:17.4f}"
-            yield f"{'  '.join(pair.names):{width}}  {shared:>14}  {pair.by_chance:9.1f}  {apart}"
-        if len(self.dropped) > 2:
-            yield f"dropped by all {len(self.dropped)}: {len(self.common)}"
-        yield ""
-        yield from map_lines(self.dropped, self.grid)
-
-    def facts(self) -> Mapping[str, object]:
-        return {
-            " and ".join(pair.names): f"{len(pair.shared)} of {self.budget} heads, {pair.by_chance:.1f} by chance, "
-            f"JSD over layers {pair.over_layers:.4f} bits, over heads {pair.over_heads:.4f} bits"
-            for pair in self.pairs
-        }
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
-
 
 @dataclass(frozen=True)
-class CircuitOverlap:
+class AnalyseOverlap:
     """Compare the heads that circuits, scores and pruned models drop.
 
-    Example: hydractl circuit overlap circuit-avg.json taylor.json pruned.safetensors --budget 48 --plot heads.png
+    Example: hydractl analyse overlap circuit-avg.json taylor.json pruned.safetensors --budget 48 --plot heads.png
 
     Prints for each pair the heads that both drop, how many random choices from the same heads would share, and two
     Jensen-Shannon divergences of the dropped heads' distributions, in bits: over layers, 0 for the same and 1 for no
     layer in common, and over single heads. Scores drop their lowest heads; a Hydra is compared member by member.
     A map shows the heads that each drops; `plot` draws it, and the pairs.
 
-    >>> same = hydractl.circuit_overlap(["circuit.json", "circuit.json"], budget=3)
-    >>> len(same.common), same.pairs[0].over_layers
+    >>> same = hydractl.analyse_overlap(["circuit.json", "circuit.json"], budget=3)
+    >>> len(same.value.common), same.value.pairs[0].over_layers
     (3, 0.0)
 
     Raises:
@@ -147,7 +96,7 @@ class CircuitOverlap:
     ] = None
     picture: PlotOptions = PlotOptions()
 
-    def run(self, watch: Watcher) -> Overlaps:
+    def run(self, watch: Watcher) -> Finding[Overlaps]:
         from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes
         from hydractl.report.heads import overlap_figure
 
@@ -160,55 +109,109 @@ class CircuitOverlap:
         grid = sizes(read)
         pairs = overlaps(dropped, {name: one.restriction.among(all_heads(grid)) for name, one in named.items()})
         self.picture.write(lambda: overlap_figure(dropped, grid, pairs))
-        return Overlaps(named, dropped, pairs, common=shared_by(list(dropped.values())), grid=grid)
+        found = Overlaps(named, dropped, pairs, common=shared_by(list(dropped.values())), grid=grid)
+        return Finding(found, _json(found), list(_lines(found)), _facts(found))
 
     def _lists(self, given: ListLike) -> list[HeadList]:
-        """Returns the lists of heads that something stands for: one, or one for each member of a model.
+        """Returns the lists of heads that something stands for: one, or one for each member of a model."""
+        from hydractl.circuit.circuit_file import Circuit
+        from hydractl.circuit.scores import Scores
 
-        Raises:
-            ArtifactError: a file that cannot be read, or is neither a circuit nor head scores.
-            CheckpointError: a model that cannot be read.
-            OptionError: something that is none of these.
-        """
-        if _holds_scores(given):
-            return [_of_scores(as_scores(given), self.scope or "global")]
-        if _is_circuit(given):
-            return [_of_circuit(as_circuit(given))]
-        return _of_members(as_checkpoint(cast("ModelLike", given)))
+        found = _read(given)
+        if isinstance(found, Scores):
+            return [_of_scores(found, self.scope or "global")]
+        return [_of_circuit(found)] if isinstance(found, Circuit) else _of_members(found)
 
 
-circuit_overlap = function(CircuitOverlap)
+analyse_overlap = function(AnalyseOverlap)
 
 
-def _holds_scores(given: object) -> TypeGuard[ScoresLike]:
-    from hydractl.artifacts import REMEDY
-    from hydractl.circuit.scores import FORMAT, Scores
-    from hydractl.errors import ArtifactError
-    from hydractl.schema import STDIN, Origin, read_json
-
-    if not isinstance(given, str | Path):
-        return isinstance(getattr(given, "scores", given), Scores)
-    if str(given) == STDIN or not _is_json(Path(given)):
-        return False
-    return read_json(str(given), Origin(str(given), ArtifactError, REMEDY)).fields.get("format") == FORMAT
-
-
-def _is_circuit(given: object) -> TypeGuard[CircuitLike]:
+def _read(given: ListLike) -> Circuit | Scores | Checkpoint:
+    """Returns the circuit, scores or model that a path names or a value holds."""
     from hydractl.circuit.circuit_file import Circuit
+    from hydractl.circuit.scores import Scores
     from hydractl.schema import STDIN
 
     if not isinstance(given, str | Path):
-        return isinstance(getattr(given, "circuit", given), Circuit)
-    return str(given) == STDIN or str(given).endswith(".json") or _is_json(Path(given))
+        scores, circuit = getattr(given, "scores", given), getattr(given, "circuit", given)
+        if isinstance(scores, Scores):
+            return scores
+        return circuit if isinstance(circuit, Circuit) else as_checkpoint(cast("ModelLike", given))
+    if str(given) == STDIN:
+        return as_circuit(given)
+    if str(given).endswith(".json") or _is_json(Path(given)):
+        return as_scores(given) if _holds_scores(str(given)) else as_circuit(given)
+    return as_checkpoint(given)
 
 
 def _is_json(path: Path) -> bool:
-    """Returns True for a file that begins like a JSON object; weights begin with a number in eight bytes."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        begin = file.read(8)
-    return begin.lstrip().startswith(b"{") and b"\0" not in begin
+    from hydractl.report.describe import file_to_describe
+
+    return path.is_file() and file_to_describe(str(path)) is not None
+
+
+def _holds_scores(path: str) -> bool:
+    from hydractl.artifacts import REMEDY
+    from hydractl.circuit.scores import FORMAT
+    from hydractl.errors import ArtifactError
+    from hydractl.schema import Origin, read_json
+
+    return read_json(path, Origin(path, ArtifactError, REMEDY)).fields.get("format") == FORMAT
+
+
+def _json(found: Overlaps) -> dict[str, Any]:
+    return {
+        "budget": found.budget,
+        "log_base": 2,
+        "choices": [
+            {
+                "name": name,
+                "file": one.name,
+                "kind": one.kind,
+                "label": one.label,
+                "dropped": _heads(found.dropped[name]),
+            }
+            for name, one in found.choices.items()
+        ],
+        "pairs": [
+            {
+                "choices": list(pair.names),
+                "shared": _heads(pair.shared),
+                "by_chance": pair.by_chance,
+                "jensen_shannon_over_layers": pair.over_layers,
+                "jensen_shannon_over_heads": pair.over_heads,
+            }
+            for pair in found.pairs
+        ],
+        "shared_by_all": _heads(found.common),
+    }
+
+
+def _heads(heads: Sequence[Head]) -> list[dict[str, Any]]:
+    return [head._asdict() for head in heads]
+
+
+def _lines(found: Overlaps) -> Iterator[str]:
+    from hydractl.report.heads import map_lines
+
+    budget, width = found.budget, max(len("  ".join(pair.names)) for pair in found.pairs)
+    yield f"{'':{width}}  {f'shared of {budget}':>14}  by chance  JSD over layers  over heads (bits)"
+    for pair in found.pairs:
+        shared = f"{len(pair.shared)} ({len(pair.shared) / budget:.0%})"
+        apart = f"{pair.over_layers:15.4f}  {pair.over_heads:17.4f}"
+        yield f"{'  '.join(pair.names):{width}}  {shared:>14}  {pair.by_chance:9.1f}  {apart}"
+    if len(found.dropped) > 2:
+        yield f"dropped by all {len(found.dropped)}: {len(found.common)}"
+    yield ""
+    yield from map_lines(found.dropped, found.grid)
+
+
+def _facts(found: Overlaps) -> dict[str, str]:
+    return {
+        " and ".join(pair.names): f"{len(pair.shared)} of {found.budget} heads, {pair.by_chance:.1f} by chance, "
+        f"JSD over layers {pair.over_layers:.4f} bits, over heads {pair.over_heads:.4f} bits"
+        for pair in found.pairs
+    }
 
 
 def _of_circuit(circuit: Circuit) -> HeadList:
@@ -272,7 +275,3 @@ def _source(provenance: Mapping[str, Any]) -> str | None:
     earlier = _source(before) if isinstance(before, Mapping) else None
     found = first.get("sha256") if provenance.get("command") == "prune" else None
     return earlier or (found if isinstance(found, str) else None)
-
-
-def _heads(heads: Sequence[Head]) -> list[dict[str, Any]]:
-    return [head._asdict() for head in heads]

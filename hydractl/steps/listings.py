@@ -1,0 +1,147 @@
+"""Lists of what comes with hydractl: architectures, recipes and suites of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from hydractl.options import Option, function
+from hydractl.steps.result import Finding
+from hydractl.watch import Watcher
+
+if TYPE_CHECKING:
+    from hydractl.evaluation.suites import Suite
+    from hydractl.families import Family
+    from hydractl.training.recipe import Recipe
+
+VERIFIED = (
+    "Each was verified against the forward pass of its own library (transformers, timm, open_clip), "
+    "in float64 to 1e-10: dense, pruned, fused, searched, exported back."
+)
+
+
+@dataclass(frozen=True)
+class ListFamilies:
+    """List the architectures that can be read.
+
+    Prints how each was verified, and which are refused and why.
+
+    Example: hydractl list families
+
+    >>> hydractl.list_families().to_json()["refused"]["albert"]
+    'its layers share one set of weights, so a head is dropped in all of them or in none'
+    """
+
+    def run(self, watch: Watcher) -> Finding[Sequence[Family]]:
+        from hydractl.families import FAMILIES, REFUSED
+
+        refused = {name: why for family in FAMILIES for name, why in family.refused.items()} | REFUSED
+        listed = [
+            {
+                "name": family.name,
+                "title": family.title,
+                "task": family.task,
+                "reads": _reads(family),
+                "verified_against": family.library,
+            }
+            for family in FAMILIES
+        ]
+        about = {family.name: f"{family.task:<20}  {', '.join(_reads(family))}" for family in FAMILIES}
+        notes = ["", VERIFIED, "", "not read:", *(f"  {name}: {reason}" for name, reason in refused.items())]
+        return Finding(FAMILIES, {"families": listed, "refused": refused}, [*_aligned(about), *notes], about)
+
+
+@dataclass(frozen=True)
+class ListRecipes:
+    """List the published fine-tuning recipes, or print one.
+
+    Prints one recipe as TOML, ready to be changed and passed to finetune.
+
+    Example: hydractl list recipes sst2 > mine.toml
+
+    >>> hydractl.list_recipes().value["sst2"].epochs
+    7
+    >>> hydractl.list_recipes("sst2").to_json()["optimizer"]
+    'adamw'
+
+    Raises:
+        OptionError: neither a published recipe nor a readable file.
+    """
+
+    recipe: Annotated[
+        str | Path | None,
+        Option("A published recipe, or a TOML file. Default: list all.", "Model", "RECIPE", positional=True),
+    ] = None
+
+    def run(self, watch: Watcher) -> Finding[Mapping[str, Recipe]]:
+        from hydractl.training.published import RECIPES, find_recipe
+        from hydractl.training.recipe import to_json, to_toml
+
+        if self.recipe is not None:
+            found = find_recipe(self.recipe)
+            content = to_json(found)
+            return Finding({str(self.recipe): found}, content, to_toml(found).splitlines(), content)
+        about = {name: _summary(recipe) for name, recipe in RECIPES.items()}
+        content = {"recipes": {name: to_json(recipe) for name, recipe in RECIPES.items()}}
+        return Finding(RECIPES, content, _aligned(about), about)
+
+
+@dataclass(frozen=True)
+class ListSuites:
+    """List the suites of tasks to evaluate on, or print one.
+
+    Prints one suite as TOML, ready to be changed and passed to evaluate.
+
+    Example: hydractl list suites sst2 > mine.toml
+
+    >>> "sst2" in hydractl.list_suites().value
+    True
+    >>> list(hydractl.list_suites("sst2").to_json()["tasks"])
+    ['sst2']
+
+    Raises:
+        OptionError: neither a built-in suite nor a readable file.
+    """
+
+    suite: Annotated[
+        str | Path | None,
+        Option("A built-in suite, or a TOML file. Default: list all.", "Model", "SUITE", positional=True),
+    ] = None
+
+    def run(self, watch: Watcher) -> Finding[Mapping[str, Suite]]:
+        import tomli_w
+
+        from hydractl.evaluation.suites import SUITES, find_suite
+
+        if self.suite is not None:
+            found = find_suite(self.suite)
+            content = _suite_json(found)
+            facts = {name: task.id_data for name, task in found.tasks.items()}
+            return Finding({found.name: found}, content, tomli_w.dumps(content).splitlines(), facts)
+        about = {name: suite.about for name, suite in SUITES.items()}
+        content = {"suites": {name: _suite_json(suite) for name, suite in SUITES.items()}}
+        return Finding(SUITES, content, _aligned(about), about)
+
+
+list_families, list_recipes, list_suites = function(ListFamilies), function(ListRecipes), function(ListSuites)
+
+
+def _aligned(about: Mapping[str, str]) -> list[str]:
+    width = max(map(len, about))
+    return [f"{name:{width}}  {line}" for name, line in about.items()]
+
+
+def _reads(family: Family) -> list[str]:
+    return list(family.architectures) if family.library == "transformers" else [f"{family.title} folders"]
+
+
+def _summary(recipe: Recipe) -> str:
+    length = f"{recipe.steps} steps" if recipe.steps else f"{recipe.epochs:g} epochs"
+    rates = ", ".join(f"{lr:g}" for lr in recipe.lr)
+    return f"{recipe.optimizer}, lr {rates}, {recipe.schedule}, {length}, {recipe.batch} samples a step"
+
+
+def _suite_json(suite: Suite) -> dict[str, Any]:
+    return {"about": suite.about, "tasks": {name: {**task.options} for name, task in suite.tasks.items()}}
