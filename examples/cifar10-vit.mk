@@ -9,7 +9,7 @@ TO_ZERO_STEPS ?= 600
 CIFAR10_LEARNT ?= train%1-49/50
 V := $(BUILD)/cifar10-vit
 NETS := $(THREE:%=$(V)/net%.safetensors)
-FROM_NOTHING := --recipe cifar10-vit.toml --data '$(CIFAR10):$(CIFAR10_LEARNT)' $(FINETUNE)
+FROM_NOTHING := --recipe cifar10-vit.toml --train-data '$(CIFAR10):$(CIFAR10_LEARNT)' $(FINETUNE)
 
 $(V)/untrained/model.safetensors: cifar10_model.py | $(INSTALLED)
 	python cifar10_model.py $(@D)

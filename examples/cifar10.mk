@@ -10,7 +10,7 @@ OOD ?= near/cifar100=uoft-cs/cifar100:test far/svhn=ufldl-stanford/svhn:cropped_
 OOD_SEARCH ?=
 SEARCH_SAMPLES ?= 1000
 C := $(BUILD)/cifar10
-CIFAR10_TRAIN := --data $(CIFAR10):train --recipe cifar10.toml --steps $(CIFAR10_STEPS) $(FINETUNE)
+CIFAR10_TRAIN := --train-data $(CIFAR10):train --recipe cifar10.toml --steps $(CIFAR10_STEPS) $(FINETUNE)
 THREE := 0 1 2
 
 ifdef OOD_SEARCH

@@ -14,7 +14,7 @@ CHOOSE_BUDGETS ?= 4,8,12
 CHOOSE_SAMPLES ?= 250
 SHORTLIST ?= 12
 T := $(BUILD)/sst2-select
-FIRST_TEXTS := --data '$(SST2):train[:$(FIRST)]' --recipe sst2 $(FINETUNE)
+FIRST_TEXTS := --train-data '$(SST2):train[:$(FIRST)]' --recipe sst2 $(FINETUNE)
 PART = $(SST2):train$(OTHER)%$(1)/8
 SYSTEMS := dense0 tuned untrained hydra deep-ensemble exposed exposed-hydra
 
@@ -31,11 +31,11 @@ $(T)/circuit-avg.json $(T)/circuit-ood.json &: $(T)/dense0
 $(T)/untrained: $(T)/circuit-avg.json $(T)/circuit-ood.json
 	hydractl select $(T)/dense0 $(^:%=--circuit %) --budgets $(CHOOSE_BUDGETS) --pools $(CHOOSE_BUDGET) --draws 4 \
 	  --objective avg --members 3 --id-data '$(call PART,2)' --ood-data '$(OOD_TEXT_SEARCH)%2/2' --limit 300 \
-	  --selection $(T)/selection.json -o $@ --resume --force
+	  -o $(T)/selection.json --hydra $@ --resume --force
 
 # As many texts for each member as for the dense network that trains on.
 $(THREE:%=$(T)/member%) &: $(T)/untrained
-	hydractl finetune $< --members $(FIRST_TEXTS) --set lr=2e-5 --steps $(MEMBER_STEPS_SST2) -o '$(T)/member{member}' --resume
+	hydractl finetune $< --apart $(FIRST_TEXTS) --set lr=2e-5 --steps $(MEMBER_STEPS_SST2) -o '$(T)/member{member}' --resume
 
 $(T)/tuned: $(T)/dense0
 	hydractl finetune $< $(FIRST_TEXTS) --set lr=2e-5 --steps $(MEMBER_STEPS_SST2) -o $@ --resume
@@ -46,7 +46,7 @@ $(T)/exposed: $(T)/dense0
 	hydractl finetune $< $(EXPOSED) --seed 10 -o $@ --resume
 
 $(THREE:%=$(T)/exposed-member%) &: $(T)/untrained
-	hydractl finetune $< --members $(EXPOSED) --seed 11 -o '$(T)/exposed-member{member}' --resume
+	hydractl finetune $< --apart $(EXPOSED) --seed 11 -o '$(T)/exposed-member{member}' --resume
 
 $(T)/exposed-hydra: $(THREE:%=$(T)/exposed-member%)
 	hydractl fuse $^ --separate all -o $@ --force
@@ -59,7 +59,7 @@ $(T)/deep-ensemble: $(THREE:%=$(T)/dense%)
 
 $(SYSTEMS:%=$(T)/warm/%): $(T)/warm/%: $(T)/%
 	mkdir -p $(@D)
-	hydractl calibrate $< --data '$(call PART,3)' --limit 1000 -o $@ --force
+	hydractl calibrate $< --id-data '$(call PART,3)' --limit 1000 -o $@ --force
 
 $(T)/report.json: $(SYSTEMS:%=$(T)/warm/%)
 	hydractl evaluate dense=$(T)/warm/dense0 $(filter-out %dense0,$^) --id-data $(SST2):validation \

@@ -10,7 +10,7 @@ OOD_TEXT_SEARCH ?=
 SEARCH_TEXTS ?= 500
 S := $(BUILD)/sst2
 # The first training samples choose heads, so nothing trains on them.
-SST2_TRAIN := --data '$(SST2):train[$(SEARCH_TEXTS):]' --val-split 3000 --recipe sst2 --epochs $(BERT_EPOCHS) $(FINETUNE)
+SST2_TRAIN := --train-data '$(SST2):train[$(SEARCH_TEXTS):]' --val-split 3000 --recipe sst2 --epochs $(BERT_EPOCHS) $(FINETUNE)
 
 # A base BERT gets a new classifier; for one that has its own, NEW_CLASSIFIER=no.
 NEW_CLASSIFIER ?= normal

@@ -41,7 +41,7 @@ $(SYSTEMS_IN)/hydra.safetensors: $(SYSTEM_TUNED)
 
 $(SYSTEMS_IN)/calibrated.safetensors: $(VIT)
 	mkdir -p $(@D)
-	hydractl calibrate $(VIT) --data $(BUILD)/data/digits:validation --device cpu -o $@ --force --quiet
+	hydractl calibrate $(VIT) --id-data $(BUILD)/data/digits:validation --device cpu -o $@ --force --quiet
 
 $(SCRATCH:%=$(SYSTEMS_IN)/%/predictions.json): $(SYSTEMS_IN)/%/predictions.json: baselines/from_scratch.py $(DATA)
 	python baselines/from_scratch.py $* $(SYSTEMS_IN) --train $(BUILD)/data/digits:train --id $(BUILD)/data/digits:test \

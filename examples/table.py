@@ -43,7 +43,7 @@ class Systems:
         self.reading = {"match_labels": asked.match_labels}
         self.training = {
             **self.reading,
-            "data": asked.train,
+            "train_data": asked.train,
             "recipe": asked.recipe,
             "settings": asked.set,
             "steps": asked.steps,
@@ -128,7 +128,7 @@ class Systems:
         output = self.folder / f"taylor{seed}-{budget}.safetensors"
         if not output.exists():
             hydractl.prune(
-                self.asked.model, method="taylor", budget=budget, data=self.asked.train, seed=seed, output=output,
+                self.asked.model, method="taylor", budget=budget, id_data=self.asked.train, seed=seed, output=output,
                 samples=self.asked.limit, **self.reading,
             )  # fmt: skip
         return output
@@ -151,8 +151,8 @@ class Systems:
         if not output.exists():
             hydractl.select(
                 asked.model, circuit=[self.circuit("ood"), self.circuit("avg")], budgets=asked.budgets,
-                pools=str(asked.rank), draws=4, random=4, share_below=trunk or "", id_data=asked.choose_id,
-                ood_data=asked.choose_ood, limit=asked.limit, selection=self.folder / f"{name}.json", output=output,
+                pools=str(asked.rank), draws=4, random=4, trunks=trunk or "", id_data=asked.choose_id,
+                ood_data=asked.choose_ood, limit=asked.limit, output=self.folder / f"{name}.json", hydra=output,
                 resume=True, force=True, **self.reading,
             )  # fmt: skip
         yield f"hydra-{name}", output
@@ -171,7 +171,7 @@ class Systems:
         files = [folder / f"{stem}-{seed}.safetensors" for seed in SEEDS]
         if not all(file.exists() for file in files):
             output = folder / f"{stem}-{{member}}.safetensors"
-            hydractl.finetune(hydra, members="each", output=output, **options, **self.training)
+            hydractl.finetune(hydra, apart=True, output=output, **options, **self.training)
         return hydractl.fuse(files)
 
 

@@ -24,7 +24,7 @@ def hydractl(*arguments: object) -> None:
 
 def fused(model: str, budget: int, circuits: Sequence[str], depth: int, out: Path) -> Path:
     """A Hydra of one member per circuit over a trunk of this many layers."""
-    share = ["--share-below", depth, "--common-circuit", circuits[-1]] if depth else []
+    share = ["--trunk", depth, "--common-circuit", circuits[-1]] if depth else []
     members = [out / f"trunk{depth}-member{number}.safetensors" for number in range(len(circuits))]
     for circuit, member in zip(circuits, members, strict=True):
         hydractl("prune", model, "--method", "circuit", "--circuit", circuit, "--budget", budget, *share,

@@ -85,7 +85,6 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.steps.benchmark import _sizes
     from hydractl.steps.limits import parse_ratio
     from hydractl.steps.select import parse_members
-    from hydractl.training.ensembles import LoraEnsemble, choose_ensemble
 
     yield "vit,mc-dropout={}", parse_dropout
     yield "vit,mc-dropout=2,p={}", parse_dropout
@@ -97,7 +96,6 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "{}x", lambda text: parse_ratio("budget_macs", text)
     yield "{}", lambda text: Settings(temperature=text)
     yield "2-{}", parse_members
-    yield "{}", lambda text: choose_ensemble(LoraEnsemble(), text)
     yield "x%1/{}@1", parse_data_spec
 
 

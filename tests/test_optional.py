@@ -37,7 +37,7 @@ PETS, NOISE = "--id-data=DATA/pets", "--ood-data=DATA/noise"
 HEADS = ["analyse", "heads", "vit", "--circuit=c.json", "--budget=2", PETS, NOISE]
 #: What takes a package of an extra, and what it is told.
 REFUSED = {
-    "fine-tuning": ("accelerate", ["finetune", "vit", "--data=DATA/pets", "--steps=1", "-o", "x"]),
+    "fine-tuning": ("accelerate", ["finetune", "vit", "--train-data=DATA/pets", "--steps=1", "-o", "x"]),
     "a report": ("matplotlib", ["evaluate", "vit", PETS, "--report=x"]),
     "several reports": ("matplotlib", ["report", "r.json", "-o", "x"]),
     "a build": ("matplotlib", ["build", "vit", PETS, NOISE, "-o", "x"]),

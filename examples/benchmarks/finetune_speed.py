@@ -25,8 +25,8 @@ def ours(asked: argparse.Namespace, folder: Path) -> Timed:
     recipe = {"batch": asked.batch, "lr": asked.lr, "clip": 1.0, "schedule": "linear", "weight_decay": 0.01}
     settings = [f"{name}={value}" for name, value in recipe.items()]
     done = hydractl.finetune(
-        asked.model, data=asked.data, settings=[*settings, "optimizer=adamw", "length_window=50"], steps=asked.steps,
-        match_labels="index", precision=asked.precision, device="cpu", output=folder / "ours",
+        asked.model, train_data=asked.data, settings=[*settings, "optimizer=adamw", "length_window=50"],
+        steps=asked.steps, match_labels="index", precision=asked.precision, device="cpu", output=folder / "ours",
     )  # fmt: skip
     steps = [line for line in done.networks[0].log if "samples_per_second" in line]
     return steps[-1]["samples_per_second"], statistics.fmean(line["loss"] for line in steps[len(steps) // 2 :])

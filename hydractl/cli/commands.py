@@ -31,7 +31,7 @@ COMMANDS = (
         artifact=_the_circuit, may_stream=_one_objective,
     ),
     Command("prune", "prune:Prune", output="."),
-    Command("select", "select:Select", output=None),
+    Command("select", "select:Select", artifact=methodcaller("to_json")),
     Command("finetune", "finetune:Finetune", writes=True),
     Command("fuse", "fuse:Fuse", writes=True),
     Command("evaluate", "evaluate:Evaluate"),

@@ -85,7 +85,7 @@ def joint_searches(
     """
     low, high = members
     if low != high:
-        raise OptionError(f"`members` {low}-{high}: `search` joint looks for one number of members: name that")
+        raise OptionError(f"`members` {low}-{high}: `method` joint looks for one number of members: name that")
     found, reason = {}, None
     for trunk in trunks:
         above = tuple(head for head in heads if head.layer >= trunk)

@@ -124,14 +124,14 @@ class Criteria:
     Attributes:
         members: how many at least and at most.
         max_accuracy_drop: against the network, 0..1; None for as much as the objective likes.
-        max_cost, max_parameters: multiply-adds and stored numbers as multiples of the network's; None for any.
+        multiply_adds, parameters: multiply-adds and stored numbers as multiples of the network's; None for any.
     """
 
     objective: SelectionObjective
     members: tuple[int, int]
     max_accuracy_drop: float | None = None
-    max_cost: float | None = None
-    max_parameters: float | None = None
+    multiply_adds: float | None = None
+    parameters: float | None = None
 
     def goal(self, network: Quality) -> Goal:
         """Returns what members together aim at, given the quality of the network."""
@@ -142,7 +142,7 @@ class Criteria:
 
     def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
         """Returns True if members together keep to what they may cost."""
-        limits = ((self.max_cost, candidates.cost), (self.max_parameters, candidates.parameters))
+        limits = ((self.multiply_adds, candidates.cost), (self.parameters, candidates.parameters))
         return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
 
 

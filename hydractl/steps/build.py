@@ -23,7 +23,7 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.steps.latency import LatencyLimit
+    from hydractl.steps.limits import LatencyLimit
 
     ModeName = str
 else:
@@ -146,12 +146,7 @@ class Build:
         float,
         Option("Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1),
     ] = 0.005
-    budget_macs: Annotated[
-        str | None, Option("Multiply-adds that the Hydra may have against the network's.", metavar="1.3x")
-    ] = None
-    budget_params: Annotated[
-        str | None, Option("Parameters that the Hydra may have against the network's.", metavar="1.2x")
-    ] = None
+    limits: Limits = Limits()
     budget_latency: Annotated[
         str | None,
         Option("Time that the Hydra may take against the network's, measured on this machine.", metavar="1.5x"),
@@ -210,12 +205,12 @@ class Build:
 
     def run(self, watch: Watcher) -> Built:
         from hydractl.steps.inputs import as_member
-        from hydractl.steps.latency import latency_limit
+        from hydractl.steps.limits import latency_limit
 
         self._check()
         folder, network = Path(self.output), as_member(self.model)
         latency = latency_limit(self, network, watch)
-        limits = Limits.of(self.budget_macs, self.budget_params, latency)
+        limits = self.limits.within(latency)
         tasks = plan(self, limits, self.trunks or limits.trunks(network))
         if self.dry_run:
             return Built(tasks, folder)

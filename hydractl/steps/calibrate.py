@@ -132,7 +132,7 @@ class Calibrated(Result):
 class Calibrate:
     """Fit the temperature of a model and what looks OOD to it.
 
-    Example: hydractl calibrate hydra.safetensors --data cifar10:train[:2000] -o calibrated.safetensors
+    Example: hydractl calibrate hydra.safetensors --id-data cifar10:train[:2000] -o calibrated.safetensors
 
     One number divides the logits of every member: the one with the lowest negative log-likelihood of the members' mean
     probability. Predictions of the written file use it. They flag samples whose confidence is below that of the share
@@ -140,7 +140,7 @@ class Calibrate:
 
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
 
-    >>> calibrated = hydractl.calibrate("hydra", data="data/pets")
+    >>> calibrated = hydractl.calibrate("hydra", id_data="data/pets")
     >>> hydractl.load(calibrated).temperature == calibrated.temperature
     True
 
@@ -153,7 +153,7 @@ class Calibrate:
     """
 
     model: Model
-    data: Annotated[
+    id_data: Annotated[
         DataLike,
         Option("Labelled ID data that nothing was or will be measured on.", "Data", "SOURCE[:SPLIT]", remembered=False),
     ] = field(kw_only=True)
@@ -202,7 +202,7 @@ class Calibrate:
         from hydractl.data.open import notes_of, open_samples
 
         modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-        samples = open_samples(self.data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
+        samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
         for text in notes_of(samples):
             watch.note(f"note: {text}")
         return samples

@@ -7,8 +7,9 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl import bounds
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, Without, function
@@ -26,22 +27,20 @@ if TYPE_CHECKING:
     from hydractl.training.trainer import OnStep
 
     Models = ModelLike | Sequence[ModelLike]
-    Members = int | Literal["each"]
 else:  # what the command line derives flags from
     Models = Sequence[Any]
-    Members = Any
 
 
 @dataclass(frozen=True)
 class Finetune:
     """Fine-tune a model, or members after pruning.
 
-    Example: hydractl finetune m1 m2 m3 --data sst2:train --val-data sst2:validation --recipe sst2 -o tuned/
+    Example: hydractl finetune m1 m2 m3 --train-data sst2:train --val-data sst2:validation --recipe sst2 -o tuned/
 
     Writes one safetensors file per member and prints its path. Members train independently, with seeds S, S+1 ...
     Log, learning curve and what `resume` needs lie beside it in FILE.training. Starts under torchrun as well.
 
-    >>> tuned = hydractl.finetune(["m1", "m2"], data="data/pets", steps=2, settings={"lr": 1e-4})
+    >>> tuned = hydractl.finetune(["m1", "m2"], train_data="data/pets", steps=2, settings={"lr": 1e-4})
     >>> hydractl.load(hydractl.fuse(tuned.checkpoints)).members
     2
 
@@ -56,16 +55,11 @@ class Finetune:
     models: Annotated[
         Models, Option("One network, or members to train each.", "Model", metavar="MODEL...", positional=True)
     ]
-    data: Annotated[DataLike, Option("Labelled training data.", "Data", metavar="SOURCE[:SPLIT]")] = field(kw_only=True)
+    train_data: Annotated[DataLike, Option("Labelled training data.", "Data", metavar="SOURCE[:SPLIT]")] = field(
+        kw_only=True
+    )
     hyperparameters: Hyperparameters = Hyperparameters()
-    members: Annotated[
-        Members | None,
-        Option(
-            "Train each member of a Hydra on its own; with `method`, how many members to make.",
-            metavar="[N]",
-            bare="each",
-        ),
-    ] = None
+    apart: Annotated[bool, Option("Train each member of a Hydra on its own.")] = False
     joint: Annotated[bool, Option("Train a Hydra as it is fused, on the mean of its members' losses.")] = False
     method: Annotated[
         Method | None,
@@ -74,6 +68,9 @@ class Finetune:
             f"{'; '.join(f'{method.name}, where {method.help}' for method in METHODS)}."
         ),
         Rows(METHODS),
+    ] = None
+    members: Annotated[
+        int | None, Option("Number of members that `method` makes.", metavar="N", minimum=1, maximum=bounds.MEMBERS)
     ] = None
     seeds: Seeds = Seeds()
     sources: TrainingSources = TrainingSources()
@@ -94,11 +91,11 @@ class Finetune:
         execution, recipe = self.execution, self.hyperparameters.changed_recipe()
         if execution.resume and execution.output is None:
             raise OptionError("`resume` needs an `output`: the state of a run lies beside its file")
-        ensemble = choose_ensemble(self.method, self.members, self.joint)
+        ensemble = choose_ensemble(self.method, self.members, joint=self.joint, apart=self.apart)
         opened = [as_checkpoint(model, recipe.new_classifier != "no") for model in as_several(self.models)]
         jobs = self._jobs(opened, ensemble)
         teachers = [as_checkpoint(model) for model in as_several(self.sources.teacher)] if recipe.teacher_weight else []
-        data = open_training_data(sample_kind(opened, recipe), self.data, self.sources, self.reading)
+        data = open_training_data(sample_kind(opened, recipe), self.train_data, self.sources, self.reading)
         for text in data.notes:
             watch.note(f"note: {text}")
         training = Training(data, recipe, self.seeds, match=self.reading.match_labels, ensemble=ensemble)
@@ -127,7 +124,7 @@ class Finetune:
         from hydractl.training.trainer import choose_networks
 
         output, resume, force = self.execution.output, self.execution.resume, self.execution.force
-        networks = choose_networks(checkpoints, ensemble, each=self.members is not None, joint=self.joint)
+        networks = choose_networks(checkpoints, ensemble, apart=self.apart, joint=self.joint)
         if output is None:
             return [_Job(name, checkpoint) for name, checkpoint in networks]
         paths = output_paths(output, [name for name, _ in networks])

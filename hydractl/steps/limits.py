@@ -1,35 +1,57 @@
-"""Limits of what the Hydra of a build may cost against the network: multiply-adds and parameters."""
+"""Limits on what a Hydra may cost against the network; a limit on time is measured once and kept by its build."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from hydractl.bounds import real
-from hydractl.errors import OptionError
+from hydractl.errors import OptionError, OutputError
+from hydractl.options import Option
+from hydractl.schema import Items, Origin, Schema, read_json
+from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    import torch
+
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.steps.latency import LatencyLimit
+    from hydractl.steps.build import Build
+
+FILE = "latency.json"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits as multiples of the network's cost; None for no limit."""
+    """Limits on the cost of a Hydra, as multiples of the network's; None for no limit."""
 
-    multiply_adds: float | None = None
-    parameters: float | None = None
+    budget_macs: Annotated[
+        str | None, Option("Multiply-adds that the Hydra may have against the network's.", metavar="1.3x")
+    ] = None
+    budget_params: Annotated[
+        str | None, Option("Parameters that the Hydra may have against the network's.", metavar="1.2x")
+    ] = None
 
-    @classmethod
-    def of(cls, macs: str | None, params: str | None, latency: LatencyLimit | None) -> Limits:
-        """Returns the limits that options name.
+    def __post_init__(self) -> None:
+        _ = self.multiply_adds, self.parameters  # raises OptionError for a text that is not a multiple
 
-        Raises:
-            OptionError: a text is not a multiple.
-        """
-        counted = [] if macs is None else [parse_ratio("budget_macs", macs)]
-        counted += [] if latency is None else [latency.multiply_adds]
-        return cls(min(counted, default=None), None if params is None else parse_ratio("budget_params", params))
+    @property
+    def multiply_adds(self) -> float | None:
+        """The multiple of the network's multiply-adds."""
+        return None if self.budget_macs is None else parse_ratio("budget_macs", self.budget_macs)
+
+    @property
+    def parameters(self) -> float | None:
+        """The multiple of the network's parameters."""
+        return None if self.budget_params is None else parse_ratio("budget_params", self.budget_params)
+
+    def within(self, latency: LatencyLimit | None) -> Limits:
+        """Returns the limits that keep to a latency as well."""
+        if latency is None or (self.multiply_adds or latency.multiply_adds) < latency.multiply_adds:
+            return self
+        return replace(self, budget_macs=f"{latency.multiply_adds}x")
 
     def trunks(self, network: Checkpoint) -> str:
         """Returns the trunk depths to try by default: several where the cost is limited, else no trunk."""
@@ -48,7 +70,58 @@ def parse_ratio(name: str, text: str) -> float:
     Raises:
         OptionError: the text is not a multiple.
     """
-    value = real(text.removesuffix("x"), 0.01, 1000)
+    value = real(str(text).removesuffix("x"), 0.01, 1000)
     if value is None:
         raise OptionError(f"`{name}` {text}: expected a multiple of the network's, as in 1.3x")
     return value
+
+
+class LatencyLimit(Schema):
+    """A latency limit, as the multiply-adds that stay within it.
+
+    Attributes:
+        budget: the limit as the user gave it, `1.5x`.
+        measured: multiply-adds and latency of a few Hydras, against the network.
+    """
+
+    budget: str
+    multiply_adds: Annotated[float, Field(gt=0)]
+    measured: Items[tuple[float, float]]
+
+    def write(self, folder: Path) -> None:
+        """Writes it to the folder of a build, so that an interrupted build continues with the same commands."""
+        from hydractl.checkpoint.output import write_bytes
+
+        write_bytes(folder / FILE, f"{self.model_dump_json(indent=2)}\n".encode())
+
+    def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
+        """Measures the Hydra beside the network and returns the ratio in a sentence."""
+        from hydractl.evaluation.latency import time_ratios
+        from hydractl.families.load import read_checkpoint
+
+        ((_, ratio),) = time_ratios(read_checkpoint(network), [read_checkpoint(hydra)], device)
+        return f"latency: {ratio:.2f} times the network's on this machine; {self.budget} was allowed."
+
+
+def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyLimit | None:
+    """Returns a build's latency limit in multiply-adds; times Hydras of random members if no earlier run did.
+
+    Raises:
+        OptionError: the budget is not a multiple, or no network is that fast.
+        OutputError: the record of an earlier run is damaged.
+    """
+    from hydractl.evaluation.latency import most_multiply_adds, sketches, time_ratios
+
+    budget, file = build.budget_latency, Path(build.output) / FILE
+    if budget is None:
+        return None
+    ratio = parse_ratio("budget_latency", budget)
+    if file.is_file():
+        origin = Origin(str(file), OutputError, "remove it, or name another folder")
+        begun: LatencyLimit = read_json(file, origin).read(LatencyLimit)
+        if begun.budget == budget:
+            return begun
+    watch.note("note: timing Hydras of random members beside the network")
+    heads = sum(tower.layers * tower.heads for tower in network.spec.towers)
+    points = time_ratios(network, sketches(network, max(build.members, 2), heads // 6), build.compute.torch_device)
+    return LatencyLimit(budget=budget, multiply_adds=most_multiply_adds(points, ratio), measured=tuple(points))

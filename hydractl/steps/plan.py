@@ -122,14 +122,14 @@ def _selection(build: Build, limits: Limits, trunks: str) -> Task:
         "objective": build.objective,
         "members": str(build.members),
         "max_accuracy_drop": build.max_accuracy_drop,
-        "max_cost": limits.multiply_adds,
-        "max_parameters": limits.parameters,
-        "share_below": "" if trunks == "0" else trunks,
+        "budget_macs": limits.budget_macs,
+        "budget_params": limits.budget_params,
+        "trunks": "" if trunks == "0" else trunks,
         "seed": build.seed,
         "id_data": Parts(build).id_data(2),
         "ood_data": Parts(build).ood_data(2) or None,
-        "selection": Made("selection.json"),
-        "output": Made("selected.safetensors"),
+        "output": Made("selection.json"),
+        "hydra": Made("selected.safetensors"),
         "resume": True,
     }
     made = ("selection.json", "selected.safetensors")
@@ -146,9 +146,9 @@ def _training(build: Build, selected: str, together: bool) -> list[Task]:
     trained = [f"{stem}-member{n}.safetensors" for n in range(build.members)] if apart else ["fused.safetensors"]
     values = {
         "models": [Made(selected)],
-        "members": "each" if apart else None,
+        "apart": apart,
         "joint": together,
-        "data": Given("TRAIN_DATA", build.train_data or ""),
+        "train_data": Given("TRAIN_DATA", build.train_data or ""),
         "outlier_data": _outliers(build),
         "teacher": [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)],
         "recipe": Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe,
@@ -179,7 +179,7 @@ def _outliers(build: Build) -> Sequence[Given]:
 def _calibration(build: Build, model: Made | Given, output: str, needs: tuple[str, ...] = ()) -> Task:
     from hydractl.steps.calibrate import calibrate
 
-    values = _shared(build) | {"model": model, "data": Parts(build).id_data(3), "output": Made(output)}
+    values = _shared(build) | {"model": model, "id_data": Parts(build).id_data(3), "output": Made(output)}
     return Task("calibrate", calibrate, values, (output,), needs)
 
 

@@ -199,7 +199,7 @@ class Prune:
 
     def _options(self, choice: Choice, budget: int) -> dict[str, Any]:
         """Returns the options that the result depends on, with what provenance says of an artifact."""
-        batch_size = None if choice.data is None else self.compute.batch_size
+        batch_size = None if choice.id_data is None else self.compute.batch_size
         seed = self.seed if choice.seeded else None
         return {**remembered(self, budget=budget, seed=seed, batch_size=batch_size, template=None), **choice.origin}
 
@@ -228,11 +228,11 @@ class Prune:
         spread = method.spread
         towers = require_towers(spread.towers, checkpoint.heads) if spread.towers else []
         pruning = Pruning(checkpoint, budget, spread.scope or method.scope, towers, seed=self.seed)
-        if choice.data is None:
+        if choice.id_data is None:
             return pruning, samples_behind([choice.artifact, spread.common])
         material = open_material(
             checkpoint,
-            choice.data,
+            choice.id_data,
             ood_data=None,
             reading=self.reading,
             compute=replace(self.compute, dtype=None),

@@ -44,7 +44,7 @@ class Spread:
         str | None,
         Option("Towers to prune. Default: all in the score file, for Taylor scores the first.", metavar="vision,text"),
     ] = None
-    share_below: Annotated[
+    trunk: Annotated[
         int | None,
         Option(
             "Keep all heads below layer L, a trunk that members have in common.",
@@ -55,12 +55,12 @@ class Spread:
     ] = None
     common_circuit: Annotated[
         CircuitLike | None,
-        Option("Circuit of the heads that all members drop below `share_below`.", metavar="FILE|-", remembered=False),
+        Option("Circuit of the heads that all members drop below `trunk`.", metavar="FILE|-", remembered=False),
     ] = None
 
     def __post_init__(self) -> None:
-        if self.common_circuit is not None and self.share_below is None:
-            raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+        if self.common_circuit is not None and self.trunk is None:
+            raise OptionError("`common_circuit` has no effect without `trunk`: leave it out")
 
     @cached_property
     def common(self) -> Circuit | None:
@@ -109,7 +109,7 @@ class Choice:
         origin: what provenance says of that artifact.
         scored_by: the name of the head scores that it goes by.
         seeded: whether it depends on the seed.
-        data: labelled data to take gradients on; `samples` of them, all if None.
+        id_data: labelled data to take gradients on; `samples` of them, all if None.
     """
 
     heads: Callable[[Pruning], list[Head]]
@@ -117,7 +117,7 @@ class Choice:
     origin: Mapping[str, str | None] = field(default_factory=dict)
     scored_by: str | None = None
     seeded: bool = False
-    data: DataLike | None = None
+    id_data: DataLike | None = None
     samples: int | None = None
 
 
@@ -196,8 +196,8 @@ class ByTaylor(Method):
     help = "layer by layer the lowest Taylor scores, with new gradients after each layer"
     scope = "layer"
 
-    spread: Annotated[Spread, Without("share_below", "common_circuit")] = Spread()
-    data: Annotated[
+    spread: Annotated[Spread, Without("trunk", "common_circuit")] = Spread()
+    id_data: Annotated[
         DataLike, Option("Labelled data that Taylor scores take gradients on.", "Data", SOURCE, remembered=False)
     ] = field(kw_only=True)
     samples: Annotated[
@@ -207,7 +207,7 @@ class ByTaylor(Method):
 
     def choice(self) -> Choice:
         seeded = self.samples is not None
-        return Choice(self._lowest, scored_by="taylor", seeded=seeded, data=self.data, samples=self.samples)
+        return Choice(self._lowest, scored_by="taylor", seeded=seeded, id_data=self.id_data, samples=self.samples)
 
     def _lowest(self, pruning: Pruning) -> list[Head]:
         assert pruning.network is not None
@@ -274,7 +274,7 @@ def choose_heads(choice: Choice, spread: Spread, pruning: Pruning) -> list[Head]
     from hydractl.surgery.provenance import require_same_model
 
     require_one_member(pruning.checkpoint)
-    below, common = spread.share_below, spread.common
+    below, common = spread.trunk, spread.common
     for artifact in (choice.artifact, common):
         if artifact is not None:
             require_same_model(pruning.checkpoint, artifact.name, artifact.model)
@@ -287,7 +287,7 @@ def choose_heads(choice: Choice, spread: Spread, pruning: Pruning) -> list[Head]
 
 def notes(choice: Choice, pruning: Pruning) -> Iterator[str]:
     """Yields what a user should know of heads chosen like this."""
-    if choice.data is not None and pruning.scope == "layer":
+    if choice.id_data is not None and pruning.scope == "layer":
         shares = set(layer_budgets(pruning.candidates, pruning.budget).values())
         if len(shares) > 1:
             yield f"{pruning.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"

@@ -15,7 +15,8 @@ from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Output, Resume, Seed
+from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
+from hydractl.steps.limits import Limits
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.result import Result
@@ -35,14 +36,14 @@ class Selected(Result):
     Attributes:
         content: the artifact `hydractl-selection`, plain JSON.
         checkpoint: the members, fused.
-        selection: where the artifact was written, if it was.
-        output: where the fused file was written, if it was.
+        output: where the artifact was written, if it was.
+        hydra: where the fused file was written, if it was.
     """
 
     content: Mapping[str, Any]
     checkpoint: Checkpoint
-    selection: Path | None = None
     output: Path | None = None
+    hydra: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.content)
@@ -51,7 +52,7 @@ class Selected(Result):
         from hydractl.report.describe import curve_lines
 
         yield from curve_lines(self.content)
-        yield from (str(path) for path in (self.selection, self.output) if path is not None)
+        yield from (str(path) for path in (self.output, self.hydra) if path is not None)
 
     def facts(self) -> Mapping[str, object]:
         from hydractl.report.describe import selection_facts
@@ -63,10 +64,10 @@ class Selected(Result):
         from hydractl.artifacts import write_json
         from hydractl.families.load import write_checkpoint
 
+        if self.hydra is not None:
+            write_checkpoint(self.checkpoint, self.hydra, force)
         if self.output is not None:
-            write_checkpoint(self.checkpoint, self.output, force)
-        if self.selection is not None:
-            write_json(self.selection, self.content, force)
+            write_json(self.output, self.content, force)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Prepared:
     circuits: Sequence[Circuit] = ()
 
 
-class SearchKind(Protocol):
+class Method(Protocol):
     """A way to find members; its fields are its options."""
 
     name: ClassVar[str]
@@ -143,7 +144,7 @@ class FromCandidates:
 
         circuits = named_circuits(self.circuit, network)
         if self.common_circuit is not None and not any(trunks):
-            raise OptionError("`common_circuit` has no effect without `share_below`: leave it out")
+            raise OptionError("`common_circuit` has no effect without `trunks`: leave it out")
         common = [] if self.common_circuit is None else [*named_circuits(self.common_circuit, network).values()]
         files, heads = existing_members(self.files, network), member_heads(network.heads, 0)
         sources = Sources(
@@ -189,7 +190,7 @@ class Joint:
         return Prepared(searches=joint_searches(heads, trunks, select.budgets, parse_members(select.members)))
 
 
-SEARCHES = (FromCandidates, Joint)
+METHODS = (FromCandidates, Joint)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,13 +200,13 @@ class Select:
     Candidates are the network itself, what circuits drop at each budget, random draws from their first heads or from
     all, and files. Their heads are turned off in memory, and layers that candidates share are computed once. Members
     join one by one, each the one with which the mean of all members' probabilities is best.
-    With `search` joint there are no candidates: members drop heads in turn. That takes as long as a circuit search for
+    With `method` joint there are no candidates: members drop heads in turn. That takes as long as a circuit search for
     each member.
 
-    Example: hydractl select vit --circuit circuit.json --budgets 2,3 --id-data data/pets --ood-data data/noise -o hydra
+    Example: hydractl select vit --circuit circuit.json --budgets 2,3 --id-data data/pets -o chosen.json --hydra hydra
 
     Prints the quality of the members together as they join, and of the network itself. Writes the selection as JSON,
-    and with `output` the fused members as one safetensors file. Evaluations refuse the data it was made on.
+    and with `hydra` the fused members as one safetensors file. Evaluations refuse the data it was made on.
 
     >>> chosen = hydractl.select("vit", circuit=["circuit.json"], budgets="1,2", members="2",
     ...                          id_data="data/pets", ood_data="data/noise")
@@ -220,10 +221,10 @@ class Select:
     """
 
     model: Model
-    search: Annotated[
-        SearchKind,
-        Option(f"How to find members. {' '.join(f'{row.name}: {row.help}.' for row in SEARCHES)}"),
-        Rows(SEARCHES),
+    method: Annotated[
+        Method,
+        Option(f"How to find members. {' '.join(f'{row.name}: {row.help}.' for row in METHODS)}"),
+        Rows(METHODS),
     ] = FromCandidates()
     budgets: Annotated[
         str,
@@ -241,28 +242,29 @@ class Select:
     max_accuracy_drop: Annotated[
         float | None, Option("Accuracy that they may lose against the network, 0 to 1.", minimum=0, maximum=1)
     ] = None
-    max_cost: Annotated[
-        float | None,
-        Option("Multiply-adds they may have together, as multiples of the network's.", minimum=0.01, maximum=1000),
-    ] = None
-    max_parameters: Annotated[
-        float | None,
-        Option("Parameters they may store together, as multiples of the network's.", minimum=0.01, maximum=1000),
-    ] = None
-    share_below: Annotated[
+    limits: Limits = Limits()
+    trunks: Annotated[
         str,
-        Option("Depths of trunks to try: below layer L all candidates are alike.", metavar="0,2,4", plain=_if_given),
+        Option("Trunk depths to try: below layer L all candidates are alike.", metavar="0,2,4", plain=_if_given),
     ] = ""
     seed: Seed = 0
     id_data: LabelledData
     ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     reading: Reading = Reading()
     compute: Compute = Compute()
-    selection: Annotated[
+    output: Annotated[
         str | Path | None,
-        Option("File for the selection, which prune and fuse read.", "Output", "FILE", remembered=False),
+        Option(
+            "File for the selection, which prune and fuse read.",
+            "Output",
+            "SELECTION.json",
+            flags=("--output", "-o"),
+            remembered=False,
+        ),
     ] = None
-    output: Output = None
+    hydra: Annotated[str | Path | None, Option("File for the fused members.", "Output", "FILE", remembered=False)] = (
+        None
+    )
     resume: Resume = False
     force: Force = False
 
@@ -276,18 +278,18 @@ class Select:
         criteria = Criteria(
             self.objective,
             parse_members(self.members),
-            max_accuracy_drop=self.max_accuracy_drop,
-            max_cost=self.max_cost,
-            max_parameters=self.max_parameters,
+            self.max_accuracy_drop,
+            multiply_adds=self.limits.multiply_adds,
+            parameters=self.limits.parameters,
         )
         material = open_material(
             self.model, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
         )
         network = material.checkpoint
-        trunks = counts("share_below", self.share_below, max(tower.layers for tower in network.spec.towers)) or [0]
-        prepared = self.search.prepare(self, network, trunks)
+        trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
+        prepared = self.method.prepare(self, network, trunks)
         require_measurable(self.objective, bool(material.ood))
-        options = remembered(self, template=material.template, **dict.fromkeys(self.search.unused))
+        options = remembered(self, template=material.template, **dict.fromkeys(self.method.unused))
         with join_ranks(material.device) as ranks, _claimed(selection if ranks.leads else None):
             run = SelectionRun(material, self.compute.batch_size, ranks, watch if ranks.leads else LOG)
             journal = run.journal(selection, options) if prepared.searches else None
@@ -312,10 +314,10 @@ class Select:
         """Returns the selection's file, if any, before long work starts."""
         from hydractl.checkpoint.output import refuse_existing
 
-        for path in (self.selection, self.output):
+        for path in (self.output, self.hydra):
             if path is not None:
                 refuse_existing(Path(path), self.force)
-        return None if self.selection is None else Path(self.selection)
+        return None if self.output is None else Path(self.output)
 
     def _selected(
         self,
@@ -338,8 +340,8 @@ class Select:
         return Selected(
             selection_json(outcome, pool, self.objective, origin),
             with_selection(pool.fused(chosen), network, pool.files_among(chosen), {**options, SEEN: seen}),
-            None if self.selection is None else Path(self.selection),
             None if self.output is None else Path(self.output),
+            None if self.hydra is None else Path(self.hydra),
         )
 
 

@@ -24,7 +24,7 @@ from hydractl.surgery.fusion import fuse
 from hydractl.watch import Advance, Watcher
 
 #: Options of `select` that a joint search does not depend on: with other bounds its turns are used again.
-BOUNDS = ("max_cost", "max_parameters")
+BOUNDS = ("budget_macs", "budget_params")
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,7 +95,7 @@ NAMED = {
     "keep": "keep",
     "pool": "pool",
     "seed": "seed",
-    "share_below": "share",
+    "trunk": "trunk",
 }
 
 

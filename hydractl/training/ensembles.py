@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, get_args
 
-from hydractl.bounds import MEMBERS, WIDTH, whole
+from hydractl.bounds import WIDTH
 from hydractl.errors import OptionError
 from hydractl.options import Option
-from hydractl.text import shortened
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.tensors import LazyTensor
     from hydractl.training.recipe import Recipe
 
-EACH = "each"  # in the place of a number of members: those that a Hydra has
 Fold = Annotated[bool, Option("Give each member weights of its own in the end, as unrelated networks have them.")]
 
 
@@ -166,26 +164,26 @@ class Ensemble:
         return {"kind": self.method.name, "members": self.members, **unused, **asdict(self.method)}
 
 
-def choose_ensemble(method: Method | None, members: int | str | None, joint: bool = False) -> Ensemble | None:
+def choose_ensemble(
+    method: Method | None, members: int | None, joint: bool = False, apart: bool = False
+) -> Ensemble | None:
     """Returns the ensemble to make of one network, if the options ask for one.
 
     Raises:
         OptionError: the options do not go together.
     """
-    if joint and (method or members):
-        raise OptionError("`joint` trains the members of a Hydra together: leave `method` and `members` out")
+    if joint and apart:
+        raise OptionError("`joint` trains the members of a Hydra together, `apart` each on its own: choose one")
     if method is None:
-        if members not in (None, EACH):
-            raise OptionError(
-                f"`members` {members}: a number needs a `method`; {EACH} trains each member of a Hydra without one"
-            )
+        if members is not None:
+            raise OptionError(f"`members` {members} has no effect without `method`: leave it out, or choose a `method`")
         return None
-    if members in (None, EACH):
+    if joint or apart:
+        taken = "joint" if joint else "apart"
+        raise OptionError(f"`{taken}` trains the members that a Hydra has, `method` makes new ones: choose one")
+    if members is None:
         raise OptionError(f"`method` {method.name} needs the number of members: give it, for example `members` 3")
-    count = whole(members, 1, MEMBERS)
-    if count is None:
-        raise OptionError(f"`members` {shortened(str(members), 40)}: expected a number from 1 to {MEMBERS}")
-    return Ensemble(method, count)
+    return Ensemble(method, members)
 
 
 def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int) -> Checkpoint:

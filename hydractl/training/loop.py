@@ -258,7 +258,7 @@ def _save(run: Run, trial: Trial) -> None:
         "best": run.best.to_json() if run.best else None,
         **{name: getattr(run, name) for name in KEPT},
     }
-    save_state(trial.place.folder, run.step, state, trial.place.execution.keep)
+    save_state(trial.place.folder, run.step, state, trial.place.execution.keep_states)
 
 
 def _trained_tensors(network: Hydra) -> dict[str, Tensor]:

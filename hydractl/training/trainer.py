@@ -33,19 +33,19 @@ OnStep = Callable[[float, Progress], None]
 
 
 def choose_networks(
-    checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None, each: bool = False, joint: bool = False
+    checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None, apart: bool = False, joint: bool = False
 ) -> list[tuple[str, Checkpoint]]:
     """Returns the networks to train on their own, models or the members of a Hydra, each with the name of its file.
 
     Args:
         ensemble: what is made of each model.
-        each: whether members are trained each for itself.
+        apart: whether members are trained each for itself.
         joint: whether all members of a model are trained together.
 
     Raises:
-        OptionError: several members and neither `each` nor `joint`, or one member and `joint`.
+        OptionError: several members and neither `apart` nor `joint`, or one member and `joint`.
     """
-    if each and ensemble is None:
+    if apart:
         return [
             (f"{_stem(checkpoint.name)}-member{number}", part)
             for checkpoint in checkpoints
@@ -54,7 +54,7 @@ def choose_networks(
     for checkpoint in checkpoints:
         if checkpoint.members > 1 and not joint and ensemble is None:
             raise OptionError(
-                f"{checkpoint.name}: has {checkpoint.members} members: train each with `members`, or all with `joint`"
+                f"{checkpoint.name}: has {checkpoint.members} members: train each with `apart`, or all with `joint`"
             )
         if checkpoint.members == 1 and joint:
             raise OptionError(f"`joint`: {checkpoint.name} has one member: leave `joint` out")

@@ -181,7 +181,7 @@ def open_training_data(
     if sources.streaming and val_split is not None:
         raise OptionError(
             f"`val_split` {val_split}: a stream cannot be split: name two slices, as in "
-            f"`data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
+            f"`train_data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
         )
     held = None if sources.val_data is None else _open(sources.val_data, kind, reading)
     beside = _open_outliers(sources.outlier_data, kind, reading.limit) if sources.outlier_data else None

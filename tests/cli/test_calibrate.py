@@ -16,7 +16,7 @@ from tests.cli.conftest import Command
 def test_a_calibrated_file_predicts_with_its_temperature(
     hydractl: Command, vit: Path, images: Path, held_out: Path, tmp_path: Path
 ) -> None:
-    result = hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "warm", "--json")
+    result = hydractl("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "warm", "--json")
     assert result.code == 0
     found = json.loads(result.out)
     assert found["nll_after"] < found["nll_before"]
@@ -38,7 +38,7 @@ def test_a_calibrated_file_predicts_with_its_temperature(
 def test_predict_flags_what_is_less_sure_than_a_share_of_the_data(
     hydractl: Command, vit: Path, bert: Path, held_out: Path, tmp_path: Path
 ) -> None:
-    result = hydractl("calibrate", vit, "--data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
+    result = hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
     acceptance = read_checkpoint(tmp_path / "warm").acceptance
     assert acceptance is not None and acceptance.rate == 0.75
     assert result.err.rstrip().endswith(f"; 75 % have an MSP of {acceptance.msp:.4f} or more")

@@ -89,7 +89,7 @@ def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finis
     assert wrong.stderr.count("there is no such file or folder") == 1
 
 
-@pytest.mark.parametrize("wanted", [("--random=3", "--budgets=1"), ("--search=joint", "--budgets=1,2")])
+@pytest.mark.parametrize("wanted", [("--random=3", "--budgets=1"), ("--method=joint", "--budgets=1,2")])
 def test_members_are_the_same(
     hydractl: Command,
     vit: Path,
@@ -100,6 +100,6 @@ def test_members_are_the_same(
     wanted: tuple[str, ...],
 ) -> None:
     data = ("--id-data", images, "--ood-data", noise, "--batch-size", 5, "--objective=avg")
-    kept = ("--members=2", "--selection=s.json", "-o", "hydra")
+    kept = ("--members=2", "-o", "s.json", "--hydra", "hydra")
     written = compare(hydractl, tmp_path, monkeypatch, "select", vit, *wanted, *data, *kept)
     assert {"s.json", "hydra"} == written.keys()

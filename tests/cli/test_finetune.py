@@ -27,7 +27,7 @@ FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--ste
 def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
     hydractl: Command, vit: Path, images: Path, here: Path
 ) -> None:
-    result = hydractl("finetune", vit, "--data", images, "--val-split", 3, *FAST, "-o", "m1")
+    result = hydractl("finetune", vit, "--train-data", images, "--val-split", 3, *FAST, "-o", "m1")
     assert (result.code, result.out) == (0, "m1\n")
     assert "of 3 at lr 0.05: validation accuracy" in result.err
     assert {path.name for path in here.iterdir()} == {"m1", "m1.training"}
@@ -50,19 +50,19 @@ def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
 def test_members_train_with_seeds_in_turn(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
     for seed in (0, 1):
         hydractl("prune", vit, "--method", "random", "--budget", 2, "--seed", seed, "-o", f"p{seed}", "-f")
-    both = hydractl("finetune", "p0", "p1", "--data", images, "--seed", 5, *FAST, "-o", "tuned/", "--json")
+    both = hydractl("finetune", "p0", "p1", "--train-data", images, "--seed", 5, *FAST, "-o", "tuned/", "--json")
     assert json.loads(both.out)["outputs"] == ["tuned/p0.safetensors", "tuned/p1.safetensors"]
-    hydractl("finetune", "p1", "--data", images, "--seed", 6, *FAST, "-o", "alone")
+    hydractl("finetune", "p1", "--train-data", images, "--seed", 6, *FAST, "-o", "alone")
     assert identity(read_checkpoint("alone")) == identity(read_checkpoint("tuned/p1.safetensors"))
     assert hydractl("fuse", "tuned/p0.safetensors", "tuned/p1.safetensors", "-o", "hydra").code == 0
-    numbered = hydractl("finetune", "p0", "p1", "--data", images, *FAST, "-o", "t{member}.safetensors")
+    numbered = hydractl("finetune", "p0", "p1", "--train-data", images, *FAST, "-o", "t{member}.safetensors")
     assert numbered.out == "t0.safetensors\nt1.safetensors\n"
 
 
 def test_texts_train_by_the_recipe(hydractl: Command, bert: Path, here: Path) -> None:
     (here / "texts.csv").write_text("text,label\ngood film,cat\nbad film,dog\na owl,owl\ngood owl,cat\n")
-    result = hydractl("finetune", bert, "--data", "texts.csv", "--recipe", "sst2", "--epochs", 8, "--device", "cpu",
-                      "--val-data", "texts.csv", "-o", "m1")  # fmt: skip
+    result = hydractl("finetune", bert, "--train-data", "texts.csv", "--recipe", "sst2", "--epochs", 8,
+                      "--device", "cpu", "--val-data", "texts.csv", "-o", "m1")  # fmt: skip
     assert (result.code, result.out) == (0, "m1\n")
     assert read_checkpoint("m1").provenance["options"]["recipe"]["clip"] == 1.0
 
@@ -70,7 +70,7 @@ def test_texts_train_by_the_recipe(hydractl: Command, bert: Path, here: Path) ->
 def test_an_output_that_exists_or_an_unfinished_run_is_not_overwritten(
     hydractl: Command, vit: Path, images: Path, here: Path
 ) -> None:
-    train = ("finetune", vit, "--data", images, *FAST, "-o", "m1")
+    train = ("finetune", vit, "--train-data", images, *FAST, "-o", "m1")
     assert hydractl(*train).code == 0
     assert "error: m1: exists already" in hydractl(*train).err
     assert hydractl(*train, "--resume").code == 0  # finished: nothing left to do
@@ -85,7 +85,7 @@ def test_an_output_that_exists_or_an_unfinished_run_is_not_overwritten(
 def long_run(vit: Path, images: Path, output: str) -> list[str]:
     options = "--set optimizer=adamw --set lr=0.01 --set batch=4 --set flip=true --set dropout=0.1"
     options += " --set validate_every=7 --steps 60"
-    return [sys.executable, "-m", "hydractl", "finetune", str(vit), "--data", str(images), "--val-split", "3",
+    return [sys.executable, "-m", "hydractl", "finetune", str(vit), "--train-data", str(images), "--val-split", "3",
             *options.split(), "--save-every", "3", "--device", "cpu", "-o", output]  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def test_killed_and_resumed_gives_the_bits_of_an_uninterrupted_run(vit: Path, im
 def test_two_processes_equal_one_with_twice_the_batch(vit: Path, images: Path, here: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     options = "--set optimizer=sgd --set lr=0.05 --set batch=8 --set flip=true --steps 6 --device cpu"
-    train = ["-m", "hydractl", "finetune", str(vit), "--data", str(images), "--val-split", "3", *options.split()]
+    train = ["-m", "hydractl", "finetune", str(vit), "--train-data", str(images), "--val-split", "3", *options.split()]
     one = [sys.executable, *train, "--batch-size", "8", "-o", "one"]
     two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
            *train, "--batch-size", "4", "-o", "two"]  # fmt: skip
@@ -127,7 +127,7 @@ def test_two_processes_equal_one_with_twice_the_batch(vit: Path, images: Path, h
 def test_other_labels_need_a_new_classifier(hydractl: Command, vit: Path, here: Path) -> None:
     images = save_images(here / "birds")
     (images / "owl").rename(images / "emu")
-    train = ("finetune", vit, "--data", images, *FAST, "-o", "m1")
+    train = ("finetune", vit, "--train-data", images, *FAST, "-o", "m1")
     assert "or train a new classifier with --new-classifier zeros" in hydractl(*train).err
     assert hydractl(*train, "--new-classifier", "normal").code == 0
     assert read_checkpoint("m1").labels == ("cat", "dog", "emu")
@@ -146,7 +146,7 @@ def save_base(library: str, folder: Path, vit: Path) -> Path:
 def test_a_base_network_gets_the_data_s_classifier(
     library: str, hydractl: Command, vit: Path, images: Path, here: Path
 ) -> None:
-    train = ("finetune", save_base(library, here / "base", vit), "--data", images, *FAST, "-o", "m1")
+    train = ("finetune", save_base(library, here / "base", vit), "--train-data", images, *FAST, "-o", "m1")
     refused = hydractl(*train)
     assert refused.code == 1 and "with --new-classifier" in refused.err
     assert hydractl(*train, "--new-classifier", "zeros").code == 0
@@ -158,7 +158,7 @@ def test_a_base_network_gets_the_data_s_classifier(
 
 def test_an_open_clip_has_no_place_for_a_classifier(hydractl: Command, images: Path, here: Path) -> None:
     build_reference("open-clip").save(here / "base")
-    result = hydractl("finetune", "base", "--data", images, *FAST, "-o", "m1", "--new-classifier", "zeros")
+    result = hydractl("finetune", "base", "--train-data", images, *FAST, "-o", "m1", "--new-classifier", "zeros")
     assert result.code == 2 and "start from CLIP as transformers writes it, or from timm's image tower" in result.err
 
 
@@ -166,12 +166,12 @@ def test_a_hydra_trains_member_by_member_or_jointly(hydractl: Command, vit: Path
     for seed in (0, 1):
         hydractl("prune", vit, "--method", "random", "--budget", 2, "--seed", seed, "-o", f"p{seed}")
     hydractl("fuse", "p0", "p1", "-o", "hydra")
-    train = ("finetune", "hydra", "--data", images, *FAST)
-    assert "hydra: has 2 members: train each with --members, or all with --joint" in hydractl(*train, "-o", "x").err
-    assert hydractl(*train, "--members", "-o", "apart/").out == (
+    train = ("finetune", "hydra", "--train-data", images, *FAST)
+    assert "hydra: has 2 members: train each with --apart, or all with --joint" in hydractl(*train, "-o", "x").err
+    assert hydractl(*train, "--apart", "-o", "apart/").out == (
         "apart/hydra-member0.safetensors\napart/hydra-member1.safetensors\n"
     )
-    hydractl("finetune", "p1", "--data", images, *FAST, "--seed", 1, "-o", "alone")
+    hydractl("finetune", "p1", "--train-data", images, *FAST, "--seed", 1, "-o", "alone")
     apart = read_checkpoint("apart/hydra-member1.safetensors")
     assert identity(apart) == identity(read_checkpoint("alone"))
     assert hydractl(*train, "--joint", "-o", "joint").code == 0
@@ -181,7 +181,7 @@ def test_a_hydra_trains_member_by_member_or_jointly(hydractl: Command, vit: Path
 
 
 def test_baselines_are_files_like_any_other(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
-    train = ("finetune", vit, "--data", images, *FAST)
+    train = ("finetune", vit, "--train-data", images, *FAST)
     lora = hydractl(*train, "--method", "lora-ensemble", "--members", 3, "--rank", 2, "-o", "lora")
     assert (lora.code, lora.out) == (0, "lora\n")
     assert hydractl(*train, "--method", "batch-ensemble", "--members", 3, "-o", "batch").code == 0

@@ -97,7 +97,7 @@ def test_the_cost_falls_as_the_trunk_grows(hydractl: Command, vit: Path, tmp_pat
         return summary
 
     apart = fused()
-    trunk = fused("--share-below", 1, "--common-circuit", tmp_path / "common.json")
+    trunk = fused("--trunk", 1, "--common-circuit", tmp_path / "common.json")
     assert trunk["towers"]["vision"]["trunk_layers"] >= 1
     assert trunk["multiply_adds"] < apart["multiply_adds"] < 2 * apart["dense_multiply_adds"]
     assert "x one network with every head" in hydractl("inspect", tmp_path / "hydra").out

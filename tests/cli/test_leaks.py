@@ -94,10 +94,10 @@ def test_a_hydra_remembers_what_each_step_of_each_member_used(
         )
     trained = save_images(here / "trained", seed=9)
     tuning = ["--set=optimizer=sgd", "--set=lr=0.05", "--set=batch=4", "--steps=1", "--device=cpu"]
-    data = [f"--data={trained}", f"--val-data={used[2]}"]
+    data = [f"--train-data={trained}", f"--val-data={used[2]}"]
     assert hydractl("finetune", "m1", *data, *tuning, "-o", "tuned").code == 0
     assert hydractl("fuse", "m0", "tuned", "-o", "fused").code == 0
-    assert hydractl("calibrate", "fused", f"--data={used[3]}", "-o", "hydra").code == 0
+    assert hydractl("calibrate", "fused", f"--id-data={used[3]}", "-o", "hydra").code == 0
     names = ("id", "id", "validation data", "calibration data", "training data")
     for folder, name in zip([*used, trained], names, strict=True):
         refused = hydractl("evaluate", "hydra", f"--id-data=x={folder}")

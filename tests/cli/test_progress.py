@@ -21,7 +21,7 @@ BARS: dict[str, tuple[str, list[str]]] = {
     "extract-circuit": ("search", ["vit", ID, OOD, "--budget=1", "-o", "c.json"]),
     "select": ("select", ["vit", CIRCUIT, "--budgets=1,2", "--members=2", ID, OOD]),
     "evaluate": ("vit", ["vit", ID]),
-    "calibrate": ("calibrate", ["vit", "--data=pets", "-o", "calibrated"]),
+    "calibrate": ("calibrate", ["vit", "--id-data=pets", "-o", "calibrated"]),
     "predict": ("predict", ["vit", "noise/0.png"]),
     "benchmark": ("time", ["vit", "--batch-sizes=1", "--seconds=0.1"]),
     "analyse budgets": ("measure", ["vit", CIRCUIT, "--budgets=1", ID]),

@@ -208,13 +208,13 @@ def test_members_share_what_a_common_circuit_drops_below_a_layer(hydractl: Comma
     own = [Head("vision", 0, 1), Head("vision", 1, 2), Head("vision", 0, 3), Head("vision", 1, 1)]
     steps = [{"tower": head.tower, "layer": head.layer, "head": head.head} for head in own]
     (here / "own.json").write_text(json.dumps(circuit(steps=steps, search_data={"id": own_data})))
-    options = ["--budget=3", "--share-below=1", "--common-circuit=common.json"]
+    options = ["--budget=3", "--trunk=1", "--common-circuit=common.json"]
     result = hydractl("prune", vit, "--method=circuit", "--circuit=own.json", *options)
-    assert (result.code, result.out) == (0, "vit-circuit-3-share1.safetensors\n"), result.err
+    assert (result.code, result.out) == (0, "vit-circuit-3-trunk1.safetensors\n"), result.err
     # The common circuit's first three hold one head of layer 0; two of the member's own of layer 1 make up the budget.
     dropped = {Head("vision", 0, 0), Head("vision", 1, 2), Head("vision", 1, 1)}
-    assert kept("vit-circuit-3-share1.safetensors") == kept(vit) - dropped
-    remembered = read_checkpoint("vit-circuit-3-share1.safetensors").provenance["search_data"]
+    assert kept("vit-circuit-3-trunk1.safetensors") == kept(vit) - dropped
+    remembered = read_checkpoint("vit-circuit-3-trunk1.safetensors").provenance["search_data"]
     assert remembered == {"id": sketch(hashes)}
 
 
@@ -224,7 +224,7 @@ def test_members_pruned_above_a_common_circuit_have_a_trunk(
 ) -> None:
     (here / "common.json").write_text(json.dumps(circuit()))
     for seed in (0, 1):
-        options = ["--budget=3", "--share-below=1", "--common-circuit=common.json", "-o", f"m{seed}"]
+        options = ["--budget=3", "--trunk=1", "--common-circuit=common.json", "-o", f"m{seed}"]
         seeded = ["--seed", seed] if method == "random" else []
         assert hydractl("prune", vit, "--method", method, *options, *seeded).code == 0
         assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in (1, 2, 3)}
@@ -232,6 +232,6 @@ def test_members_pruned_above_a_common_circuit_have_a_trunk(
 
 
 def test_a_trunk_keeps_all_heads_unless_a_circuit_says_which_go(hydractl: Command, here: Path, vit: Path) -> None:
-    assert hydractl("prune", vit, "--method=random", "--budget=2", "--share-below=1", "-o", "m").code == 0
+    assert hydractl("prune", vit, "--method=random", "--budget=2", "--trunk=1", "-o", "m").code == 0
     assert {head for head in kept("m") if head.layer == 0} == {Head("vision", 0, h) for h in range(4)}
     assert len(kept("m")) == 6

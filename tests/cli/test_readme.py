@@ -172,7 +172,7 @@ def test_the_tensor_table_names_every_tensor_and_no_other(tmp_path: Path) -> Non
 
 
 def test_the_manifest_table_names_every_key(hydractl: Command, build: Path) -> None:
-    assert hydractl("calibrate", "vit", "--data", "data/digits:test", "-o", "warm").code == 0
+    assert hydractl("calibrate", "vit", "--id-data", "data/digits:test", "-o", "warm").code == 0
     with safe_open("warm", framework="pt") as file:
         manifest = json.loads(file.metadata()["hydractl"])
     table = TEXTS["file-format"].split("## The manifest")[1].split("## Tensors")[0]

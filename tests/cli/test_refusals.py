@@ -22,16 +22,16 @@ from tests.test_bounds import anything
 
 EXTRACT = "extract-circuit vit --id-data=pets --ood-data=noise"
 EVALUATE = "evaluate vit --id-data=pets"
-FINETUNE = "finetune vit --data=pets -o x --device=cpu"
+FINETUNE = "finetune vit --train-data=pets -o x --device=cpu"
 #: Exit code, the words that name what is wrong, the command.
 REFUSED = f"""
 2 | --budget 9: expected 0 to 8             | prune vit --method=random --budget=9
 2 | --budget -1                             | prune vit --method=random --budget=-1
 2 | '--method'                              | prune vit --method=guess --budget=1
-2 | --data                                  | prune vit --method=taylor-oneshot --budget=1
-2 | --data                                  | prune vit --method=taylor --budget=1
-2 | --share-below                           | prune vit --method=taylor --budget=1 --share-below=1 --common-circuit=c
-2 | --share-below                           | prune vit --method=random --budget=1 --common-circuit=common.json
+2 | --id-data                               | prune vit --method=taylor-oneshot --budget=1
+2 | --id-data                               | prune vit --method=taylor --budget=1
+2 | --trunk                                 | prune vit --method=taylor --budget=1 --trunk=1 --common-circuit=c
+2 | --trunk                                 | prune vit --method=random --budget=1 --common-circuit=common.json
 2 | --budget is missing                     | prune vit --method=random
 2 | MODEL is missing                        | prune --method=random --budget=1
 1 | circuit.json                            | prune --method=circuit --budget=1
@@ -65,15 +65,15 @@ REFUSED = f"""
 2 | no validation data                      | {FINETUNE} --steps=3 --lr-grid=0.1,0.2
 2 | --val-split 12                          | {FINETUNE} --steps=3 --val-split=12
 2 | --train-only heads                      | {FINETUNE} --steps=3 --train-only=heads
-2 | --device nonsense                       | finetune vit --data=pets -o x --steps=3 --device=nonsense
+2 | --device nonsense                       | finetune vit --train-data=pets -o x --steps=3 --device=nonsense
 1 | missing.csv                             | {FINETUNE} --steps=3 --val-data=missing.csv
 2 | --members                               | {FINETUNE} --steps=3 --method=lora-ensemble
-2 | --joint                                 | {FINETUNE} --steps=3 --joint --members
+2 | --joint                                 | {FINETUNE} --steps=3 --joint --apart
 2 | --joint                                 | {FINETUNE} --steps=3 --joint
 2 | --members 3                             | {FINETUNE} --steps=3 --members=3
-2 | {{member}}                                | finetune m0 m1 --data=pets --steps=3 -o x
-2 | the same name                           | finetune m0 m0 --data=pets --steps=3 -o x/
-2 | both: has 2 members                     | finetune both --data=pets --steps=3 -o x
+2 | {{member}}                                | finetune m0 m1 --train-data=pets --steps=3 -o x
+2 | the same name                           | finetune m0 m0 --train-data=pets --steps=3 -o x/
+2 | both: has 2 members                     | finetune both --train-data=pets --steps=3 -o x
 2 | RECIPE x                                | list recipes x
 2 | --id-data is missing                    | evaluate vit
 2 | vit takes images, bert takes texts      | evaluate vit bert --id-data=pets
@@ -105,10 +105,10 @@ REFUSED = f"""
 1 | label                                   | evaluate vit --id-data=pets/cat
 1 | 0.png                                   | evaluate vit --id-data=broken
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
-2 | --accept 0%                             | calibrate vit --data=pets --accept=0% -o x
-2 | --accept 1.5                            | calibrate vit --data=pets --accept=1.5 -o x
-2 | --accept most                           | calibrate vit --data=pets --accept=most -o x
-1 | m0: exists already                      | calibrate vit --data=pets -o m0
+2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
+2 | --accept 1.5                            | calibrate vit --id-data=pets --accept=1.5 -o x
+2 | --accept most                           | calibrate vit --id-data=pets --accept=most -o x
+1 | m0: exists already                      | calibrate vit --id-data=pets -o m0
 2 | --batch-sizes 1,x                       | benchmark vit --batch-sizes=1,x
 2 | whole numbers from 1                    | benchmark vit --batch-sizes=0
 2 | 'fp8'                                   | benchmark vit --dtypes=fp8

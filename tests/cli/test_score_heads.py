@@ -69,7 +69,7 @@ def test_any_number_of_processes_writes_the_same_bytes(
 
 
 def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
-    arguments = ("prune", vit, "--method=taylor", "--budget=3", f"--data={images}", "--samples=6")
+    arguments = ("prune", vit, "--method=taylor", "--budget=3", f"--id-data={images}", "--samples=6")
     result = hydractl(*arguments, "-o", "m1")
     assert result.code == 0, result.err
     assert "3 heads do not divide over the layers: 1 to 2 each" in result.err
@@ -81,14 +81,14 @@ def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit:
     assert hydractl(*arguments, "-o", "m2").code == 0
     assert (here / "m1").read_bytes() == (here / "m2").read_bytes()
     refused = hydractl("prune", vit, "--method=taylor", "--budget=3")
-    assert (refused.code, "needs --data" in refused.err) == (2, True)
+    assert (refused.code, "needs --id-data" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_prune_by_taylor_at_once_is_pruning_by_the_scores_of_the_whole_model(
     hydractl: Command, here: Path, vit: Path, images: Path, scope: str
 ) -> None:
-    options = [f"--data={images}", "--batch-size=5", "--json"]
+    options = [f"--id-data={images}", "--batch-size=5", "--json"]
     at_once = hydractl("prune", vit, "--method=taylor-oneshot", "--budget=3", f"--scope={scope}", *options)
     assert at_once.code == 0, at_once.err
     assert ("do not divide over the layers" in at_once.err) == (scope == "layer")

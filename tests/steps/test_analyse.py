@@ -70,7 +70,7 @@ def test_python_and_the_command_find_the_same(
 
 def test_a_written_member_answers_like_one_kept_in_memory(here: Path, vit: Path, images: Path) -> None:
     hydractl.prune(vit, method="circuit", circuit="avg.json", budget=2, output="two")
-    hydractl.calibrate(vit, data=images, output="warm")
+    hydractl.calibrate(vit, id_data=images, output="warm")
     asked = {"id_data": images, "circuit": ["avg.json"], "budgets": "2", "allow_leak": True}
     found = hydractl.analyse_budgets(vit, ["two", "warm"], **asked)
     assert [(point.method, point.dropped) for point in found.value] == [

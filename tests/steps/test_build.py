@@ -16,7 +16,6 @@ from PIL import Image
 import hydractl as library
 from hydractl.checkpoint.folders import mark
 from hydractl.errors import OutputError
-from hydractl.steps.latency import FILE, begun_limit
 from hydractl.steps.pipeline import makefile
 from tests.cli.conftest import LABELS, Command, save_vit
 from tests.damage import damages, refused
@@ -229,14 +228,3 @@ def test_every_damage_to_what_a_build_keeps_of_itself(here: Path) -> None:
 
     texts = list(damages({"a": ["x", "y"]}))
     assert sum(refused(read_steps, "built", OutputError, text) for text in texts) > 0.9 * len(texts)
-
-    def read_latency(text: str) -> None:
-        (here / "built" / FILE).write_text(text)
-        begun_limit("1x", here / "built")
-
-    begun = {"budget": "1x", "multiply_adds": 1.5, "measured": [[1.0, 2.0]]}
-    (here / "built" / FILE).write_text(json.dumps(begun))
-    found = begun_limit("1x", here / "built")
-    assert found is not None and found.measured == ((1.0, 2.0),) and begun_limit("2x", here / "built") is None
-    texts = [text for text in damages(begun) if '"budget": ' not in text or '"budget": "1x"' in text]
-    assert sum(refused(read_latency, "latency.json", OutputError, text) for text in texts) > 0.8 * len(texts)

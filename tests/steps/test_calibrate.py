@@ -27,17 +27,17 @@ def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_python_and_the_command_fit_the_same(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
-    written = hydractl("calibrate", vit, "--data", held_out, "-o", tmp_path / "a", "--json")
-    found = library.calibrate(vit, data=str(held_out), output=tmp_path / "b")
+    written = hydractl("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "a", "--json")
+    found = library.calibrate(vit, id_data=str(held_out), output=tmp_path / "b")
     assert json.loads(written.out) == {**found.to_json(), "output": str(tmp_path / "a")}
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    loaded = library.calibrate(library.load(vit), data=held_out)
+    loaded = library.calibrate(library.load(vit), id_data=held_out)
     assert loaded.fitted == found.fitted
     assert loaded.output is None
 
 
 def test_its_result_is_a_model_and_says_what_changed(vit: Path, held_out: Path) -> None:
-    found = library.calibrate(vit, data=held_out)
+    found = library.calibrate(vit, id_data=held_out)
     assert library.load(found).temperature == found.temperature == found.checkpoint.temperature
     assert f"T = {found.temperature:.4f}: NLL" in str(found) == next(found.lines())
     assert "before" in repr(found) and "<td>18</td>" in found._repr_html_()
@@ -49,21 +49,21 @@ def test_a_zero_shot_model_keeps_the_classes_it_was_told(tmp_path: Path, held_ou
     clip = save_clip(tmp_path / "clip", 0)
     model = library.load(clip)
     model.set_classes(LABELS, "{label} a")
-    told = library.calibrate(model, data=held_out).fitted
-    assert told == library.calibrate(clip, data=held_out, template="{label} a").fitted
-    assert told != library.calibrate(clip, data=held_out, template="{label}").fitted
+    told = library.calibrate(model, id_data=held_out).fitted
+    assert told == library.calibrate(clip, id_data=held_out, template="{label} a").fitted
+    assert told != library.calibrate(clip, id_data=held_out, template="{label}").fitted
 
 
 def test_classes_are_for_zero_shot_models(vit: Path, held_out: Path) -> None:
     with pytest.raises(OptionError, match="cannot be set"):
-        library.calibrate(vit, data=held_out, classes=list(LABELS))
+        library.calibrate(vit, id_data=held_out, classes=list(LABELS))
 
 
 def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
-    done = hydractl("calibrate", vit, "--method=vector", "--data", held_out, "-o", tmp_path / "scaled", "--json")
+    done = hydractl("calibrate", vit, "--method=vector", "--id-data", held_out, "-o", tmp_path / "scaled", "--json")
     found = json.loads(done.out)
     assert (done.code, len(found["scale"]), found["nll_after"] < found["nll_before"]) == (0, 3, True)
-    few = library.calibrate(vit, method="vector", data=held_out, limit=12)
+    few = library.calibrate(vit, method="vector", id_data=held_out, limit=12)
     assert (few.samples, few.temperature, few.fitted.scale == tuple(found["scale"])) == (12, 1.0, False)
     pixels = torch.randn(2, 3, 8, 8)
     with torch.no_grad():
@@ -103,7 +103,7 @@ def test_every_member_says_scaled_logits(tmp_path: Path, kind: str | None) -> No
 
 def test_what_has_no_classes_of_its_own_is_not_scaled(tmp_path: Path, held_out: Path) -> None:
     with pytest.raises(OptionError, match="is zero-shot, and its classes may change"):
-        library.calibrate(save_clip(tmp_path / "clip", 0), method="vector", data=held_out)
+        library.calibrate(save_clip(tmp_path / "clip", 0), method="vector", id_data=held_out)
     half = build_reference("vit", dtype=torch.bfloat16).save(tmp_path / "half")
     with pytest.raises(OptionError, match=r"in torch\.bfloat16, which would round scales"):
-        library.calibrate(half, method="vector", data=held_out)
+        library.calibrate(half, method="vector", id_data=held_out)

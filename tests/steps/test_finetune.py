@@ -41,9 +41,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_call_and_the_command_write_the_same_bytes(command: Command, vit: Path, images: Path, here: Path) -> None:
-    done = command("finetune", vit, "--data", images, "--recipe", "mine.toml", *FLAGS, "-o", "command")
+    done = command("finetune", vit, "--train-data", images, "--recipe", "mine.toml", *FLAGS, "-o", "command")
     assert done.code == 0, done.err
-    result = hydractl.finetune(vit, data=images, recipe=RECIPE, output="call", **OPTIONS)
+    result = hydractl.finetune(vit, train_data=images, recipe=RECIPE, output="call", **OPTIONS)
     assert Path("call").read_bytes() == Path("command").read_bytes()
     assert sorted(path.name for path in Path("call.training").iterdir()) == [".hydractl.json", "curve.png", "log.jsonl"]
     [network] = result.networks
@@ -58,8 +58,8 @@ def test_nothing_is_written_unless_asked_and_data_may_be_values(vit: Path, image
     pairs = [(Image.fromarray(one), LABELS[number % 3]) for number, one in enumerate(pixels)]
     before = set(here.iterdir())
     dense = hydractl.load(vit)
-    alone = hydractl.finetune(dense, data=pairs, recipe="mine.toml", device="cpu")
-    both = hydractl.finetune([vit, dense], data=pairs, recipe=RECIPE, settings={"lr": 0.01}, device="cpu")
+    alone = hydractl.finetune(dense, train_data=pairs, recipe="mine.toml", device="cpu")
+    both = hydractl.finetune([vit, dense], train_data=pairs, recipe=RECIPE, settings={"lr": 0.01}, device="cpu")
     assert set(here.iterdir()) == before
     assert identity(alone.checkpoint) != identity(both.checkpoints[0]) != identity(both.checkpoints[1])
     assert hydractl.load(hydractl.fuse(both.checkpoints)).members == 2
@@ -69,23 +69,25 @@ def test_nothing_is_written_unless_asked_and_data_may_be_values(vit: Path, image
 
 
 def test_an_ensemble_of_one_network(vit: Path, images: Path) -> None:
-    made = hydractl.finetune(vit, data=images, recipe=RECIPE, method="lora-ensemble", members=3, rank=2, device="cpu")
+    made = hydractl.finetune(
+        vit, train_data=images, recipe=RECIPE, method="lora-ensemble", members=3, rank=2, device="cpu"
+    )
     assert made.checkpoint.members == 3
     with pytest.raises(OptionError, match="`rank` has no effect with `method` batch-ensemble"):
-        hydractl.finetune(vit, data=images, recipe=RECIPE, method="batch-ensemble", members=3, rank=2)
+        hydractl.finetune(vit, train_data=images, recipe=RECIPE, method="batch-ensemble", members=3, rank=2)
 
 
 def test_the_process_is_as_it_was(vit: Path, images: Path) -> None:
     states = torch.get_rng_state(), random.getstate()
-    hydractl.finetune(vit, data=images, recipe=RECIPE, device="cpu")
+    hydractl.finetune(vit, train_data=images, recipe=RECIPE, device="cpu")
     assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
     assert not AcceleratorState._shared_state
     # So the next call may take another precision.
-    hydractl.finetune(vit, data=images, recipe=RECIPE, device="cpu", precision="bf16")
+    hydractl.finetune(vit, train_data=images, recipe=RECIPE, device="cpu", precision="bf16")
 
 
 def test_a_finished_run_is_not_done_again(vit: Path, images: Path, here: Path) -> None:
-    options: dict[str, Any] = {"data": images, "recipe": RECIPE, "device": "cpu", "output": "m1"}
+    options: dict[str, Any] = {"train_data": images, "recipe": RECIPE, "device": "cpu", "output": "m1"}
     first = hydractl.finetune(vit, **options)
     again = hydractl.finetune(vit, resume=True, **options)
     assert identity(again.checkpoint) == identity(first.checkpoint)
@@ -99,7 +101,9 @@ def test_a_finished_run_is_not_done_again(vit: Path, images: Path, here: Path) -
 
 def test_a_watcher_is_told_of_every_step(vit: Path, images: Path) -> None:
     told = Told()
-    hydractl.finetune(vit, data=images, recipe=RECIPE, device="cpu", lr_grid=[0.01, 0.05], val_split=3, watch=told)
+    hydractl.finetune(
+        vit, train_data=images, recipe=RECIPE, device="cpu", lr_grid=[0.01, 0.05], val_split=3, watch=told
+    )
     assert (told.total, sum(told.done), len(told.notes)) == (6, 6, 1)
 
 

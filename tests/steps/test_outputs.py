@@ -33,9 +33,9 @@ def test_outputs_that_are_text(vit: Path, images: Path, tmp_path: Path) -> None:
     assert scored.output == tmp_path / "scores.json"
     found = hydractl.select(
         vit, random=2, budgets="1", members="2", id_data=images, ood_data=[images],
-        selection=str(tmp_path / "s.json"), output=str(tmp_path / "s"),
+        output=str(tmp_path / "s.json"), hydra=str(tmp_path / "s"),
     )  # fmt: skip
-    assert (found.selection, found.output) == (tmp_path / "s.json", tmp_path / "s")
+    assert (found.output, found.hydra) == (tmp_path / "s.json", tmp_path / "s")
     fused = hydractl.fuse([vit, vit], output=str(tmp_path / "fused"))
     assert fused.output == tmp_path / "fused"
     found = hydractl.extract_circuit(vit, id_data=images, objective="acc", budget=1, output=str(tmp_path / "c.json"))

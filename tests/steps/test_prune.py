@@ -26,8 +26,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_python_and_the_command_write_the_same_bytes(
     run: Command, here: Path, vit: Path, images: Path, method: type
 ) -> None:
-    data = {"data": str(images)} if "taylor" in method.name else {}
-    flags = [f"--{name}={value}" for name, value in data.items()]
+    data = {"id_data": str(images)} if "taylor" in method.name else {}
+    flags = [f"--id-data={value}" for value in data.values()]
     done = run("prune", vit, f"--method={method.name}", "--budget=2", *flags, "-o", "m1", "--json")
     pruned = hydractl.prune(vit, method=method.name, budget=2, **data, output="m2")
     assert (here / "m1").read_bytes() == (here / "m2").read_bytes()

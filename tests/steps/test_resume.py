@@ -73,8 +73,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def options(place: Path, output: Path, **changes: Any) -> dict[str, Any]:
-    asked = {"models": place / "vit", "data": f"{place}/pets", "val_data": f"{place}/cats", "recipe": RECIPE, "seed": 7,
-             "device": "cpu", "output": output, "resume": True}  # fmt: skip
+    asked = {"models": place / "vit", "train_data": f"{place}/pets", "val_data": f"{place}/cats", "recipe": RECIPE,
+             "seed": 7, "device": "cpu", "output": output, "resume": True}  # fmt: skip
     return {**asked, **changes}
 
 
@@ -86,7 +86,7 @@ def determinants(place: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "noise_seed", {"noise_seed": 8}
     yield "model weights", {"models": place / "other"}
     yield "model settings", {"models": place / "dropping"}
-    yield "training data", {"data": f"{place}/dogs"}
+    yield "training data", {"train_data": f"{place}/dogs"}
     yield "training data", {"val_data": None, "val_split": 4}
     yield "training data", {"limit": 9}
     yield "validation data", {"val_data": f"{place}/dogs"}
@@ -103,7 +103,7 @@ def test_each_determinant_of_a_finished_run_is_held_to(place: Path, tmp_path: Pa
     before = (tmp_path / "m").read_bytes()
     assert identity(hydractl.finetune(**options(place, tmp_path / "m")).checkpoint) == identity(made.checkpoint)
     # How it is carried out may change, and where the recipe's numbers are said to come from.
-    again = {"batch_size": 2, "keep": 1, "recipe": replace(RECIPE, source="mine")}
+    again = {"batch_size": 2, "keep_states": 1, "recipe": replace(RECIPE, source="mine")}
     hydractl.finetune(**options(place, tmp_path / "m", **again))
     for name, changes in determinants(place):
         with pytest.raises(HydractlError) as raised:

@@ -34,7 +34,7 @@ def test_the_command_and_python_select_the_same(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
 ) -> None:
     data = ["--id-data", images, "--ood-data", f"far/noise={noise}"]
-    result = hydractl("select", vit, *OPTIONS, *data, "-o", "hydra", "--selection=s.json", "--quiet")
+    result = hydractl("select", vit, *OPTIONS, *data, "--hydra", "hydra", "-o", "s.json", "--quiet")
     assert result.code == 0, result.err
     assert result.out.splitlines()[-2:] == ["s.json", "hydra"]
     found = _hydractl().select(
@@ -60,8 +60,8 @@ def test_an_interrupted_selection_goes_on_to_the_same(
 ) -> None:
     from hydractl.selection.answers import Store
 
-    arguments = ("select", vit, *OPTIONS, "--id-data", images, "--ood-data", noise, "--batch-size=4", "--selection=s")
-    hydractl(*arguments, "-o", "whole", "--quiet")
+    arguments = ("select", vit, *OPTIONS, "--id-data", images, "--ood-data", noise, "--batch-size=4", "-o", "s")
+    hydractl(*arguments, "--hydra", "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
     Path("s").unlink()
     write = Store.write
@@ -74,21 +74,21 @@ def test_an_interrupted_selection_goes_on_to_the_same(
         write(self, *rest)
 
     monkeypatch.setattr(Store, "write", interrupted)
-    assert hydractl(*arguments, "-o", "hydra").code == 130
+    assert hydractl(*arguments, "--hydra", "hydra").code == 130
     monkeypatch.setattr(Store, "write", write)
-    assert "go on with --resume" in hydractl(*arguments, "-o", "hydra").err
-    assert "another" in hydractl(*arguments, "-o", "hydra", "--resume", "--budgets=1").err
-    assert hydractl(*arguments, "-o", "hydra", "--resume", "--quiet").code == 0
+    assert "go on with --resume" in hydractl(*arguments, "--hydra", "hydra").err
+    assert "another" in hydractl(*arguments, "--hydra", "hydra", "--resume", "--budgets=1").err
+    assert hydractl(*arguments, "--hydra", "hydra", "--resume", "--quiet").code == 0
     assert (Path("s").read_bytes(), Path("hydra").read_bytes()) == (whole, model)
 
 
 def test_members_share_a_trunk_where_that_is_asked_for(
     hydractl: Command, here: Path, vit: Path, images: Path, noise: Path
 ) -> None:
-    arguments = ("--share-below=1", "--circuit=a.json", "--budgets=3", "--random=3", "--members=2", "--without-dense")
+    arguments = ("--trunks=1", "--circuit=a.json", "--budgets=3", "--random=3", "--members=2", "--without-dense")
     data = ("--id-data", images, "--ood-data", noise)
     for common, kept in (((), (0, 1, 2, 3)), (("--common-circuit=b.json",), (0, 1, 2))):
-        result = hydractl("select", vit, *arguments, *common, *data, "-o", "hydra", "--selection=s.json", "--force")
+        result = hydractl("select", vit, *arguments, *common, *data, "--hydra", "hydra", "-o", "s.json", "--force")
         assert result.code == 0, result.err
         assert read_checkpoint("hydra").heads["vision"][0] == (kept, kept)
         assert json.loads(Path("s.json").read_text())["trunk"] == 1
@@ -96,10 +96,10 @@ def test_members_share_a_trunk_where_that_is_asked_for(
 
 def test_shares_are_of_the_heads_above_a_trunk(here: Path, vit: Path, images: Path) -> None:
     select = partial(_hydractl().select, vit, random=6, members="2", id_data=images, without_dense=True)
-    for share_below, lacking in (("", {4}), ("1", {2})):
-        found = select(budgets="50%", share_below=share_below).content
+    for trunks, lacking in (("", {4}), ("1", {2})):
+        found = select(budgets="50%", trunks=trunks).content
         assert {len(member["dropped"]) for member in found["members"]} == lacking
-        assert all(head["layer"] == 1 for member in found["members"] for head in member["dropped"] if share_below)
+        assert all(head["layer"] == 1 for member in found["members"] for head in member["dropped"] if trunks)
 
 
 def test_files_are_candidates_too(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
@@ -110,16 +110,16 @@ def test_files_are_candidates_too(hydractl: Command, here: Path, vit: Path, imag
     assert _hydractl().load(found).members == 3
 
 
-JOINT = ["--search=joint", "--members=2", "--budgets=1,2"]
+JOINT = ["--method=joint", "--members=2", "--budgets=1,2"]
 
 
 def test_members_are_searched_for_together(hydractl: Command, here: Path, vit: Path, images: Path, noise: Path) -> None:
     data = ["--id-data", images, "--ood-data", noise]
-    result = hydractl("select", vit, *JOINT, "--objective=avg", *data, "-o", "hydra", "--selection=s.json")
+    result = hydractl("select", vit, *JOINT, "--objective=avg", *data, "--hydra", "hydra", "-o", "s.json")
     assert result.code == 0, result.err
     assert [line.split()[1] for line in result.err.splitlines() if line.startswith("member ")] == ["1", "2", "1", "2"]
     found = _hydractl().select(
-        vit, search="joint", members="2", budgets="1,2", objective="avg", id_data=images, ood_data=noise
+        vit, method="joint", members="2", budgets="1,2", objective="avg", id_data=images, ood_data=noise
     )
     written = json.loads(Path("s.json").read_text())
     assert written == json.loads(json.dumps(found.to_json())) | {"model": written["model"]}
@@ -128,7 +128,7 @@ def test_members_are_searched_for_together(hydractl: Command, here: Path, vit: P
     qualities = {}
     for number in (1, 2):  # the better of the two budgets is taken
         one = _hydractl().select(
-            vit, search="joint", members="2", budgets=str(number), objective="avg", id_data=images, ood_data=noise
+            vit, method="joint", members="2", budgets=str(number), objective="avg", id_data=images, ood_data=noise
         )
         last = one.content["curve"][-1]
         qualities[number] = last["accuracy"] + last["auroc"]
@@ -139,13 +139,13 @@ def test_members_are_searched_for_together(hydractl: Command, here: Path, vit: P
 
 def test_a_joint_search_over_trunks(here: Path, vit: Path, images: Path) -> None:
     found = _hydractl().select(
-        vit, search="joint", members="2", budgets="50%", share_below="1", id_data=images
+        vit, method="joint", members="2", budgets="50%", trunks="1", id_data=images
     ).content  # fmt: skip
     assert found["trunk"] == 1
     for member in found["members"]:
         assert [head["layer"] for head in member["dropped"]] == [1, 1]
-    both = _hydractl().select(vit, search="joint", members="2", budgets="1", share_below="0,1", id_data=images).content
-    alone = _hydractl().select(vit, search="joint", members="2", budgets="1", id_data=images).content
+    both = _hydractl().select(vit, method="joint", members="2", budgets="1", trunks="0,1", id_data=images).content
+    alone = _hydractl().select(vit, method="joint", members="2", budgets="1", id_data=images).content
     assert both["curve"][-1]["nll"] <= alone["curve"][-1]["nll"]
 
 
@@ -153,7 +153,7 @@ def test_an_interrupted_joint_search_goes_on_to_the_same(
     hydractl: Command, here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    arguments = ("select", vit, *JOINT, "--share-below=0,1", "--id-data", images, "--selection=s", "-o", "hydra")
+    arguments = ("select", vit, *JOINT, "--trunks=0,1", "--id-data", images, "-o", "s", "--hydra", "hydra")
     assert hydractl(*arguments, "--quiet").code == 0
     whole, model = Path("s").read_bytes(), Path("hydra").read_bytes()
     for path in ("s", "hydra"):
@@ -184,12 +184,12 @@ def test_an_interrupted_joint_search_goes_on_to_the_same(
 def test_a_joint_search_that_costs_too_much_is_not_made_again(
     here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {"search": "joint", "members": "2", "budgets": "2", "id_data": images}
+    asked = {"method": "joint", "members": "2", "budgets": "2", "id_data": images}
     whole = _hydractl().select(vit, **asked).content
     with pytest.raises(OptionError, match="keep to the cost"):
-        _hydractl().select(vit, **asked, selection="s", max_cost=1.01)
+        _hydractl().select(vit, **asked, output="s", budget_macs="1.01x")
     monkeypatch.setattr("hydractl.selection.joint.quality", None)  # no turn is left
-    again = _hydractl().select(vit, **asked, selection="s", max_cost=2, resume=True).content
+    again = _hydractl().select(vit, **asked, output="s", budget_macs="2x", resume=True).content
     assert again["members"] == whole["members"]
     assert not list(here.glob("*state*"))
 
@@ -209,7 +209,7 @@ def test_a_state_that_no_such_search_has_left_is_refused(
     here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, turns: list[Any]
 ) -> None:
 
-    select = partial(_hydractl().select, vit, search="joint", members="2", budgets="1,2", id_data=images, selection="s")
+    select = partial(_hydractl().select, vit, method="joint", members="2", budgets="1,2", id_data=images, output="s")
     save = TurnsJournal.save
 
     def interrupted(self: TurnsJournal, found: Any) -> None:
@@ -228,13 +228,13 @@ def test_a_state_that_no_such_search_has_left_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"random": 2}, "`random` has no effect with `search` joint"),
-        ({"circuit": ["a.json"]}, "`circuit` has no effect with `search` joint"),
-        ({"without_dense": True}, "`without_dense` has no effect with `search` joint"),
-        ({"members": "2-3"}, "`members` 2-3: `search` joint looks for one number"),
+        ({"random": 2}, "`random` has no effect with `method` joint"),
+        ({"circuit": ["a.json"]}, "`circuit` has no effect with `method` joint"),
+        ({"without_dense": True}, "`without_dense` has no effect with `method` joint"),
+        ({"members": "2-3"}, "`members` 2-3: `method` joint looks for one number"),
         ({"budgets": ""}, "`budgets` has to name how many heads"),
         ({"budgets": "8"}, "from 1 to 7"),
-        ({"budgets": "4", "share_below": "1"}, "from 1 to 3"),
+        ({"budgets": "4", "trunks": "1"}, "from 1 to 3"),
         ({"objective": "ood"}, "give `ood_data`"),
     ],
 )
@@ -242,7 +242,7 @@ def test_what_a_joint_search_cannot_be_asked(
     here: Path, vit: Path, images: Path, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("hydractl.steps.select_run.SelectionRun.joint_sets")
-    asked = {"search": "joint", "members": "2", "budgets": "1", "id_data": images, **options}
+    asked = {"method": "joint", "members": "2", "budgets": "1", "id_data": images, **options}
     with pytest.raises(OptionError, match=message.replace("(", r"\(")):
         _hydractl().select(vit, **asked)
 
@@ -256,7 +256,7 @@ def test_what_a_joint_search_cannot_be_asked(
         ({"budgets": "120%"}, "`budgets` 120%"),
         ({"objective": "ood"}, "give `ood_data`"),
         ({"common_circuit": "a.json"}, "`common_circuit` has no effect"),
-        ({"max_cost": 0.2, "members": "1"}, "keep to the cost"),
+        ({"budget_macs": "0.2x", "members": "1"}, "keep to the cost"),
     ],
 )
 def test_what_cannot_be_selected(here: Path, vit: Path, images: Path, options: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ def test_fuse_and_prune_make_what_was_selected(run: Command, here: Path, vit: Pa
     arguments = ("--circuit=a.json", "--budgets=1,2", "--members=2", "--id-data", images, "--ood-data", noise)
     folder = here / "chosen"
     folder.mkdir()
-    run("select", vit, *arguments, "-o", "hydra", f"--selection={folder}/s.json", "--quiet")
+    run("select", vit, *arguments, "--hydra", "hydra", "-o", f"{folder}/s.json", "--quiet")
     whole = Path("hydra").read_bytes()
     assert run("fuse", "--selection=chosen/s.json", "-o", "f").out == "f\n"
     assert Path("f").read_bytes() == whole
@@ -53,7 +53,7 @@ def test_files_that_were_selected_are_found_by_what_they_hold(
     for seed in (0, 1):
         run("prune", vit, "--method=random", "--budget=2", f"--seed={seed}", "-o", f"m{seed}")
     data = ("--id-data", images, "--objective=nll", "--members=3")
-    run("select", vit, "m0", "m1", *data, "-o", "hydra", "--selection=s.json")
+    run("select", vit, "m0", "m1", *data, "--hydra", "hydra", "-o", "s.json")
     run("fuse", "--selection=s.json", "-o", "f")
     assert Path("f").read_bytes() == Path("hydra").read_bytes()
     Path("m0").rename("moved")

@@ -88,7 +88,7 @@ def test_a_step_that_cannot_be_dealt_out_evenly(
 @pytest.mark.slow
 def test_two_processes_equal_one_with_twice_the_batch(clip: Checkpoint, pair_folder: Path, tmp_path: Path) -> None:
     options = "--recipe clip-lit --set batch=6 --set warmup=1 --set lr=0.01 --steps 4 --device cpu --quiet"
-    train = ["-m", "hydractl", "finetune", clip.name, "--data", str(pair_folder), *options.split()]
+    train = ["-m", "hydractl", "finetune", clip.name, "--train-data", str(pair_folder), *options.split()]
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for start, batch_size, output in (([], "6", "one"), (launch, "3", "two")):
         command = [sys.executable, *start, *train, "--batch-size", batch_size, "-o", output]

@@ -97,7 +97,7 @@ def test_outliers_are_unsure_after_it_and_an_evaluation_on_them_is_refused(tmp_p
     save_images(tmp_path / "pets")
     save_images(tmp_path / "else", seed=5)
     save_images(tmp_path / "third", seed=6)
-    asked = {"data": f"{tmp_path}/pets", "steps": 40, "settings": {"lr": 3e-3}, "device": "cpu"}
+    asked = {"train_data": f"{tmp_path}/pets", "steps": 40, "settings": {"lr": 3e-3}, "device": "cpu"}
     plain = hydractl.finetune(tmp_path / "vit", **asked).checkpoint
     exposed = hydractl.finetune(tmp_path / "vit", outlier_data=f"{tmp_path}/else", **asked).checkpoint
 
@@ -115,7 +115,7 @@ def test_outliers_that_are_trained_on_and_outliers_of_pairs_are_refused(tmp_path
     save_vit(tmp_path / "vit")
     save_images(tmp_path / "pets")
     with pytest.raises(DataError, match="outliers are training samples"):
-        hydractl.finetune(tmp_path / "vit", data=f"{tmp_path}/pets", outlier_data=f"{tmp_path}/pets", steps=1)
+        hydractl.finetune(tmp_path / "vit", train_data=f"{tmp_path}/pets", outlier_data=f"{tmp_path}/pets", steps=1)
     # A stream is compared as it is read: what comes first is trained on.
     sources = TrainingSources(streaming=True, outlier_data=f"{tmp_path}/pets:[5:6]")
     streamed = open_training_data("image", f"{tmp_path}/pets", sources)

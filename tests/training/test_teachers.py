@@ -118,11 +118,11 @@ def test_teachers_that_do_not_fit_are_refused(place: Path, clip: Checkpoint) -> 
     refusals = {"renamed": "other classes", "brighter": "preprocesses", clip.name: "zero-shot"}
     for teacher, message in refusals.items():
         with pytest.raises(OptionError, match=message):
-            hydractl.finetune("vit", data="pets", teacher=teacher, steps=1)
+            hydractl.finetune("vit", train_data="pets", teacher=teacher, steps=1)
 
 
 def test_a_run_with_another_teacher_is_another_run(place: Path) -> None:
-    asked = {"data": "pets", "steps": 2, "settings": {"lr": 1e-3}, "output": "taught", "resume": True}
+    asked = {"train_data": "pets", "steps": 2, "settings": {"lr": 1e-3}, "output": "taught", "resume": True}
     first = hydractl.finetune("vit", teacher=["other", "third"], **asked)
     again = hydractl.finetune("vit", teacher=["other", "third"], **asked)
     assert again.networks[0].output == first.networks[0].output
@@ -132,16 +132,16 @@ def test_a_run_with_another_teacher_is_another_run(place: Path) -> None:
 
 def test_a_teacher_without_weight_is_not_asked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"lr": 1e-3, "teacher_weight": 0}
-    alone = hydractl.finetune("vit", data="pets", steps=1, settings=settings, output="alone")
+    alone = hydractl.finetune("vit", train_data="pets", steps=1, settings=settings, output="alone")
     monkeypatch.delattr(Teachers, "load")
-    hydractl.finetune("vit", data="pets", teacher="other", steps=1, settings=settings, output="taught")
+    hydractl.finetune("vit", train_data="pets", teacher="other", steps=1, settings=settings, output="taught")
     assert alone.networks[0].output == Path("alone")
     assert Path("alone").read_bytes() == Path("taught").read_bytes()
 
 
 def test_what_a_teacher_was_trained_on_is_no_data_to_measure_on(place: Path) -> None:
     settings = {"lr": 1e-3}
-    teacher = hydractl.finetune("other", data="more", steps=1, settings=settings, output="teacher").checkpoint
-    taught = hydractl.finetune("vit", data="pets", teacher=teacher, steps=1, settings=settings).checkpoint
+    teacher = hydractl.finetune("other", train_data="more", steps=1, settings=settings, output="teacher").checkpoint
+    taught = hydractl.finetune("vit", train_data="pets", teacher=teacher, steps=1, settings=settings).checkpoint
     with pytest.raises(DataError, match="as training data"):
         hydractl.evaluate(taught, id_data="more")
