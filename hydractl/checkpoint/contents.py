@@ -14,7 +14,7 @@ from pydantic import Field
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, TensorMap, dtype_name, tensor_bytes
+from hydractl.checkpoint.tensors import DTYPE_NAMES, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.text import shortened
 
@@ -165,7 +165,7 @@ def tensors_identity(tensors: TensorMap) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {dtype_name(tensor.dtype)} {list(tensor.shape)}\n".encode())
+        digest.update(f"{name} {DTYPE_NAMES[tensor.dtype]} {list(tensor.shape)}\n".encode())
         digest.update(tensor_bytes(tensor.load()))
     return digest.hexdigest()
 
@@ -186,6 +186,3 @@ def shorten(names: list[str], most: int = 5) -> str:
     """Returns a few names and a count of the rest, for one line of an error."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return shortened(", ".join(names[:most]), 150) + more
-
-
-__all__ = ["Checkpoint", "LazyTensor", "common_layer", "identity", "shorten", "trunk_depth"]

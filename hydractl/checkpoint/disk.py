@@ -174,11 +174,8 @@ def _origin(path: Path) -> Origin:
 def read_preprocessing(folder: Path) -> dict[str, Any]:
     """Returns the content (a JSON object, or text) of every preprocessing file in a checkpoint folder, by name."""
     files: dict[str, Any] = {name: read_json(folder / name) for name in JSON_FILES if (folder / name).is_file()}
-    # With the fast tokenizer's own file at hand, the vocabulary it was built from is a second copy.
-    texts = TEXT_FILES if "tokenizer.json" not in files else ()
-    if "tokenizer.json" in files:
+    if "tokenizer.json" in files:  # the vocabulary that it was built from is a second copy
         files.pop("vocab.json", None)
-    for name in texts:
-        if (folder / name).is_file():
-            files[name] = read_text(folder / name, Origin(str(folder / name), CheckpointError, "fetch it again"))
-    return files
+        return files
+    texts = [folder / name for name in TEXT_FILES if (folder / name).is_file()]
+    return files | {path.name: read_text(path, Origin(str(path), CheckpointError, "fetch it again")) for path in texts}

@@ -201,18 +201,13 @@ def claim(path: Path) -> Iterator[None]:
         OutputError: another process has claimed it, which the message names, or the folder cannot be written to.
     """
     place = path.with_name(f".{path.name[:200]}.lock")
-    try:
-        if not path.parent.is_dir():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    with writing(path):
+        path.parent.stat()  # a folder that is missing is an error; the lock would make it
         while (held := _locked(place)) is None:
             # A lock file that has gone since belonged to a run that has just ended.
             with suppress(FileNotFoundError):
                 holder = place.read_text(errors="replace")[:20] or "that gives no number"  # its disk was full
                 raise OutputError(f"{path}: process {holder} is writing it: wait for it, or name another output")
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot write beside it: {error.strerror}: free some space or name another output"
-        ) from error
     try:
         with suppress(OSError):  # on a full disk the message of another process lacks the number
             place.write_text(str(os.getpid()))

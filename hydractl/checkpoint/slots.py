@@ -15,8 +15,6 @@ from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TowerS
 
 #: The groups for `fuse --separate`; attention always stays with its member.
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
-
-
 #: The group of the tensors by which members change weights that they share; a single network has none.
 ADAPTER = "adapter"
 KEPT = "kept"  # the numbers of the features that a member keeps, int32
@@ -111,9 +109,9 @@ def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
         yield from _layer_slots(tower, layer)
     d = tower.width
     if tower.final_norm:
-        yield from _affine(f"{tower.name}.norm", (d,), (d,), "norm", tower.name)
+        yield from _affine(f"{tower.name}.norm", (d,), "norm", tower.name)
     if tower.pooler is not None:
-        yield from _affine(f"{tower.name}.pooler", (d, d), (d,), "pooler", tower.name)
+        yield from _affine(f"{tower.name}.pooler", (d, d), "pooler", tower.name)
 
 
 def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
@@ -139,7 +137,7 @@ def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
         if e.token_types:
             yield f"{prefix}.token_type", slot(e.token_types, d)
     if e.norm:
-        yield from _affine(f"{prefix}.norm", (d,), (d,), "norm", tower.name)
+        yield from _affine(f"{prefix}.norm", (d,), "norm", tower.name)
 
 
 def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
@@ -151,26 +149,22 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
             yield f"{name}.bias", Slot((rows,), "attention", tower.name, layer, 0)
     yield f"{prefix}.attention.o.weight", Slot((d, rows), "attention", tower.name, layer, 1)
     yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
-    yield from _affine(f"{prefix}.attention_norm", (d,), (d,), "norm", tower.name, layer)
+    yield from _affine(f"{prefix}.attention_norm", (d,), "norm", tower.name, layer)
     if tower.layer_scale:
         # The attention is its member's own, and so is its scale.
         yield f"{prefix}.attention_scale", Slot((d,), "attention", tower.name, layer)
         yield f"{prefix}.mlp_scale", Slot((d,), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), (tower.mlp_width,), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), (d,), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp_norm", (d,), (d,), "norm", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), "mlp", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp_norm", (d,), "norm", tower.name, layer)
 
 
 def _affine(
-    name: str,
-    weight: tuple[int, ...],
-    bias: tuple[int, ...],
-    group: str,
-    tower: str,
-    layer: int | None = None,
+    name: str, weight: tuple[int, ...], group: str, tower: str, layer: int | None = None
 ) -> Iterator[tuple[str, Slot]]:
+    """Yields a weight `[out]` or `[out,in]` and its bias `[out]`."""
     yield f"{name}.weight", Slot(weight, group, tower, layer)
-    yield f"{name}.bias", Slot(bias, group, tower, layer)
+    yield f"{name}.bias", Slot(weight[:1], group, tower, layer)
 
 
 def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> tuple[int, ...]:

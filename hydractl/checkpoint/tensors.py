@@ -30,9 +30,7 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-
-
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -108,11 +106,6 @@ def tensor_bytes(tensor: Tensor) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """Returns the format's name of a dtype, e.g. `F32`."""
-    return NAMES[dtype]
-
-
 def layout(
     tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]], metadata: dict[str, str]
 ) -> tuple[bytes, dict[str, int]]:
@@ -130,7 +123,7 @@ def layout(
     for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, sizes[name] % LINE != 0, name)):
         dtype, shape = tensors[name]
         starts[name], end = end, end + sizes[name]
-        header[name] = {"dtype": dtype_name(dtype), "shape": list(shape), "data_offsets": [starts[name], end]}
+        header[name] = {"dtype": DTYPE_NAMES[dtype], "shape": list(shape), "data_offsets": [starts[name], end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(8 + len(text)) % LINE)
     prefix = len(text).to_bytes(8, "little") + text

@@ -11,7 +11,7 @@ from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
 
-class Config(read.Encoder, read.Labelled):
+class BertConfig(read.Encoder, read.Labelled):
     """The fields of a BERT's config.json."""
 
     vocab_size: read.Vocabulary = 30522
@@ -53,7 +53,7 @@ class Config(read.Encoder, read.Labelled):
         )
 
 
-class RobertaConfig(Config):
+class RobertaConfig(BertConfig):
     """The fields of a RoBERTa's config.json."""
 
     vocab_size: read.Vocabulary = 50265
@@ -129,7 +129,7 @@ BERT = Family(
     title="BERT",
     model_type="bert",
     architectures=("BertForSequenceClassification",),
-    config=Config,
+    config=BertConfig,
     spellings=(spelling("bert", {"text.pooler": "bert.pooler.dense", "classifier": "classifier"}),),
     base=Base("bert.", surplus=(r"cls\..*",)),
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),

@@ -14,7 +14,7 @@ from hydractl.families.family import Base, Family, layer_names
 LEGACY_EOS = 2  # configs written before transformers fixed the field: their models pool the largest id instead
 
 
-class Tower(read.Encoder):
+class TowerFields(read.Encoder):
     """The fields of either tower."""
 
     hidden_act: Activation = "quick_gelu"
@@ -23,13 +23,13 @@ class Tower(read.Encoder):
     attention_dropout: read.Rate = 0.0
 
 
-class VisionTower(read.Images, Tower):
+class VisionFields(read.Images, TowerFields):
     """The fields under `vision_config`."""
 
     patch_size: read.PatchSize = (32, 32)
 
 
-class TextTower(Tower):
+class TextFields(TowerFields):
     """The fields under `text_config`."""
 
     hidden_size: read.Width = 512
@@ -54,10 +54,10 @@ def _part(config: dict[str, Any], key: str) -> Any:
     return {name: value for part in given for name, value in part.items()} if wrong is None else wrong
 
 
-class Vision(read.Config):
+class VisionConfig(read.ArchitectureConfig):
     """The fields of a config.json that has a CLIP's vision tower."""
 
-    vision_config: VisionTower
+    vision_config: VisionFields
 
     complete = model_validator(mode="before")(complete)
 
@@ -67,10 +67,10 @@ class Vision(read.Config):
         return part.tower("vision", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout))
 
 
-class Config(Vision):
+class ClipConfig(VisionConfig):
     """The fields of a CLIP's config.json."""
 
-    text_config: TextTower
+    text_config: TextFields
     projection_dim: read.Projection = 512
 
     def spec(self) -> ModelSpec:
@@ -87,7 +87,7 @@ class Config(Vision):
         )
 
 
-class ImageConfig(Vision, read.Labelled):
+class ClipImageConfig(VisionConfig, read.Labelled):
     """The fields of a config.json of the image tower with a classifier."""
 
     def spec(self) -> ModelSpec:
@@ -96,7 +96,7 @@ class ImageConfig(Vision, read.Labelled):
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
-class SiglipVisionTower(VisionTower):
+class SiglipVisionFields(VisionFields):
     """The fields under `vision_config`."""
 
     hidden_act: Activation = "gelu_pytorch_tanh"
@@ -107,7 +107,7 @@ class SiglipVisionTower(VisionTower):
 class SiglipConfig(read.Labelled):
     """The fields of a SigLIP's config.json."""
 
-    vision_config: SiglipVisionTower
+    vision_config: SiglipVisionFields
 
     complete = model_validator(mode="before")(complete)
 
@@ -139,7 +139,7 @@ CLIP = Family(
     title="CLIP",
     model_type="clip",
     architectures=("CLIPModel",),
-    config=Config,
+    config=ClipConfig,
     spellings=(
         {
             **VISION,
@@ -161,7 +161,7 @@ CLIP_IMAGE = Family(
     title="CLIP image classifier",
     model_type="clip",
     architectures=("CLIPForImageClassification",),
-    config=ImageConfig,
+    config=ClipImageConfig,
     spellings=(VISION | {"classifier": "classifier"},),
     base=Base(
         "vision_model.",

@@ -78,7 +78,7 @@ class Kind(Fields):
     architectures: Items[Name] | None = None
 
 
-class Config(Fields, ABC):
+class ArchitectureConfig(Fields, ABC):
     """The fields of an architecture, with the defaults of the library that writes them."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class ClassNames(Fields):
         return tuple(str(self.id2label[str(i)]) for i in range(len(self.id2label)))
 
 
-class Labelled(ClassNames, Config):
+class Labelled(ClassNames, ArchitectureConfig):
     """The fields of an architecture that classifies."""
 
 

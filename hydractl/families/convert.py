@@ -15,7 +15,7 @@ from hydractl.checkpoint.slots import Slot, all_heads, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor, TensorMap
 from hydractl.errors import CheckpointError
-from hydractl.families.config import Config, config_origin, read_config
+from hydractl.families.config import ArchitectureConfig, config_origin, read_config
 from hydractl.families.family import Base, Family, Source, locate, read_from
 from hydractl.text import shortened
 
@@ -56,7 +56,7 @@ def model_spec(name: str, family: Family, config: Mapping[str, Any]) -> ModelSpe
     return _described(name, family, read_config(name, config, family.config, family.config_file))
 
 
-def _described(name: str, family: Family, fields: Config) -> ModelSpec:
+def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSpec:
     try:
         return fields.spec()
     except ValueError as error:

@@ -10,7 +10,7 @@ from typing import Any
 from hydractl.checkpoint.spec import Task
 from hydractl.checkpoint.tensors import LazyTensor, StoredTensor
 from hydractl.errors import CheckpointError
-from hydractl.families.config import Config
+from hydractl.families.config import ArchitectureConfig
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Family:
     title: str
     model_type: str  # in config.json
     architectures: tuple[str, ...]  # transformers classes whose checkpoints this family reads
-    config: type[Config]  # the fields of config.json that it reads
+    config: type[ArchitectureConfig]  # the fields of config.json that it reads
     spellings: tuple[Mapping[str, str], ...]
     inert: tuple[str, ...] = ()  # patterns of tensor names that real checkpoints carry to no effect
     base: Base | None = None  # None: only checkpoints with a classifier are read

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
@@ -14,8 +14,15 @@ from hydractl.families.family import Family, layer_names
 from hydractl.schema import Schema
 
 #: A number for each of red, green and blue.
-Number = Annotated[float, Field(ge=-1000, le=1000)]
-Channels = tuple[Number, Number, Number]
+Channel = Annotated[float, Field(ge=-1000, le=1000)]
+Rgb = tuple[Channel, Channel, Channel]
+#: Fields of a tower without an effect once it is trained: training, tokenizer, initial positions, form of outputs.
+INERT = frozenset(
+    {"patch_dropout", "pos_embed_type", "output_tokens", "attn_pooler_queries", "attn_pooler_heads",
+     "timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias", "timm_drop", "timm_drop_path",
+     "hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs", "pad_id", "hf_model_pretrained", "hf_proj_type",
+     "hf_pooler_type"}
+)  # fmt: skip
 
 
 class _Activation(Schema):
@@ -26,7 +33,7 @@ class _Norm(Schema):
     eps: read.NormEps = 1e-5
 
 
-class _Tower(Schema):
+class _OpenTower(Schema):
     """The fields that both towers have."""
 
     layers: read.Layers = 12
@@ -42,12 +49,11 @@ class _Tower(Schema):
     scale_attn_inner: Literal[False] = False
     scale_attn: Literal[False] = False
     scale_fc: Literal[False] = False
-    # These have no effect on a trained model: training, the tokenizer, initial positions, the form of outputs.
-    patch_dropout: Any = None
-    pos_embed_type: Any = None
-    output_tokens: Any = None
-    attn_pooler_queries: Any = None
-    attn_pooler_heads: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_inert(cls, fields: Any) -> Any:
+        return {k: v for k, v in fields.items() if k not in INERT} if isinstance(fields, dict) else fields
 
     def spec(
         self,
@@ -71,7 +77,7 @@ class _Tower(Schema):
         )
 
 
-class _Vision(_Tower):
+class _OpenVision(_OpenTower):
     """The fields under `vision_cfg`."""
 
     width: read.Width = 768
@@ -83,13 +89,6 @@ class _Vision(_Tower):
     final_ln_after_pool: bool = False
     attentional_pool: Literal[False] = False
     timm_model_name: None = None
-    # These have no effect, as above.
-    timm_model_pretrained: Any = None
-    timm_pool: Any = None
-    timm_proj: Any = None
-    timm_proj_bias: Any = None
-    timm_drop: Any = None
-    timm_drop_path: Any = None
 
     def tower(self, quick_gelu: bool) -> TowerSpec:
         embeddings = ImageEmbeddings(3, self.image_size, self.patch_size, patch_bias=False, norm=not self.no_ln_pre)
@@ -100,7 +99,7 @@ class _Vision(_Tower):
         return replace(spec, pool="mean" if is_mean else "first", norm_tokens=is_mean and not self.final_ln_after_pool)
 
 
-class _Text(_Tower):
+class _OpenText(_OpenTower):
     """The fields under `text_cfg`."""
 
     width: read.Width = 512
@@ -114,14 +113,6 @@ class _Text(_Tower):
     proj_bias: Literal[False] = False
     proj_type: Literal["linear"] = "linear"
     hf_model_name: None = None
-    # These have no effect, as above.
-    hf_tokenizer_name: Any = None
-    tokenizer_mode: Any = None
-    tokenizer_kwargs: Any = None
-    pad_id: Any = None
-    hf_model_pretrained: Any = None
-    hf_proj_type: Any = None
-    hf_pooler_type: Any = None
 
     def tower(self, quick_gelu: bool) -> TowerSpec:
         eos = self.eos_id if self.pool_type == "eos" else None
@@ -133,8 +124,8 @@ class _Model(read.Fields):
     """The fields under `model_cfg`."""
 
     embed_dim: read.Projection
-    vision_cfg: _Vision = _Vision()
-    text_cfg: _Text = _Text()
+    vision_cfg: _OpenVision = _OpenVision()
+    text_cfg: _OpenText = _OpenText()
     quick_gelu: bool = False
     custom_text: bool = False
     multimodal_cfg: None = None
@@ -146,11 +137,11 @@ class _Transform(read.Fields):
 
     resize_mode: Literal["shortest", "squash"] | None = None
     interpolation: Literal["bicubic", "bilinear", "nearest", "lanczos", "hamming", "box", "random"] | None = None
-    mean: Channels | None = None
-    std: Channels | None = None
+    mean: Rgb | None = None
+    std: Rgb | None = None
 
 
-class Config(read.Config):
+class OpenClipConfig(read.ArchitectureConfig):
     """The fields of an open_clip_config.json."""
 
     model_cfg: _Model
@@ -168,7 +159,7 @@ def preprocessing(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         CheckpointError: see `read_config`.
     """
-    fields = read.read_config(name, config, Config, FAMILY.config_file)
+    fields = read.read_config(name, config, OpenClipConfig, FAMILY.config_file)
     given = fields.preprocess_cfg or _Transform()
     transform = {
         "input_size": [3, *fields.model_cfg.vision_cfg.image_size],
@@ -211,7 +202,7 @@ FAMILY = Family(
     title="OpenCLIP",
     model_type="open_clip",
     architectures=("CLIP",),
-    config=Config,
+    config=OpenClipConfig,
     spellings=(_spelling(""), _spelling("text.")),  # with `custom_text` the text tower is a module of its own
     inert=(r"(text\.)?attn_mask",),
     saved_as=lambda config: int(config["model_cfg"].get("custom_text", False)),

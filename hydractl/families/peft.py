@@ -31,7 +31,7 @@ DESCRIPTIVE = frozenset(
 )  # fmt: skip
 
 
-class _Config(Schema):
+class _AdapterConfig(Schema):
     """The fields that decide what an adapter computes; any other must be descriptive or empty."""
 
     model_config = ConfigDict(extra="allow")
@@ -50,11 +50,11 @@ class _Config(Schema):
 
 
 @dataclass(frozen=True)
-class _Adapter:
+class _SavedAdapter:
     """The content of one folder, its tensors by our names."""
 
     name: str
-    config: _Config
+    config: _AdapterConfig
     tensors: TensorMap
 
 
@@ -105,9 +105,9 @@ def _both_ways(family: str, spec: ModelSpec) -> list[tuple[str, str]]:
     return found
 
 
-def _read_adapter(folder: Path, named: Mapping[str, str]) -> _Adapter:
+def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:
     origin = Origin(str(folder / CONFIG), CheckpointError, "merge it into its network by peft")
-    config = document(read_json(folder / CONFIG), origin).read(_Config)
+    config = document(read_json(folder / CONFIG), origin).read(_AdapterConfig)
     other = sorted(name for name, value in (config.model_extra or {}).items() if value and name not in DESCRIPTIVE)
     if other:
         raise origin.refusal(f"{other[0]} is set, which changes what the adapter computes and is not supported")
@@ -121,7 +121,7 @@ def _read_adapter(folder: Path, named: Mapping[str, str]) -> _Adapter:
             tensors[ours] = tensor
     if unknown:
         raise CheckpointError(f"{folder}: tensors that no map of this network claims: {shorten(sorted(unknown))}")
-    return _Adapter(str(folder), config, tensors)
+    return _SavedAdapter(str(folder), config, tensors)
 
 
 def _our_name(key: str, named: Mapping[str, str]) -> str | None:
@@ -136,7 +136,7 @@ def _our_name(key: str, named: Mapping[str, str]) -> str | None:
     return named.get(theirs)
 
 
-def _agreed(adapters: Sequence[_Adapter], spec: ModelSpec) -> Adapter:
+def _agreed(adapters: Sequence[_SavedAdapter], spec: ModelSpec) -> Adapter:
     """Describes the change that all adapters make to the network."""
     first = adapters[0]
     for other in adapters[1:]:
@@ -163,11 +163,11 @@ def _agreed(adapters: Sequence[_Adapter], spec: ModelSpec) -> Adapter:
     return adapter
 
 
-def _factors(adapter: _Adapter) -> set[str]:
+def _factors(adapter: _SavedAdapter) -> set[str]:
     return {name for name in adapter.tensors if name.endswith((".lora_a", ".lora_b"))}
 
 
-def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_Adapter]) -> LazyTensor:
+def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_SavedAdapter]) -> LazyTensor:
     """Stacks a tensor of all members, `[M,...]`; members without their own have the network's."""
     if slot.is_attention:
         raise CheckpointError(f"{adapters[0].name}: {name} was trained whole: in attention only factors are supported")

@@ -228,7 +228,7 @@ def _norm_name(model: Any) -> str:
     return "norm" if isinstance(model.fc_norm, nn.Identity) else "fc_norm"
 
 
-class Config(read.Labelled):
+class TimmConfig(read.Labelled):
     """The fields of a config.json that `describe` has completed."""
 
     structure: ModelSpec
@@ -275,7 +275,7 @@ FAMILY = Family(
     title="timm ViT",
     model_type="timm_wrapper",
     architectures=("TimmWrapperForImageClassification",),
-    config=Config,
+    config=TimmConfig,
     # timm norms before pooling or after it, under two names; transformers' wrapper puts a prefix before all.
     spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
     base=Base(""),  # timm writes a network without classifier under the same names

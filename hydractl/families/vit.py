@@ -10,7 +10,7 @@ from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
 
-class Config(read.Images, read.Encoder, read.Labelled):
+class VitConfig(read.Images, read.Encoder, read.Labelled):
     """The fields of a ViT's config.json."""
 
     intermediate_size: read.MlpWidth = 3072
@@ -28,13 +28,13 @@ class Config(read.Images, read.Encoder, read.Labelled):
         return ModelSpec("image-classification", (replace(tower, qkv_bias=self.qkv_bias),), classes=len(self.labels))
 
 
-class MsnConfig(Config):
+class MsnConfig(VitConfig):
     """The fields of a ViT-MSN's config.json."""
 
     layer_norm_eps: read.NormEps = 1e-6
 
 
-class DeitConfig(Config):
+class DeitConfig(VitConfig):
     """The fields of a DeiT's config.json."""
 
     def embeddings(self, patch_bias: bool = True, norm: bool = False) -> ImageEmbeddings:
@@ -136,7 +136,7 @@ VIT = Family(
     title="ViT",
     model_type="vit",
     architectures=("ViTForImageClassification",),
-    config=Config,
+    config=VitConfig,
     spellings=(SAVED, IN_MEMORY),
     base=Base("vit.", surplus=(r"decoder\..*",)),
     # Some released checkpoints carry the pooler or the mask token of the pre-training model; a classifier uses neither.

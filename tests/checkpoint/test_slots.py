@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots, stored_shape
-from hydractl.families.vit import Config
+from hydractl.families.vit import VitConfig
 
-SPEC = Config(num_labels=1000).spec()
+SPEC = VitConfig(num_labels=1000).spec()
 
 
 def parameters(heads: KeptHeads, separate: tuple[str, ...] = ()) -> int:

@@ -17,7 +17,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from hydractl.families.clip import CLIP, SIGLIP, SiglipVisionTower, TextTower, VisionTower
+from hydractl.families.clip import CLIP, SIGLIP, SiglipVisionFields, TextFields, VisionFields
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -64,8 +64,8 @@ CLIP_VARIANTS = Architecture(
     },
     typical=("clip", "clip-image"),
     configs=(
-        (VisionTower, CLIPVisionConfig),
-        (TextTower, CLIPTextConfig),
+        (VisionFields, CLIPVisionConfig),
+        (TextFields, CLIPTextConfig),
         (CLIP.config, CLIPConfig),
     ),
     inert=frozenset({"projection_dim"}),  # of a tower, whose model has its own
@@ -74,7 +74,7 @@ CLIP_VARIANTS = Architecture(
 SIGLIP_VARIANTS = Architecture(
     variants={"siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig)},
     typical=("siglip",),
-    configs=((SiglipVisionTower, SiglipVisionConfig), (SIGLIP.config, SiglipConfig)),
+    configs=((SiglipVisionFields, SiglipVisionConfig), (SIGLIP.config, SiglipConfig)),
     inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; of the zero-shot model
     bases=(("siglip", encoder),),
 )
