@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -30,38 +30,32 @@ KEYWORDS = {
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing", "eval", "evaluation"), "test"),
 }
-#: What in a folder of images leaves it to the `datasets` library.
+#: A folder of images with one of these is read by the `datasets` library.
 CARDS = ("README.md", "metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
 def split_of_word(word: str) -> str | None:
-    """Returns the split that a file or folder of this name holds (`val` is validation), None when it names none."""
+    """Returns the split that a file or folder of this name holds, such as validation for `val`, or None."""
     return KEYWORDS.get(re.sub(r"-\d+-of-\d+$", "", word.lower()))
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Returns the content of a file; raises DataError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror}") from error
-    except ValueError as error:
-        raise DataError(f"{path}: cannot read: no file can have this name") from error
 
 
 def decode_text(data: bytes, where: str, expected: str) -> str:
-    """Returns UTF-8 as text, without the mark that some editors put before it.
+    """Returns UTF-8 as text, without the byte order mark of some editors.
 
     Args:
         where: the file, for messages.
-        expected: what should stand there, for messages.
+        expected: the content that the file should have, for messages.
 
     Raises:
-        DataError: it is something else.
+        DataError: the bytes are not UTF-8.
     """
     try:
         return data.decode("utf-8-sig")
@@ -69,22 +63,24 @@ def decode_text(data: bytes, where: str, expected: str) -> str:
         raise DataError(f"{where}: cannot read as text ({error}): write {expected}, in UTF-8") from error
 
 
-def inside(path: str, folders: Sequence[Path] | None) -> Path:
-    """Returns the file that a row of a table names, relative to the first folder or within one of them.
-
-    Only the name counts: links are followed, since collections of images often are folders of links.
+def named_file(path: str, folder: Path | None) -> Path:
+    """Returns the file that a row of a table names.
 
     Args:
-        folders: None allows any file.
+        folder: where relative names start; None for a data set of the hub, which may name downloaded files only.
 
     Raises:
-        DataError: a file elsewhere, which a table that a stranger made must not choose.
+        DataError: a data set of the hub names another file of this machine.
     """
-    if folders is None:
-        return Path(path)
-    place = Path(os.path.normpath(folders[0] / path))
-    if not any(place.is_relative_to(folder) for folder in folders):
-        raise DataError(f"lies outside of {folders[0]}, and a table may name files of its own folder only")
+    if folder is not None:
+        return folder / path
+    import datasets
+    import huggingface_hub
+
+    place = Path(os.path.abspath(path))
+    caches = (datasets.config.HF_DATASETS_CACHE, huggingface_hub.constants.HF_HUB_CACHE)
+    if not any(place.is_relative_to(os.path.abspath(cache)) for cache in caches):
+        raise DataError("lies outside of the downloaded files: leave the sample out")
     return place
 
 
@@ -107,7 +103,7 @@ def _unreadable(error: OSError) -> NoReturn:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Returns the images below a folder, or none where a card or a metadata table leaves it to `datasets`."""
+    """Returns the images below a folder, or an empty list where a card or a metadata table describes them."""
     from datasets.packaged_modules.imagefolder.imagefolder import ImageFolder
 
     has_card = any((folder / card).is_file() for card in CARDS)
@@ -117,7 +113,7 @@ def image_files(folder: Path) -> list[Path]:
 def image_splits(files: list[Path]) -> dict[str, list[Path]]:
     """Returns the files of each split; all are in `train` unless every top folder bears a split's name.
 
-    The `datasets` library would take a class folder named `test` for a split and drop its neighbours unsaid.
+    The `datasets` library would take a class folder named `test` for a split and silently drop its neighbours.
     """
     splits: dict[str, list[Path]] = {}
     for path in files:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from hydractl.data.files import inside
+from hydractl.data.files import named_file
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:
@@ -22,24 +22,23 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
 
-def decode_image(encoded: Mapping[str, Any] | None, where: str, folders: Sequence[Path] | None = None) -> Image.Image:
+def decode_image(encoded: Mapping[str, Any] | None, where: str, folder: Path | None = Path()) -> Image.Image:
     """Returns the decoded image, turned upright as its EXIF orientation says; the first frame of several.
 
     Args:
         encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
         where: the sample, for messages.
-        folders: where its path may lead to, relative to the first; anywhere, by default.
+        folder: where a relative path starts; see `named_file`.
 
     Raises:
-        DataError: no image, one that is truncated, unreadable or in a format that is not read, or a path that leads
-            elsewhere.
+        DataError: no image, one that is truncated, unreadable or in another format, or a path that is not allowed.
     """
     if not encoded or (encoded.get("bytes") is None and encoded.get("path") is None):
         raise DataError(f"{where}: holds no image: remove the sample")
     data, path = encoded.get("bytes"), encoded.get("path")
     named = f"{where} ({path})" if path else where
     try:
-        return _decoded(BytesIO(data) if data is not None else inside(str(path), folders))
+        return _decoded(BytesIO(data) if data is not None else named_file(str(path), folder))
     except UnidentifiedImageError as error:
         raise DataError(f"{named}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
     except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
@@ -48,7 +47,7 @@ def decode_image(encoded: Mapping[str, Any] | None, where: str, folders: Sequenc
 
 
 def _decoded(file: Path | BytesIO) -> Image.Image:
-    # Of other formats some start programs: Pillow draws EPS, also in a file called .png, with the first gs on the path.
+    # Other formats may start programs: Pillow draws EPS, even in a file called .png, with the first gs on the path.
     with Image.open(file, formats=FORMATS) as image:
         image.load()
         if image.getexif().get(ExifTags.Base.Orientation, 1) != 1:
@@ -104,20 +103,20 @@ class EncodedImages(Sequence[Image.Image]):
     """The images of a table's column, decoded when read; a slice reads its rows at once, and decodes none."""
 
     def __init__(
-        self, table: datasets.Dataset, column: str, name: str, first: int = 0, folders: Sequence[Path] | None = None
+        self, table: datasets.Dataset, column: str, name: str, first: int = 0, folder: Path | None = Path()
     ) -> None:
         """
         Args:
             column: images as the `datasets` library stores them, or names of files.
             name: of the data set, for messages.
             first: the place of the table's first row in that data set.
-            folders: where files may lie that the rows name; see `decode_image`.
+            folder: where relative names of files start; see `named_file`.
         """
         import datasets  # here, since a model that is given images needs no tables, and this library loads slowly
 
         undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
         self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
-        self._first, self._folders = first, folders
+        self._first, self._folder = first, folder
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -145,6 +144,6 @@ class EncodedImages(Sequence[Image.Image]):
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
         return [
-            partial(decode_image, one, f"{self._name}: sample {self._first + at}", self._folders)
+            partial(decode_image, one, f"{self._name}: sample {self._first + at}", self._folder)
             for at, one in zip(positions, encoded, strict=True)
         ]

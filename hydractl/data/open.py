@@ -8,9 +8,8 @@
 
 `hydractl.data.sources.parse_data_sets` divides several data sets in one value, as OOD data often are.
 
-A stream reads a source as it comes: `blocks` yields one `Samples` after the other, each of which works wherever samples
-do (`match_labels`, `content_hashes`, `make_batches`), and one of them at a time is in memory. `through` names what
-must happen to every block, whoever reads it:
+A stream holds one block of samples in memory at a time. `blocks` yields each block as `Samples`, so that
+`match_labels`, `content_hashes` and `make_batches` work on it. `through` adds a change that every block passes:
 
     stream = open_stream(data, "image").through(lambda block: match_labels(block, model.labels))
     for batch in StreamedBatches(stream, preprocessor, batch_size=64):  # evaluation: in the source's order
@@ -18,7 +17,7 @@ must happen to every block, whoever reads it:
     for block in stream.shuffled(seed, epoch).blocks(1024, start):  # training: one epoch, from sample `start` on
         ...
 
-Each of these loops reads the source anew, from its start.
+Each of these loops reads the source again, from its start.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from hydractl.data.reading import EVERYTHING, DataLike, Modality, Reading
 from hydractl.data.rows import Request, read_samples, read_table, read_values
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
-from hydractl.data.table_columns import ChosenColumns, Columns, choose_columns, nested_columns, value_at
+from hydractl.data.table_columns import ChosenColumns, nested_columns
 from hydractl.data.tables import one_line_errors, open_rows, open_table
 from hydractl.errors import DataError
 
 Change = Callable[[Samples], Samples]
 
-PEEK = 1000  # rows by which the columns of a file without types, as CSV is, are understood
+PEEK = 1000  # rows that show the types of the columns in a file without types, such as CSV
 SHUFFLE_BUFFER = 10_000
 
 
@@ -55,7 +54,7 @@ def open_samples(
     skip_bad: bool = False,
     name: str = "data",
 ) -> Samples:
-    """Returns the samples of one data set, whatever it is given as.
+    """Returns the samples of one data set.
 
     Args:
         data: a source, a `datasets.Dataset`, or samples by their place: inputs, or `(input, label)`. Images are those
@@ -63,14 +62,14 @@ def open_samples(
             numbers or class names. Class names of numbers are taken from a `datasets.Dataset` and from `classes`,
             as torchvision's data sets have them.
         modality: what the model takes, `image` or `text`.
-        reading: the columns and the limit, so many samples spread evenly over the data.
+        reading: the columns and the limit, which spreads the samples evenly over the data.
         strict: whether a named column must be there; otherwise detection takes over.
-        skip_bad: leave unreadable images and empty texts out (decodes every image once now) and say which.
+        skip_bad: leave out unreadable images and empty texts (decodes every image once now) and list them.
         name: of values that have none of their own.
 
     Raises:
-        DataError: nothing there, no such split or column, no samples, a sample that is neither image nor text, or
-            empty texts without `skip_bad`.
+        DataError: no such source, split or column, no samples, a sample that is neither image nor text, or empty
+            texts without `skip_bad`.
     """
     request = _request(data, modality, reading, strict=strict, skip_bad=skip_bad, name=name)
     samples = _opened(request)
@@ -91,14 +90,15 @@ def _request(
     skip_bad: bool,
     name: str,
 ) -> Request:
-    """Returns what to read; the columns that a data set's own name says come first."""
+    """Returns the request; columns in the name of a data set come before those of all sets."""
     found = parse_data(data, name)
-    own = dict(found.columns) if isinstance(found, DataSpec) else {}
-    columns = Columns(reading.image_column, reading.text_column, reading.label_column, strict)
-    if own:
-        # Columns that need not be there are named for other sets: one that says its own has no use for them.
-        columns = replace(columns if strict else Columns(), **own, strict=True)
-    return Request(found, modality, columns, reading.limit, skip_bad=skip_bad)
+    if isinstance(found, DataSpec) and found.columns:
+        if not strict:  # the other named columns are those of other data sets
+            reading = replace(reading, image_column=None, text_column=None, label_column=None)
+        own: dict[str, Any] = {f"{kind}_column": column for kind, column in found.columns}
+        reading = replace(reading, **own)
+        strict = True
+    return Request(found, modality, reading, strict=strict, skip_bad=skip_bad)
 
 
 def _opened(request: Request) -> Samples:
@@ -106,16 +106,17 @@ def _opened(request: Request) -> Samples:
     if isinstance(data, DataSpec):
         if data.part is None and data.only is None:
             return read_table(open_table(data), request)
-        return _subset(read_table(open_table(data), replace(request, limit=None)), data, request.limit)
+        whole = replace(request, reading=replace(request.reading, limit=None))
+        return _subset(read_table(open_table(data), whole), data, request.reading.limit)
     if isinstance(data.values, datasets.Dataset):
         return read_table(data.values, request)
     if isinstance(data.values, datasets.IterableDataset):
-        raise DataError(f"{data}: an IterableDataset has no end that is known: pass `streaming`, or a Dataset")
+        raise DataError(f"{data}: the length of an IterableDataset is unknown: pass `streaming`, or a Dataset")
     return read_values(request)
 
 
 def _subset(whole: Samples, spec: DataSpec, limit: int | None) -> Samples:
-    """Returns the samples of a part or of some classes, or so many of them, spread evenly."""
+    """Returns the samples of a part or of some classes, at most `limit` of them, spread evenly."""
     if spec.only is not None:
         whole = only_classes(whole, spec.only)
     positions = np.arange(len(whole)) if spec.part is None else spec.part.of(whole.content_hashes())
@@ -133,26 +134,21 @@ def open_stream(
     skip_bad: bool = False,
     name: str = "data",
 ) -> SampleStream | Samples:
-    """Returns the samples of one data set as a stream, read no further than it takes to know its columns.
-
-    Lists and torch data sets are at hand already: these are opened as `open_samples` opens them.
+    """Returns one data set as a stream; lists and torch data sets are opened as by `open_samples`.
 
     Args:
-        data: as for `open_samples`; an `IterableDataset` will do as well.
-        reading: the columns and the limit, the first so many. Data sorted by class then give a few classes only: where
-            that can be, leave the limit out or use `open_samples`, whose limit is spread over the data.
-        strict: whether a named column must be there; otherwise detection takes over.
-        skip_bad: leave unreadable images and empty texts out; each block says which.
-        name: of values that have none of their own.
+        data, modality, strict, skip_bad, name: as for `open_samples`; an `IterableDataset` is data too.
+        reading: the columns and the limit, which takes the first samples. Of data sorted by class these are of few
+            classes: leave the limit out, or use `open_samples`, which spreads it over the data.
 
     Raises:
-        DataError: nothing there, no such split or column, or a slice that counts from an unknown end.
+        DataError: no such source, split or column, or a slice that counts from an unknown end.
     """
     request = _request(data, modality, reading, strict=strict, skip_bad=skip_bad, name=name)
     found = request.data
     if isinstance(found, DataSpec):
         if found.part is not None or found.only is not None:
-            raise DataError(f"{found}: a part is told apart by all samples: leave `streaming` out, or the part")
+            raise DataError(f"{found}: a part or a class subset needs all samples: leave `streaming` out, or the part")
         return _stream(*open_rows(found), request)
     if isinstance(found.values, datasets.Dataset):
         return _stream(found.values.to_iterable_dataset(), len(found.values), request)
@@ -162,7 +158,7 @@ def open_stream(
 
 
 def notes_of(samples: Samples | SampleStream) -> Iterator[str]:
-    """Yields what a user should know of how samples were read: what was left out or looks odd."""
+    """Yields notes for the user on how samples were read, and which were left out."""
     yield from samples.notes
     if isinstance(samples, Samples) and samples.skipped:
         first, *others = samples.skipped
@@ -171,7 +167,7 @@ def notes_of(samples: Samples | SampleStream) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class SampleStream:
-    """Samples of one data set in its order; `length` is None where their number shows only at the end."""
+    """Samples of one data set in its order; `length` is None where only the end shows their number."""
 
     request: Request
     rows: datasets.IterableDataset
@@ -193,32 +189,32 @@ class SampleStream:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """The classes that bare numbers in the label column stand for; None also for words, which come in blocks."""
+        """The class names of numbered labels; None also for labels that are words, which each block lists."""
         feature = self.features.get(self.chosen_columns.label)
         return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
     def through(self, change: Change) -> SampleStream:
-        """Returns the same stream, every block of which passes through `change`: to match labels, to check."""
+        """Returns the same stream with a change of every block, such as matched labels or a check."""
         return replace(self, changes=(*self.changes, change))
 
     def shuffled(self, seed: int, epoch: int = 0, buffer: int = SHUFFLE_BUFFER) -> SampleStream:
         """Returns the same samples in another order, the same one for the same seed and epoch.
 
-        Files are taken in random order and samples drawn from a buffer of so many: data sorted by class within one
-        file stay sorted but for the buffer.
+        Files come in random order, and samples are drawn from a buffer of `buffer` samples. Data sorted by class within
+        one file stay roughly sorted.
         """
-        # The epoch goes into the seed: `set_epoch` would be lost on the rows that `skip` makes of these.
+        # The epoch goes into the seed, because `skip` would lose a `set_epoch`.
         drawn = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
         return replace(self, rows=self.rows.shuffle(seed=drawn, buffer_size=buffer))
 
     def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """Yields so many samples after the other; a block may have fewer at the end, or where bad ones are left out.
+        """Yields blocks of `size` samples; fewer at the end, or where bad ones are left out.
 
         Args:
-            start: how many samples to pass over.
+            start: the number of samples to skip.
 
         Raises:
-            DataError: there are no samples, one cannot be read, or a change refuses them.
+            DataError: no samples, one that cannot be read, or one that a change refuses.
         """
         read, kept = start, 0
         for table in self._tables(size, start):
@@ -246,15 +242,14 @@ class SampleStream:
 
 
 def _stream(rows: datasets.IterableDataset, length: int | None, request: Request) -> SampleStream:
-    """Returns the samples in rows that come one after the other; `length` is their number, where that is known."""
-    where = str(request)
+    """Returns a stream of rows; `length` is their number, if it is known."""
+    where, limit = str(request), request.reading.limit
     with one_line_errors(where):
         known = rows.features or _peeked(rows, where)
-        if nested := nested_columns(known, request.columns):
+        if nested := nested_columns(known, request.reading):
             known = datasets.Features({**known, **nested})
             rows = rows.map(partial(_values_at, names=tuple(nested)), features=known)
-        empty = datasets.Dataset.from_dict({name: [] for name in known}, features=known)
-    chosen = choose_columns(empty, request.modality, request.columns, where)
+    chosen = request.choose(known)
     wanted = [*chosen.inputs, *([chosen.label] if chosen.label else [])]
     rows = rows.select_columns(wanted)
     features = datasets.Features({name: known[name] for name in wanted})
@@ -263,14 +258,19 @@ def _stream(rows: datasets.IterableDataset, length: int | None, request: Request
             features[name] = datasets.Image(decode=False)
             rows = rows.cast_column(name, features[name])
     notes: tuple[str, ...] = ()
-    if (limit := request.limit) is not None:
+    if limit is not None:
         rows, length = rows.take(limit), None if length is None else min(limit, length)
         notes = (f"{where}: takes the first {limit} samples: of data sorted by class that is no fair sample",)
     return SampleStream(request, rows, features, chosen, length=length, notes=notes)
 
 
 def _values_at(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value_at(row, name) for name in names}
+    """Returns the values of columns that lie inside others, such as `translation.en`."""
+    values: dict[str, Any] = dict.fromkeys(names, row)
+    for name in names:
+        for part in name.split("."):
+            values[name] = None if values[name] is None else values[name][part]
+    return values
 
 
 def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -14,11 +15,10 @@ from PIL import Image
 from hydractl.data.hashes import hash_inputs
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.labels import MISSING, label_words, read_labels
-from hydractl.data.reading import Indexed, Modality, Text
+from hydractl.data.reading import EVERYTHING, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
 from hydractl.data.sources import DataSpec, DataValues
-from hydractl.data.table_columns import ChosenColumns, Columns, choose_columns, is_text, nested_columns, type_name
-from hydractl.data.tables import folders_of
+from hydractl.data.table_columns import ChosenColumns, choose_columns, is_text, nested_columns, type_name
 from hydractl.errors import DataError
 
 IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
@@ -26,16 +26,30 @@ IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 
 @dataclass(frozen=True)
 class Request:
-    """A request to read samples of a modality from some data; `skip_bad` leaves bad ones out."""
+    """A request to read samples of a modality from some data; see `hydractl.data.open.open_samples`."""
 
     data: DataSpec | DataValues
     modality: Modality
-    columns: Columns = Columns()
-    limit: int | None = None
+    reading: Reading = EVERYTHING
+    strict: bool = True
     skip_bad: bool = False
 
     def __str__(self) -> str:
         return str(self.data)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where relative names of image files start; None for a data set of the hub."""
+        if isinstance(self.data, DataValues):
+            return Path()
+        place = Path(self.data.source).absolute()
+        if place.exists():
+            return place if place.is_dir() else place.parent
+        return None
+
+    def choose(self, features: datasets.Features) -> ChosenColumns:
+        """Returns the columns to read among those of a table; see `choose_columns`."""
+        return choose_columns(features, self.modality, self.reading, str(self), strict=self.strict)
 
 
 def read_table(whole: datasets.Dataset, request: Request) -> Samples:
@@ -44,11 +58,12 @@ def read_table(whole: datasets.Dataset, request: Request) -> Samples:
     Raises:
         DataError: no samples, no such column, or empty texts without `skip_bad`.
     """
-    whole = whole.flatten() if nested_columns(whole.features, request.columns) else whole
-    table = whole if request.limit is None else whole.select(spread(len(whole), request.limit))
+    whole = whole.flatten() if nested_columns(whole.features, request.reading) else whole
+    limit = request.reading.limit
+    table = whole if limit is None else whole.select(spread(len(whole), limit))
     if not len(table):
         raise DataError(f"{request}: holds no samples")
-    chosen = choose_columns(table, request.modality, request.columns, str(request))
+    chosen = request.choose(table.features)
     samples = read_samples(table, request, chosen)
     if not len(samples):
         raise DataError(f"{request}: not one of {len(table)} samples can be read: {samples.skipped[0]}")
@@ -61,7 +76,7 @@ def read_table(whole: datasets.Dataset, request: Request) -> Samples:
 
 
 def read_samples(table: datasets.Dataset, request: Request, chosen: ChosenColumns, first: int = 0) -> Samples:
-    """Returns the samples in the rows of a table; none, if all were left out.
+    """Returns the samples in the rows of a table, which may all be left out.
 
     Args:
         first: the place of the table's first row in the data set, for messages.
@@ -92,14 +107,14 @@ def read_samples(table: datasets.Dataset, request: Request, chosen: ChosenColumn
 def _inputs(table: datasets.Dataset, request: Request, chosen: ChosenColumns, first: int) -> Sequence[Any]:
     if request.modality == "text":
         return _texts(table, chosen.inputs, str(request))
-    return EncodedImages(table, chosen.inputs[0], str(request), first=first, folders=folders_of(request.data))
+    return EncodedImages(table, chosen.inputs[0], str(request), first=first, folder=request.folder)
 
 
 def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
-    """Returns the text of each sample, or the pair of texts where there are two columns; empty ones are in.
+    """Returns the text of each sample, or the pair of texts from two columns, empty ones included.
 
     Raises:
-        DataError: a column that holds no strings.
+        DataError: a column holds something other than strings.
     """
     for column in columns:
         if not is_text(table.features[column]):
@@ -113,17 +128,22 @@ def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[
 def read_values(request: Request) -> Samples:
     """Returns the samples among some values; see `hydractl.data.open.open_samples`.
 
-    Images are taken from the values each time they are used; where they come with labels, all once before that.
+    Images are read again each time they are used; labelled ones also once here, for their labels.
 
     Raises:
-        DataError: no samples, or one that cannot be read or is no input of such a model.
+        DataError: no samples, one that cannot be read, or one of the wrong type.
     """
     assert isinstance(request.data, DataValues)
     given, where = request.data.values, request.data.name
-    if not (length := _length(given, where)):
+    try:
+        length = len(given)
+    except TypeError as error:
+        kind = type(given).__name__
+        raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`") from error
+    if not length:
         raise DataError(f"{where}: holds no samples")
     values = _Values(given, _is_pair(_read(given, 0, where)), request.modality, where)
-    places = spread(length, request.limit)
+    places = spread(length, request.reading.limit)
     inputs: Sequence[Any] = Lazy(places, values.input)
     skipped: tuple[str, ...] = ()
     hashes = None
@@ -141,22 +161,14 @@ def read_values(request: Request) -> Samples:
         return replace(samples, label_problem="holds inputs alone, no (input, label) pairs")
     samples = _with_labels(samples, [values.label(place) for place in places], _class_names(given))
     if samples.labels is None or len(places) == length or not isinstance(given, list | tuple):
-        return samples  # to read all of a torch data set for a note could take hours
+        return samples  # reading a whole torch data set for a note could take hours
     whole = _with_labels(samples, [values.label(place) for place in range(length)], None)
     notes = () if whole.labels is None else fewer_classes(samples.labels, whole.labels, where)
     return replace(samples, notes=notes)
 
 
-def _length(values: Indexed, where: str) -> int:
-    try:
-        return len(values)
-    except TypeError as error:
-        kind = type(values).__name__
-        raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`") from error
-
-
 def _with_labels(samples: Samples, found: Sequence[Any], names: tuple[str, ...] | None) -> Samples:
-    """Returns the samples with labels in numbers, or with what is wrong with them; None stands for a missing one."""
+    """Returns the samples with numbers as labels, or with a `label_problem`. None is a missing label."""
     if all(label is None for label in found):
         return replace(samples, label_problem="holds no labels")
     if all(label is None or isinstance(label, str) for label in found):
@@ -171,14 +183,14 @@ def _with_labels(samples: Samples, found: Sequence[Any], names: tuple[str, ...] 
 
 
 def _class_names(values: Indexed) -> tuple[str, ...] | None:
-    """Returns what torchvision's data sets call their classes."""
+    """Returns the class names of a torchvision data set, or None."""
     names = getattr(values, "classes", None)
     return tuple(names) if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names) else None
 
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """Values of Python, checked when they are read; with `paired` each is (input, label), as the first one is."""
+    """Values of Python, checked when they are read; with `paired` each is (input, label)."""
 
     values: Indexed
     paired: bool
@@ -203,7 +215,7 @@ class _Values:
 def _read(values: Indexed, place: int, where: str) -> Any:
     try:
         return values[place]
-    except Exception as error:  # a data set of the user's own raises whatever it likes
+    except Exception as error:  # a data set of the user's own may raise anything
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"{where}: sample {place}: cannot be read: {reason}") from error
 

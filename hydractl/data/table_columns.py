@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import datasets
 
-from hydractl.data.reading import Modality
+from hydractl.data.reading import Modality, Reading
 from hydractl.errors import DataError
 
 # In order of preference; a name decides only where types leave a choice.
@@ -25,22 +24,8 @@ TEXT_PAIRS = (
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The columns a user named; those left out are detected.
-
-    `text` may name two columns with a comma between, for pairs of texts. With `strict` a named column that the table
-    lacks is an error; without, detection takes over (one option serves data sets that differ).
-    """
-
-    image: str | None = None
-    text: str | None = None
-    label: str | None = None
-    strict: bool = True
-
-
-@dataclass(frozen=True)
 class ChosenColumns:
-    """The columns in use: one input column, or two for pairs. `label_problem` says why there is no label."""
+    """The columns in use: one input column, or two for pairs. `label_problem` explains a missing label."""
 
     inputs: tuple[str, ...]
     label: str | None
@@ -51,40 +36,32 @@ class ChosenColumns:
         return f"input {', '.join(self.inputs)}; {label}"
 
 
-def nested_columns(features: datasets.Features, columns: Columns) -> dict[str, Any]:
+def nested_columns(features: datasets.Features, reading: Reading) -> dict[str, Any]:
     """Returns the types of those named columns that lie inside another, as `translation.en` does."""
-    named = (columns.image, *(columns.text or "").split(","), columns.label)
-    inside = (name for name in named if name and "." in name and name not in features)
-    return {name: found for name in inside if (found := _type_at(features, name.split("."))) is not None}
+    flat = features.flatten()
+    named = (reading.image_column, *(reading.text_column or "").split(","), reading.label_column)
+    return {name: flat[name] for name in named if name and name in flat and name not in features}
 
 
-def value_at(row: Any, name: str) -> Any:
-    """Returns the value of a row in a column that lies inside another; None where the other holds nothing."""
-    for part in name.split("."):
-        row = None if row is None else row[part]
-    return row
+def choose_columns(
+    features: datasets.Features, modality: Modality, reading: Reading, where: str, strict: bool = True
+) -> ChosenColumns:
+    """Returns the named columns, or the only ones that fit. A missing label is no error here.
 
-
-def _type_at(feature: Any, path: Sequence[str]) -> Any:
-    for part in path:
-        inside = feature.flatten() if isinstance(feature, datasets.Translation) else feature
-        if not isinstance(inside, dict) or part not in inside:
-            return None
-        feature = inside[part]
-    return feature
-
-
-def choose_columns(table: datasets.Dataset, modality: Modality, columns: Columns, where: str) -> ChosenColumns:
-    """Returns the columns named, or the only ones that fit; a missing label is left to whoever needs labels.
+    Args:
+        strict: whether a named column must be there; otherwise detection takes over.
 
     Raises:
-        DataError: a named column is not there, or no input column, or several, fit; lists the columns.
+        DataError: a named column is missing, or not exactly one input column fits; lists the columns.
     """
-    features = table.features
-    label, problem = _label(features, columns, where)
+    label, problem = _label(features, reading.label_column, where, strict)
     option = "`image_column`" if modality == "image" else "`text_column`"
-    named = _named_inputs(features, columns, modality, where)
-    if named:
+    column = reading.image_column if modality == "image" else reading.text_column
+    named = () if column is None else _named_inputs(features, column, modality, where)
+    missing = [name for name in named if name not in features]
+    if missing and strict:
+        raise DataError(f"{where}: has no column {missing[0]!r}, only {describe(features)}")
+    if named and not missing:
         return ChosenColumns(named, label, problem)
     found = _image_candidates(features) if modality == "image" else _text_candidates(features, label)
     if not found:
@@ -105,29 +82,19 @@ def type_name(feature: Any) -> str:
     return str(feature.dtype) if isinstance(feature, datasets.Value) else type(feature).__name__
 
 
-def _named_inputs(
-    features: datasets.Features, columns: Columns, modality: Modality, where: str
-) -> tuple[str, ...] | None:
-    named = columns.image if modality == "image" else columns.text
-    if named is None:
-        return None
-    # A column whose own name has a comma in it is meant as it stands.
-    inputs = (named,) if named in features or modality == "image" else tuple(named.split(","))
-    missing = [name for name in inputs if name not in features]
-    if missing and columns.strict:
-        raise DataError(f"{where}: has no column {missing[0]!r}, only {describe(features)}")
+def _named_inputs(features: datasets.Features, column: str, modality: Modality, where: str) -> tuple[str, ...]:
+    # A column whose own name has a comma in it counts as one column.
+    inputs = (column,) if column in features or modality == "image" else tuple(column.split(","))
     if len(inputs) > 2:
-        raise DataError(f"{where}: `text_column` {named} names {len(inputs)} columns: one, or two for pairs of texts")
-    return None if missing else inputs
+        raise DataError(f"{where}: `text_column` {column} names {len(inputs)} columns: one, or two for pairs of texts")
+    return inputs
 
 
-def _label(features: datasets.Features, columns: Columns, where: str) -> tuple[str | None, str | None]:
-    if columns.label is not None:
-        if columns.label in features:
-            return columns.label, None
-        problem = f"has no column {columns.label!r}, only {describe(features)}"
-        if columns.strict:
-            raise DataError(f"{where}: {problem}")
+def _label(features: datasets.Features, column: str | None, where: str, strict: bool) -> tuple[str | None, str | None]:
+    if column in features:
+        return column, None
+    if column is not None and strict:
+        raise DataError(f"{where}: has no column {column!r}, only {describe(features)}")
     classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
     found = classes or [name for name in features if name.lower() in LABEL_NAMES]
     found = _preferred(found, LABEL_NAMES) or found

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import glob
 import logging
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import datasets
 import huggingface_hub
@@ -19,7 +18,7 @@ from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data.files import FILE_FORMATS, image_files, image_splits, read_image_folder, split_of_word
-from hydractl.data.sources import DataSpec, DataValues
+from hydractl.data.sources import DataSpec
 from hydractl.errors import DataError
 from hydractl.text import one_line, shortened
 
@@ -32,15 +31,13 @@ LOADERS = frozenset({*FILE_FORMATS.values(), "text", "imagefolder"})
 LONGEST_REASON = 300  # characters
 ENDLESS = 2**62  # stands for a number of samples that is not known
 
-Rows: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
-
 
 @dataclass(frozen=True)
 class _Found:
-    """A source that is there: the splits and slices wanted, how to read them, and their sizes where known."""
+    """The splits of a source: those requested, with every split and slice named, and their sizes where known."""
 
     request: str
-    read: Callable[[bool], Mapping[str, Rows]]  # of whether as a stream
+    splits: Mapping[str, datasets.Dataset | datasets.IterableDataset]
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -48,51 +45,39 @@ def open_table(spec: DataSpec) -> datasets.Dataset:
     """Returns the rows of a source; images stay encoded, files are memory-mapped by `datasets`.
 
     Raises:
-        DataError: nothing there, unreadable, several splits and none named, or the hub is out of reach.
+        DataError: no such source, one that cannot be read, or several splits and no choice among them.
     """
     with one_line_errors(spec.source):
-        found = _find(spec)
-        return _chosen_rows(found.read(False), found.request, spec.source)
+        return _chosen_rows(_find(spec), spec.source)
 
 
 def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
-    """Returns the same rows as `open_table`, read as they are used and kept nowhere, and their number if known.
+    """Returns the same rows as `open_table`, read when they are used, and their number if it is known.
 
     Raises:
-        DataError: as for `open_table`, or a slice that needs a number of rows which is not known.
+        DataError: as for `open_table`, or a slice that needs the number of rows, which is not known.
     """
     with one_line_errors(spec.source):
-        found = _find(spec)
-        return _chosen_stream(found.read(True), found, spec.source)
+        found = _find(spec, streaming=True)
+        if any(isinstance(part, datasets.Dataset) for part in found.splits.values()):
+            rows = _chosen_rows(found, spec.source)
+            return rows.to_iterable_dataset(), len(rows)
+        return _chosen_stream(found, spec.source)
 
 
-def _find(spec: DataSpec) -> _Found:
+def _find(spec: DataSpec, streaming: bool = False) -> _Found:
     path = Path(spec.source)
-    if not path.exists():
-        _check_reachable(spec.source)
-        return _from_builder(spec, spec.source, HUB)
-    return _from_folder(spec, path) if path.is_dir() else _from_file(spec, path)
-
-
-def folders_of(data: DataSpec | DataValues) -> tuple[Path, ...] | None:
-    """Returns where files may lie that the rows of a data set name, the first for names that are relative.
-
-    Those of a source are its own folder and the caches of what is downloaded; rows made in Python (None) may name any.
-    """
-    if isinstance(data, DataValues):
-        return None
-    downloads = (datasets.config.HF_DATASETS_CACHE, huggingface_hub.constants.HF_HUB_CACHE)
-    # Without `..`, as the names are compared with them.
-    caches = tuple(Path(os.path.abspath(folder)) for folder in downloads)
-    place = Path(os.path.abspath(data.source))
-    if not place.exists():
-        return caches
-    return place if place.is_dir() else place.parent, *caches
+    if path.is_dir():
+        return _from_folder(spec, path, streaming)
+    if path.exists():
+        return _from_file(spec, path, streaming)
+    _check_reachable(spec.source)
+    return _from_builder(spec, spec.source, streaming)
 
 
 @contextmanager
 def one_line_errors(source: str) -> Iterator[None]:
-    """Turns what readers raise into a DataError, and keeps their bars and logs off stderr."""
+    """Turns any error of a reader into a DataError, and keeps progress bars and logs off stderr."""
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     hub_level = huggingface_hub.logging.get_verbosity()
     datasets.disable_progress_bars()
@@ -104,7 +89,7 @@ def one_line_errors(source: str) -> Iterator[None]:
         raise
     except (DataFilesNotFoundError, EmptyDatasetError) as error:
         raise DataError(f"{source}: holds nothing that can be read as data: give images or {READ}") from error
-    except Exception as error:  # the readers of nine formats raise whatever they like on a damaged file
+    except Exception as error:  # each reader has exceptions of its own for a damaged file
         cause = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
         raise DataError(f"{source}: cannot be read as a data set: {_reason(cause)}") from error
     finally:
@@ -115,41 +100,33 @@ def one_line_errors(source: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    said = str(error).strip().partition("\nExample of usage")[0] or type(error).__name__
-    return shortened(one_line(said), LONGEST_REASON)
+    text = str(error).strip().partition("\nExample of usage")[0] or type(error).__name__
+    return shortened(one_line(text), LONGEST_REASON)
 
 
-def _from_file(spec: DataSpec, path: Path) -> _Found:
+def _from_file(spec: DataSpec, path: Path, streaming: bool) -> _Found:
     loader = FILE_FORMATS.get(path.suffix.lower())
     if loader is None:
-        endings = ", ".join(FILE_FORMATS)
-        raise DataError(f"{path}: is no data file of a known kind ({endings}); or give the folder it lies in")
+        raise DataError(f"{path}: has none of the known endings {', '.join(FILE_FORMATS)}: convert it")
     split = split_of_word(path.stem) or "train"
-    return _load(spec, loader, {split: [str(path.absolute())]})
+    return _load(spec, loader, {split: [str(path.absolute())]}, streaming=streaming)
 
 
-def _from_folder(spec: DataSpec, folder: Path) -> _Found:
+def _from_folder(spec: DataSpec, folder: Path, streaming: bool) -> _Found:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         saved = datasets.load_from_disk(str(folder))
         tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
-        return _Found(_complete(spec.split, list(tables), spec.source), lambda streamed: tables)
+        return _Found(_complete(spec.split, list(tables), spec.source), tables)
     if not (images := image_files(folder)):
-        root = str(folder.resolve())
-        return _from_builder(spec, root, f"{root}/")
+        return _from_builder(spec, str(folder.resolve()), streaming)
     parts = image_splits(images)
     below = 0 if parts.get("train") is images else 1
     request = _complete(spec.split, list(parts), spec.source)
-    return _Found(
-        request, lambda streamed: {name: read_image_folder(folder, parts[name], below) for name in _splits_in(request)}
-    )
+    return _Found(request, {name: read_image_folder(folder, parts[name], below) for name in _splits_in(request)})
 
 
-def _from_builder(spec: DataSpec, source: str, root: str) -> _Found:
-    """Finds what `datasets` finds in a folder or on the hub, if a fixed loader reads it.
-
-    Args:
-        root: how the names of its files begin.
-    """
+def _from_builder(spec: DataSpec, source: str, streaming: bool) -> _Found:
+    """Loads the files that `datasets` finds in a folder or on the hub, if a fixed loader reads them."""
     if spec.config is None and spec.split is not None:
         # `glue:sst2` names a configuration where the data set has several.
         configs = datasets.get_dataset_config_names(source)
@@ -157,25 +134,27 @@ def _from_builder(spec: DataSpec, source: str, root: str) -> _Found:
             spec = replace(spec, config=spec.split, split=None)
     builder = datasets.load_dataset_builder(source, name=spec.config)
     found = (builder.config.data_files or {}).items()
-    files = {str(name): [_plain(str(file)) for file in some] for name, some in found}
-    if elsewhere := [file for some in files.values() for file in some if not file.startswith(root)]:
-        raise DataError(f"{spec.source}: its card names {elsewhere[0]}: data comes from its own folder only")
+    files = {str(name): [str(file) for file in some] for name, some in found}
+    elsewhere = [file for some in files.values() for file in some if not file.startswith(HUB)]
+    if elsewhere and not Path(source).exists():
+        raise DataError(f"{spec.source}: its card names {elsewhere[0]}, a file of this machine: use another data set")
     if not files or builder.name not in LOADERS:
         raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
-    return _load(spec, builder.name, files, builder.info)
-
-
-def _plain(file: str) -> str:
-    return file if "://" in file else os.path.normpath(file)
+    return _load(spec, builder.name, files, builder.info, streaming=streaming)
 
 
 def _load(
-    spec: DataSpec, loader: str, files: Mapping[str, Sequence[str]], info: datasets.DatasetInfo | None = None
+    spec: DataSpec,
+    loader: str,
+    files: Mapping[str, Sequence[str]],
+    info: datasets.DatasetInfo | None = None,
+    *,
+    streaming: bool,
 ) -> _Found:
-    """Reads the files of the splits asked for and no others: a training split may be far larger.
+    """Reads only the files of the requested splits, since a training split may be far larger.
 
     Args:
-        info: what a card says of their columns and numbers.
+        info: the card's columns and numbers of rows.
     """
     request = _complete(spec.split, list(files), spec.source)
     wanted = {name: [_literal(file) for file in files[name]] for name in _splits_in(request)}
@@ -188,11 +167,8 @@ def _load(
     if info and info.features is not None:
         options["features"] = info.features
     counts = {str(name): split.num_examples for name, split in ((info and info.splits) or {}).items()}
-
-    def read(streamed: bool) -> Mapping[str, Rows]:
-        return datasets.load_dataset(loader, data_files=wanted, streaming=streamed, **options)
-
-    return _Found(request, read, {name: count for name, count in counts.items() if count})
+    splits = datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
+    return _Found(request, splits, {name: count for name, count in counts.items() if count})
 
 
 def _literal(file: str) -> str:
@@ -201,7 +177,7 @@ def _literal(file: str) -> str:
 
 
 def _check_reachable(source: str) -> None:
-    """Asks the hub once: `datasets` asks for half a minute before it gives up on a misspelt folder."""
+    """Asks the hub once, because `datasets` tries for half a minute before it gives up on a misspelt folder."""
     cached = Path(datasets.config.HF_DATASETS_CACHE, source.replace("/", "___"))
     try:
         huggingface_hub.HfApi().dataset_info(source, timeout=10)
@@ -209,22 +185,22 @@ def _check_reachable(source: str) -> None:
         raise DataError(f"{source}: is gated: ask for access on the hub, then log in with `hf auth login`") from error
     except RepositoryNotFoundError as error:
         raise DataError(f"{source}: is no file or folder here and no public data set on the hub") from error
-    except Exception as error:  # whichever HTTP client the hub library has: no network, a proxy, offline mode
+    except Exception as error:  # no network, a proxy or offline mode, by whichever HTTP client is installed
         if not cached.is_dir():
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(f"{source}: is no file or folder here, and the hub cannot be asked: {reason}") from error
 
 
 def _complete(wanted: str | None, splits: Sequence[str], where: str) -> str:
-    """Returns a request with every split named, checked: the only split where none is named.
+    """Returns a request with every split named: the only split where `wanted` names none.
 
     Args:
-        wanted: what stands after the source, e.g. `validation`, `val`, `train[:10%]`, `[:100]` or None.
-        splits: the splits there are.
+        wanted: the text behind the source, e.g. `validation`, `val`, `train[:10%]`, `[:100]` or None.
+        splits: the splits of the source.
         where: the source, for messages.
 
     Raises:
-        DataError: several splits and none named, or one that is not there.
+        DataError: several splits and no choice among them, or an unknown split.
     """
     if not wanted or wanted.startswith("["):
         if len(splits) != 1:
@@ -243,30 +219,28 @@ def _complete_part(part: str, splits: Sequence[str], where: str) -> str:
 
 
 def _splits_in(request: str) -> list[str]:
-    """Returns the splits a complete request takes samples from, each once, in order."""
+    """Returns the splits of a complete request, each once, in order."""
     return list(dict.fromkeys(part.partition("[")[0] for part in request.split("+")))
 
 
-def _chosen_rows(parts: Mapping[str, Rows], request: str, where: str) -> datasets.Dataset:
-    """Returns the samples of a complete request, in its order."""
-    pieces = _pieces(request, {name: len(part) for name, part in parts.items()}, where)
+def _chosen_rows(found: _Found, where: str) -> datasets.Dataset:
+    """Returns the rows of a complete request, in its order."""
+    pieces = _pieces(found.request, {name: len(part) for name, part in found.splits.items()}, where)
     # An empty range at the end is out of range to `select`, an empty list is not.
     rows = [range(piece.from_, piece.to) if piece.from_ < piece.to else [] for piece in pieces]
-    chosen = [parts[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]
+    chosen = [found.splits[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]
     return chosen[0] if len(chosen) == 1 else datasets.concatenate_datasets(chosen)
 
 
-def _chosen_stream(parts: Mapping[str, Rows], found: _Found, where: str) -> tuple[datasets.IterableDataset, int | None]:
-    """Returns the samples of a complete request as a stream in its order, and how many, None where not known."""
-    known = {name: len(part) for name, part in parts.items() if isinstance(part, datasets.Dataset)}
-    lengths = {name: known.get(name, found.sizes.get(name, ENDLESS)) for name in parts}
+def _chosen_stream(found: _Found, where: str) -> tuple[datasets.IterableDataset, int | None]:
+    """Returns the rows of a complete request as a stream in its order, and their number, None where not known."""
+    lengths = {name: found.sizes.get(name, ENDLESS) for name in found.splits}
     if ENDLESS in lengths.values() and (slice_ := re.search(r"\[[^]]*[%-][^]]*]", found.request)):
-        raise DataError(f"{where}: how many samples it has is not known before the end: write {slice_[0]} as [:100]")
+        raise DataError(f"{where}: its number of samples is not known before the end: write {slice_[0]} as [:100]")
     pieces = _pieces(found.request, lengths, where)
     rows = []
     for piece in pieces:
-        part = parts[piece.splitname]
-        part = part.to_iterable_dataset() if isinstance(part, datasets.Dataset) else part
+        part = found.splits[piece.splitname]
         part = part.skip(piece.from_) if piece.from_ else part
         rows.append(part.take(piece.to - piece.from_) if piece.to < lengths[piece.splitname] else part)
     total = sum(piece.to - piece.from_ for piece in pieces)
@@ -278,4 +252,4 @@ def _pieces(request: str, lengths: Mapping[str, int], where: str) -> list[Any]:
     try:
         return datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
     except (ValueError, AssertionError) as error:
-        raise DataError(f"{where}:{request}: is no slice; write [:100], [100:200] or [:10%]") from error
+        raise DataError(f"{where}:{request}: is no slice: write [:100], [100:200] or [:10%]") from error

@@ -7,16 +7,17 @@ import pytest
 from datasets import ClassLabel, Image, Value
 
 from hydractl.data.open import SampleStream, open_samples, open_stream
-from hydractl.data.reading import Modality, Reading
-from hydractl.data.table_columns import ChosenColumns, Columns, choose_columns
+from hydractl.data.reading import EVERYTHING, Modality, Reading
+from hydractl.data.table_columns import ChosenColumns, choose_columns
 from hydractl.errors import DataError
 
 TEXT, NUMBER, NAMED = Value("string"), Value("int64"), ClassLabel(names=["a", "b"])
 
 
-def choose(features: dict[str, object], modality: Modality, columns: Columns = Columns()) -> ChosenColumns:  # noqa: B008
-    empty = datasets.Dataset.from_dict({name: [] for name in features}, features=datasets.Features(features))
-    return choose_columns(empty, modality, columns, "data")
+def choose(
+    features: dict[str, object], modality: Modality, reading: Reading = EVERYTHING, strict: bool = True
+) -> ChosenColumns:
+    return choose_columns(datasets.Features(features), modality, reading, "data", strict=strict)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +44,11 @@ def test_detects(features: dict[str, object], modality: Modality, inputs: tuple[
     assert (chosen.inputs, chosen.label) == (inputs, label)
 
 
-@pytest.mark.parametrize(
-    ("columns", "inputs"),
-    [
-        (Columns(text="b"), ("b",)),
-        (Columns(text="a,b"), ("a", "b")),
-        (Columns(text="c,d"), ("c,d",)),
-        (Columns(text="gone", strict=False), ("text",)),
-    ],
-)
-def test_a_named_column_wins(columns: Columns, inputs: tuple[str, ...]) -> None:
-    assert choose({"a": TEXT, "b": TEXT, "c,d": TEXT, "text": TEXT}, "text", columns).inputs == inputs
+@pytest.mark.parametrize(("named", "inputs"), [("b", ("b",)), ("a,b", ("a", "b")), ("c,d", ("c,d",))])
+def test_a_named_column_wins(named: str, inputs: tuple[str, ...]) -> None:
+    features: dict[str, object] = {"a": TEXT, "b": TEXT, "c,d": TEXT, "text": TEXT}
+    assert choose(features, "text", Reading(text_column=named)).inputs == inputs
+    assert choose(features, "text", Reading(text_column="gone"), strict=False).inputs == ("text",)
 
 
 def nested_rows() -> datasets.Dataset:
@@ -84,11 +79,6 @@ def test_columns_inside_others(tmp_path: Path, named: str, expected: list[object
         open_samples(f"{tmp_path}/rows.parquet?text=translation.fr", "text")
 
 
-def test_says_what_was_chosen() -> None:
-    assert str(choose({"text": TEXT, "label": NAMED}, "text")) == "input text; label label"
-    assert str(choose({"premise": TEXT, "hypothesis": TEXT}, "text")) == "input premise, hypothesis; no label"
-
-
 def test_why_there_is_no_label() -> None:
     assert "has no label column among text (string)" in str(choose({"text": TEXT}, "text").label_problem)
     two = choose({"img": Image(), "fine_label": NAMED, "coarse_label": NAMED}, "image")
@@ -97,23 +87,17 @@ def test_why_there_is_no_label() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "modality", "columns", "message"),
+    ("features", "modality", "reading", "message"),
     [
-        ({"text": TEXT}, "image", Columns(), r"no image column among text \(string\); name it with `image_column`"),
-        ({"n": NUMBER}, "text", Columns(), r"no text column among n \(int64\); name it with `text_column`"),
-        (
-            {"left": Image(), "right": Image()},
-            "image",
-            Columns(),
-            "could be left or right; name it with `image_column`",
-        ),
-        ({"a": TEXT, "b": TEXT}, "text", Columns(), "could be a or b; name it with `text_column`"),
-        ({"a": TEXT}, "text", Columns(text="b"), r"has no column 'b', only a \(string\)"),
-        ({"a": TEXT}, "text", Columns(text="a,b"), "has no column 'b'"),
-        ({"a": TEXT, "b": TEXT, "c": TEXT}, "text", Columns(text="a,b,c"), "names 3 columns"),
-        ({"a": TEXT}, "text", Columns(label="b"), "has no column 'b'"),
+        ({"text": TEXT}, "image", EVERYTHING, r"no image column among text \(string\); name it with `image_column`"),
+        ({"n": NUMBER}, "text", EVERYTHING, r"no text column among n \(int64\); name it with `text_column`"),
+        ({"left": Image(), "right": Image()}, "image", EVERYTHING, "could be left or right"),
+        ({"a": TEXT}, "text", Reading(text_column="b"), r"has no column 'b', only a \(string\)"),
+        ({"a": TEXT}, "text", Reading(text_column="a,b"), "has no column 'b'"),
+        ({"a": TEXT, "b": TEXT, "c": TEXT}, "text", Reading(text_column="a,b,c"), "names 3 columns"),
+        ({"a": TEXT}, "text", Reading(label_column="b"), "has no column 'b'"),
     ],
 )
-def test_refuses(features: dict[str, object], modality: Modality, columns: Columns, message: str) -> None:
+def test_refuses(features: dict[str, object], modality: Modality, reading: Reading, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        choose(features, modality, columns)
+        choose(features, modality, reading)
