@@ -15,7 +15,7 @@ from hydractl.circuit.circuit_file import SearchJournal, read_circuit
 from hydractl.circuit.scores import read_scores
 from hydractl.cli.console import print_json
 from hydractl.errors import ArtifactError
-from hydractl.evaluation.predictions import read_about
+from hydractl.evaluation.saved_predictions import read_about
 from hydractl.report.artifact import read_report
 from hydractl.report.definitions import caption
 from hydractl.report.page import html_page

@@ -21,11 +21,11 @@ from hydractl.data.open import open_samples
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.data.reading import Reading
-from hydractl.evaluation.measure import measure
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Settings
+from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.evaluation.systems import AnsweredBatch
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
@@ -74,7 +74,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     def evaluation() -> None:
         with batch_workers(torch.device("cpu"), ahead=1) as in_parallel:
             networks = Networks([model], prepare, data, BATCH, None, 0, 0, Ranks(), in_parallel)
-            measure(predict_sets(networks, [ID]), networks.cost, Settings())
+            numbers_of(predict_sets(networks, [ID]), networks.cost, Settings())
 
     member_logits(model, prepared[0])  # warm up
     # In turns: other work on the machine meets both alike.
@@ -88,7 +88,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
 
 def memory() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    measure(predict_sets(Noise(), [ID]), None, Settings())
+    numbers_of(predict_sets(Noise(), [ID]), None, Settings())
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(f"50,000 x 1,000 logits: peak memory grows by {grown:.0f} MiB")
 

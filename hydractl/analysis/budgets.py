@@ -16,7 +16,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.data.batching import Batch
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
-from hydractl.metrics.table import PredictionTable, in_order, tabulate
+from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.selection.answers import Answering, logits_of
 from hydractl.selection.candidates import counts
 from hydractl.surgery.choose import by_ranking, by_scores

@@ -15,12 +15,12 @@ from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
-from hydractl.evaluation.measure import Measured, measure, resample, resamples
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
 from hydractl.evaluation.run import MOST_FEATURES, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavingPredictor, about_json
 from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
-from hydractl.evaluation.settings import Measurement, Settings
+from hydractl.evaluation.settings import Procedure, Settings
+from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
 from hydractl.evaluation.systems import Opened, Predictor, Running, SystemSpec, check_names, modality_of
 
 
@@ -35,7 +35,7 @@ class Comparison:
     systems: Sequence[tuple[str, Opened]]
     data: EvaluationData | None
     settings: Settings
-    measurement: Measurement
+    procedure: Procedure
 
     @property
     def draws(self) -> bool:
@@ -59,7 +59,7 @@ def open_comparison(
     specs: Sequence[tuple[str, SystemSpec]],
     open_data: Callable[[Modality], EvaluationData] | None,
     settings: Settings,
-    measurement: Measurement,
+    procedure: Procedure,
 ) -> Comparison:
     """Opens the systems and the data.
 
@@ -72,7 +72,7 @@ def open_comparison(
         CheckpointError: a checkpoint cannot be read.
         DataError: a source cannot be read, or saved predictions are of other data.
     """
-    check_names([name for name, _ in specs], measurement.seeds)
+    check_names([name for name, _ in specs], procedure.seeds)
     systems = [(name, spec.open()) for name, spec in specs]
     modality = modality_of(systems)
     if open_data is None or modality is None:
@@ -80,11 +80,11 @@ def open_comparison(
             raise OptionError("`id_data` is missing: only saved predictions need no data")
         if open_data is not None:
             raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
-        return Comparison(systems, None, settings, measurement)
+        return Comparison(systems, None, settings, procedure)
     data = open_data(modality)
     for _, system in systems:
         system.check_data(data)
-    return Comparison(systems, data, settings, measurement)
+    return Comparison(systems, data, settings, procedure)
 
 
 def serve(comparison: Comparison, running: Running) -> None:
@@ -93,7 +93,7 @@ def serve(comparison: Comparison, running: Running) -> None:
         system.serve(comparison.data, _named(running, name))
 
 
-def measure_systems(comparison: Comparison, running: Running, listeners: Listeners) -> Iterator[Measured]:
+def evaluate_systems(comparison: Comparison, running: Running, listeners: Listeners) -> Iterator[SystemNumbers]:
     """Yields the numbers of each system; its weights are let go before the next.
 
     Raises:
@@ -102,7 +102,7 @@ def measure_systems(comparison: Comparison, running: Running, listeners: Listene
         OutputError: logits cannot be saved.
     """
     leaks = _leaks(comparison, listeners.on_warning)
-    folders = _folders([name for name, _ in comparison.systems], comparison.measurement.save_logits)
+    folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     _note_spread(comparison, running.on_note)
     on_note = running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
@@ -115,11 +115,11 @@ def measure_systems(comparison: Comparison, running: Running, listeners: Listene
                 predictor = _saving(comparison, predictor, folder, made_of, conditions=conditions)
             predictions = _predicted(comparison, name, predictor, listeners, keys=comparison.sets(system))
             found = replace(_numbers(comparison, predictor, predictions), **vars(made_of))
-            draws = resamples(comparison.measurement.bootstrap, predictions, comparison.settings, on_note)
+            draws = resamples(comparison.procedure.bootstrap, predictions, comparison.settings, on_note)
         del predictor
         on_note = _unheard  # what holds for the first system holds for all
-        seed = comparison.measurement.seed
-        yield Measured(name, found, resample(predictions, comparison.settings, draws, seed) if draws else None)
+        seed = comparison.procedure.seed
+        yield SystemNumbers(name, found, resample(predictions, comparison.settings, draws, seed) if draws else None)
 
 
 def _named(running: Running, name: str) -> Running:
@@ -160,8 +160,8 @@ def _saving(
         about=about_json(comparison.data.id.name, predictor, made_of),
         conditions=conditions,
         features=comparison.settings.score.needs_features,
-        resume=comparison.measurement.resume,
-        force=comparison.measurement.force,
+        resume=comparison.procedure.resume,
+        force=comparison.procedure.force,
     )
     saving.start()
     return saving
@@ -202,7 +202,7 @@ def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[st
         histories = [history for system in own for history in system.histories]
         # Saved predictions say themselves what leaked when they were made.
         leaks: list[Leak] = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
-        if not comparison.measurement.allow_leak:
+        if not comparison.procedure.allow_leak:
             refuse_leaks(leaks)
         for leak in leaks:
             on_warning(f"{leak}: the numbers flatter it")
@@ -239,8 +239,8 @@ def _predicted(
 
 
 def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPredictions) -> System:
-    found = measure(predictions, predictor.cost, comparison.settings)
-    if not comparison.measurement.curves:
+    found = numbers_of(predictions, predictor.cost, comparison.settings)
+    if not comparison.procedure.curves:
         return found
     # The samples of a stream have gone by and cannot be shown.
     inside = None if comparison.data is None else comparison.data.id

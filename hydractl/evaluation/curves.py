@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 
 from hydractl.data.samples import Samples
-from hydractl.evaluation.measure import id_key
-from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, Scores
+from hydractl.evaluation.results import Curves, Doubts, Reliability, RiskCurve, Roc, Sample, ScoreHistograms
 from hydractl.evaluation.run import SystemPredictions
+from hydractl.evaluation.system_numbers import id_key
 from hydractl.metrics.calibration import reliability_diagram
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.ood_detection import roc_curve
@@ -70,7 +70,7 @@ def _thinned(ascending: FloatArray) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.unique(np.concatenate([[0], places, [len(ascending) - 1]]))
 
 
-def _histograms(inside: FloatArray, outside: Mapping[str, FloatArray]) -> Scores:
+def _histograms(inside: FloatArray, outside: Mapping[str, FloatArray]) -> ScoreHistograms:
     everything = np.concatenate([inside, *outside.values()])
     low, high = float(everything.min()), float(everything.max())
     edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
@@ -78,7 +78,7 @@ def _histograms(inside: FloatArray, outside: Mapping[str, FloatArray]) -> Scores
     def shares(scores: FloatArray) -> tuple[float, ...]:
         return _rounded(np.histogram(scores, edges)[0] / len(scores))
 
-    return Scores(_rounded(edges), shares(inside), {name: shares(scores) for name, scores in outside.items()})
+    return ScoreHistograms(_rounded(edges), shares(inside), {name: shares(scores) for name, scores in outside.items()})
 
 
 def _rounded(values: FloatArray) -> tuple[float, ...]:

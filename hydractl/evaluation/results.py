@@ -89,7 +89,7 @@ class Description:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledMetrics:
     """Quality of classification on labelled samples, and the members' diversity on them.
 
     Accuracy is all there is for a system that saved only confidences.
@@ -135,13 +135,13 @@ class Selective:
 class ShiftMeans:
     """Flat means over shifted sets: at each severity over kinds, of each kind over severities, and over all sets."""
 
-    by_severity: Mapping[Severity, Labelled]
-    by_kind: Mapping[str, Labelled]
-    all: Labelled
+    by_severity: Mapping[Severity, LabelledMetrics]
+    by_kind: Mapping[str, LabelledMetrics]
+    all: LabelledMetrics
 
 
 @dataclass(frozen=True)
-class Temperature:
+class SystemTemperature:
     """The temperature that divides all logits, and what a fit of it changed."""
 
     value: Positive
@@ -212,7 +212,7 @@ class Roc:
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreHistograms:
     """Histograms of the OOD score, over the same bins for each set."""
 
     edges: Items[float]
@@ -253,7 +253,7 @@ class Curves:
     reliability: Reliability | None = None
     risk_coverage: RiskCurve
     roc: Mapping[str, Roc]
-    scores: Scores
+    scores: ScoreHistograms
     doubts: Doubts | None = None
 
 
@@ -290,15 +290,15 @@ class System:
     networks: Items[Network] | None = None
     dropout: Dropout | None = None
     leaks: Items[KnownLeak] | None = None
-    id: Labelled
+    id: LabelledMetrics
     selective: Selective | None = None
     score: str | None = None
     ood: Mapping[str, Ood]
     ood_means: Mapping[str, Ood] = field(default_factory=dict)
-    shift: Mapping[str, Mapping[Severity, Labelled]] | None = None
+    shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None
     shift_means: ShiftMeans | None = None
     conformal: ConformalMetrics | None = None
-    temperature: Temperature | None = None
+    temperature: SystemTemperature | None = None
     cost: Cost | None = field(default=None, metadata=NULL)
     curves: Curves | None = None
     std: System | None = None
@@ -354,7 +354,7 @@ class Results:
     command: str | None = None
 
 
-S = TypeVar("S", Labelled, Ood)
+S = TypeVar("S", LabelledMetrics, Ood)
 
 
 def plain(value: Any) -> Any:

@@ -16,8 +16,8 @@ from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
 from hydractl.metrics.feature_scores import MemberSamples
 from hydractl.metrics.ood_scores import Answers, OodScore, Scorer, find_ood_score, fit_scorer
+from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
-from hydractl.metrics.table import PredictionTable, in_order, tabulate
 
 OnBatch = Callable[[int], None]
 #: Told the set that starts; gives what to tell the size of each finished batch.

@@ -17,9 +17,9 @@ from hydractl.artifacts import json_text
 from hydractl.checkpoint.output import make_folder, refuse_other, write_atomically, write_bytes
 from hydractl.checkpoint.tensors import layout, tensor_bytes
 from hydractl.errors import DataError, OutputError
-from hydractl.evaluation.predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
 from hydractl.evaluation.results import Cost, Description, plain
 from hydractl.evaluation.saved_file import read_metadata
+from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, VERSION, SavedPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import AnsweredBatch, Classifier, Predictor
 from hydractl.schema import Origin, parse_json, read_json

@@ -184,7 +184,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Procedure:
     """Says how certain the numbers are to be, and what is kept of the answers.
 
     Attributes:

@@ -208,7 +208,7 @@ def _parsers() -> Any:
 
 
 def _predictions(text: str) -> SystemSpec | None:
-    from hydractl.evaluation.predictions import parse_predictions
+    from hydractl.evaluation.saved_predictions import parse_predictions
 
     return parse_predictions(text)
 

@@ -14,7 +14,7 @@ from hydractl.errors import DataError, OptionError
 from hydractl.metrics.calibration import ClassificationMetrics, equal_width_bins, mass_bin_starts
 from hydractl.metrics.checks import FloatArray, IntArray, check_scores
 from hydractl.metrics.ood_detection import OodMetrics
-from hydractl.metrics.table import PredictionTable
+from hydractl.metrics.prediction_table import PredictionTable
 
 LEVEL = 0.95  # share of the resampled values inside an interval
 CHUNK = 2**14  # counts held at once, so that they stay in the processor's cache

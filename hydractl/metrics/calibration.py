@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.metrics.checks import FloatArray, IntArray, check_confidences
-from hydractl.metrics.table import PredictionTable
+from hydractl.metrics.prediction_table import PredictionTable
 
 
 @dataclass(frozen=True)

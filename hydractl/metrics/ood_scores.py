@@ -16,7 +16,7 @@ from hydractl.errors import OptionError
 if TYPE_CHECKING:
     from hydractl.metrics.checks import FloatArray, Logits
     from hydractl.metrics.feature_scores import MemberSamples
-    from hydractl.metrics.table import PredictionTable
+    from hydractl.metrics.prediction_table import PredictionTable
 
 
 @dataclass(frozen=True, eq=False)

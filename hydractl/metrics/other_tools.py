@@ -22,9 +22,9 @@ from hydractl.metrics.calibration import classification_metrics as classificatio
 from hydractl.metrics.checks import BoolArray, FloatArray, check_confidences
 from hydractl.metrics.ood_detection import OodMetrics, count_scores
 from hydractl.metrics.ood_detection import ood_metrics as ood_metrics
+from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import aurc as aurc
 from hydractl.metrics.selective import risk_coverage
-from hydractl.metrics.table import PredictionTable
 
 
 def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:

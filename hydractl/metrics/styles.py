@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hydractl.metrics.calibration import ClassificationMetrics
     from hydractl.metrics.checks import BoolArray, FloatArray
     from hydractl.metrics.ood_detection import OodMetrics
-    from hydractl.metrics.table import PredictionTable
+    from hydractl.metrics.prediction_table import PredictionTable
 
 
 def _tools() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hydractl.evaluation.results import Results, System, Temperature
+from hydractl.evaluation.results import Results, System, SystemTemperature
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
 
@@ -90,7 +90,7 @@ def _is_fitted(system: System) -> bool:
     return system.temperature is not None and system.temperature.argmax_changed is not None
 
 
-def _fitted(name: str, found: Temperature | None) -> str:
+def _fitted(name: str, found: SystemTemperature | None) -> str:
     assert found is not None and found.argmax_changed is not None
     changed = f"{100 * found.argmax_changed:.2f} % of predictions changed"
     return f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hydractl.evaluation.results import Curves, Reliability, Results, Scores, System
+from hydractl.evaluation.results import Curves, Reliability, Results, ScoreHistograms, System
 from hydractl.report.columns import Column, at, telling_means
 from hydractl.report.drawing import Key, Panel, Picture, whole
 from hydractl.report.escape import drawn
@@ -130,7 +130,7 @@ def _roc(curves: Mapping[str, Curves]) -> Picture | None:
 def _scores(curves: Mapping[str, Curves]) -> Picture | None:
     sets = _set_names(curves)
 
-    def draw(axes: Axes, found: Scores) -> None:
+    def draw(axes: Axes, found: ScoreHistograms) -> None:
         axes.stairs(found.id, found.edges, fill=True, color=GREY, alpha=0.6)
         for place, name in enumerate(sets):
             if name in found.ood:

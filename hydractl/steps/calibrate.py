@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Acceptance, Checkpoint
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.calibrate import Fitted
+    from hydractl.evaluation.model_calibration import Fitted
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
@@ -172,7 +172,7 @@ class Calibrate:
 
     def run(self, watch: Watcher) -> Calibrated:
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.evaluation.calibrate import calibrated
+        from hydractl.evaluation.model_calibration import calibrated
         from hydractl.families.load import write_checkpoint
         from hydractl.steps.inputs import as_checkpoint
 
@@ -209,7 +209,7 @@ class Calibrate:
 
     def _fitted(self, checkpoint: Checkpoint, samples: Samples, rate: float, watch: Watcher) -> Fitted:
         from hydractl.data.ranks import Ranks, batch_workers
-        from hydractl.evaluation.calibrate import fit_network
+        from hydractl.evaluation.model_calibration import fit_network
         from hydractl.evaluation.systems import Running
         from hydractl.model.hydra import Hydra
 

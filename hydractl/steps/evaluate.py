@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
-from hydractl.evaluation.settings import Measurement, Sets, Settings
+from hydractl.evaluation.settings import Procedure, Sets, Settings
 from hydractl.evaluation.systems import SYSTEM_KINDS
 from hydractl.options import Option, flat, function, make
 from hydractl.steps.compute import Compute, dtype_name
@@ -21,8 +21,8 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.data.reading import Modality
     from hydractl.evaluation.comparison import Comparison
-    from hydractl.evaluation.measure import Measured
     from hydractl.evaluation.sets import EvaluationData
+    from hydractl.evaluation.system_numbers import SystemNumbers
     from hydractl.evaluation.systems import Running, SystemSpec
     from hydractl.steps.inputs import ModelLike
 
@@ -75,7 +75,7 @@ class Evaluate:
     ] = None
     sets: Sets = Sets()
     settings: Settings = Settings()
-    measurement: Measurement = Measurement()
+    procedure: Procedure = Procedure()
     reading: Reading = Reading()
     compute: Compute = Compute()
     compiled: Compiled = False
@@ -87,8 +87,8 @@ class Evaluate:
         return self._reported(watch) if self.suite is None else self._on_tasks(self.suite, watch)
 
     def _check(self) -> None:
-        saved, allow_leak = self.measurement.save_logits, self.measurement.allow_leak
-        if self.measurement.resume and saved is None:
+        saved, allow_leak = self.procedure.save_logits, self.procedure.allow_leak
+        if self.procedure.resume and saved is None:
             raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
         if self.sets.streaming and (saved is not None or allow_leak):
             other = "`allow_leak` marks" if allow_leak else "`save_logits` needs"
@@ -112,7 +112,7 @@ class Evaluate:
                 compiled=self.compiled,
                 batch_size=self.compute.batch_size,
                 workers=self.workers,
-                seed=self.measurement.seed,
+                seed=self.procedure.seed,
                 reading=self.reading,
                 ranks=ranks,
                 in_parallel=in_parallel,
@@ -131,23 +131,21 @@ class Evaluate:
         from hydractl.evaluation.sets import open_sets
 
         def open_data(modality: Modality) -> EvaluationData:
-            return open_sets(self.sets, self.reading, modality, self.measurement.seed, on_note=_notes(watch))
+            return open_sets(self.sets, self.reading, modality, self.procedure.seed, on_note=_notes(watch))
 
         systems = named_systems(self.systems)
-        if self.measurement.members_curve:
+        if self.procedure.members_curve:
             systems = [part for one in systems for part in by_size(*one)]
-        measurement = replace(self.measurement, curves=self.outputs.report is not None)
-        return open_comparison(
-            systems, open_data if self.sets.id_data is not None else None, self.settings, measurement
-        )
+        procedure = replace(self.procedure, curves=self.outputs.report is not None)
+        return open_comparison(systems, open_data if self.sets.id_data is not None else None, self.settings, procedure)
 
     def _measured(self, comparison: Comparison, running: Running, watch: Watcher) -> Reported:
         """Returns the report of all systems; if that is interrupted, the error holds that of the finished ones."""
-        from hydractl.evaluation.comparison import Listeners, measure_systems
+        from hydractl.evaluation.comparison import Listeners, evaluate_systems
 
-        measured: list[Measured] = []
+        measured: list[SystemNumbers] = []
         try:
-            for system in measure_systems(comparison, running, Listeners(watch.warn, watch.progress)):
+            for system in evaluate_systems(comparison, running, Listeners(watch.warn, watch.progress)):
                 measured.append(system)
         except BaseException as error:
             if measured:
@@ -155,9 +153,9 @@ class Evaluate:
             raise
         return self._written(comparison, measured, watch)
 
-    def _written(self, comparison: Comparison, measured: Sequence[Measured], watch: Watcher) -> Reported:
+    def _written(self, comparison: Comparison, measured: Sequence[SystemNumbers], watch: Watcher) -> Reported:
         from hydractl.evaluation.comparison import describe_data
-        from hydractl.evaluation.measure import assemble
+        from hydractl.evaluation.system_numbers import assemble
         from hydractl.report.artifact import results
 
         resampled = max((one.draws for one in measured), default=0)
@@ -170,7 +168,7 @@ class Evaluate:
             **self.settings.to_json(),
             "compiled": self.compiled or None,
             "bootstrap": resampled or None,
-            "seed": self.measurement.seed if drawn else None,
+            "seed": self.procedure.seed if drawn else None,
         }
         complete = len(measured) == len(comparison.systems)
         content = results(assemble(measured), describe_data(comparison), options, complete)
@@ -184,7 +182,7 @@ class Evaluate:
         """
         from hydractl.artifacts import write_json
         from hydractl.checkpoint.output import refuse_existing
-        from hydractl.evaluation.suites import find_suite
+        from hydractl.evaluation.suite_file import find_suite
 
         for name in ("id_data", "ood_data", "shift_data", "calib_data"):
             if getattr(self.sets, name) not in (None, ()):
@@ -194,7 +192,7 @@ class Evaluate:
             raise OptionError("`report` draws the report of one task: write `json`, or evaluate on that task alone")
         if json is not None:
             refuse_existing(Path(json), force)
-        chosen, reports, below = find_suite(suite), {}, self.measurement.save_logits
+        chosen, reports, below = find_suite(suite), {}, self.procedure.save_logits
         for name, task in chosen.tasks.items():
             watch.note(f"task {name}")
             saved = None if below is None else Path(below) / name

@@ -96,7 +96,7 @@ class LatencyLimit(Schema):
 
     def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
         """Measures the Hydra beside the network and returns the ratio in a sentence."""
-        from hydractl.evaluation.latency import time_ratios
+        from hydractl.evaluation.latency_limit import time_ratios
         from hydractl.families.load import read_checkpoint
 
         ((_, ratio),) = time_ratios(read_checkpoint(network), [read_checkpoint(hydra)], device)
@@ -110,7 +110,7 @@ def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyL
         OptionError: the budget is not a multiple, or no network is that fast.
         OutputError: the record of an earlier run is damaged.
     """
-    from hydractl.evaluation.latency import most_multiply_adds, sketches, time_ratios
+    from hydractl.evaluation.latency_limit import most_multiply_adds, sketches, time_ratios
 
     budget, file = build.budget_latency, Path(build.output) / FILE
     if budget is None:

@@ -12,7 +12,7 @@ from hydractl.steps.result import Finding
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.evaluation.suites import Suite
+    from hydractl.evaluation.suite_file import Suite
     from hydractl.families import Family
     from hydractl.training.recipe import Recipe
 
@@ -113,7 +113,7 @@ class ListSuites:
     def run(self, watch: Watcher) -> Finding[Mapping[str, Suite]]:
         import tomli_w
 
-        from hydractl.evaluation.suites import SUITES, find_suite
+        from hydractl.evaluation.suite_file import SUITES, find_suite
 
         if self.suite is not None:
             found = find_suite(self.suite)

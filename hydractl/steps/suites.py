@@ -12,7 +12,7 @@ from hydractl.steps.result import Result
 
 if TYPE_CHECKING:
     from hydractl.evaluation.results import System
-    from hydractl.evaluation.suites import Suite
+    from hydractl.evaluation.suite_file import Suite
     from hydractl.report.columns import Column
 
     SuiteLike = str | Path | Suite

@@ -25,7 +25,7 @@ from hydractl.data.batching import Batch, Batches
 from hydractl.errors import DataError, OptionError
 from hydractl.inference import collect_logits, load_checkpoint
 from hydractl.metrics.calibration import classification_metrics
-from hydractl.metrics.table import tabulate
+from hydractl.metrics.prediction_table import tabulate
 from hydractl.model.hydra import Hydra
 from hydractl.training.network import training_dtype
 from hydractl.training.recipe import Recipe

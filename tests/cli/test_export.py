@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForImageClassification, pipeline
 
 import hydractl.auto  # noqa: F401  (importing it is what makes pipelines find the folders)
-from hydractl.evaluation.results import Labelled, Results, System
+from hydractl.evaluation.results import LabelledMetrics, Results, System
 from hydractl.report.artifact import report_json
 from tests.cli.conftest import Command
 
@@ -68,7 +68,7 @@ def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp
     for seed in (1, 2):
         hydractl("prune", bert, "--method=random", "--budget=3", f"--seed={seed}", "-o", tmp_path / f"m{seed}")
     hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
-    report = report_json(Results(models={"it": System(id=Labelled(ece=0.1, accuracy=0.5), ood={})}))
+    report = report_json(Results(models={"it": System(id=LabelledMetrics(ece=0.1, accuracy=0.5), ood={})}))
     (tmp_path / "report.json").write_text(json.dumps(report))
     options = ["--format", "hf", "-o", tmp_path / "folder", "--report", tmp_path / "report.json"]
     result = hydractl("export", tmp_path / "hydra", *options)

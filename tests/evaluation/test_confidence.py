@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from hydractl import evaluate
 from hydractl.errors import DataError
-from hydractl.evaluation.predictions import read_predictions
+from hydractl.evaluation.saved_predictions import read_predictions
 
 N = 40
 GENERATOR = np.random.default_rng(0)

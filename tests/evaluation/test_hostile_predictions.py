@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 
 from hydractl.errors import DataError, HydractlError
 from hydractl.evaluation import saved_file
-from hydractl.evaluation.predictions import read_predictions
 from hydractl.evaluation.run import predict_sets
+from hydractl.evaluation.saved_predictions import read_predictions
 from tests.hostile import within_limits
 
 LOGITS = np.random.default_rng(0).normal(size=(2, 6, 3))

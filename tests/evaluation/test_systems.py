@@ -8,8 +8,8 @@ import pytest
 
 from hydractl.errors import OptionError
 from hydractl.evaluation.checkpoints import NetworkSpec
-from hydractl.evaluation.predictions import PredictionsSpec
 from hydractl.evaluation.results import Dropout
+from hydractl.evaluation.saved_predictions import PredictionsSpec
 from hydractl.evaluation.systems import SYSTEM_KINDS, SystemKind, SystemSpec, parse_system
 
 #: A text of each kind, its name unless it is given one, and what it asks for.

@@ -16,7 +16,7 @@ from hydractl.metrics.calibration import (
     expected_calibration_error,
 )
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
-from hydractl.metrics.table import tabulate
+from hydractl.metrics.prediction_table import tabulate
 
 
 def drawn(sizes, replicates, seed):

@@ -13,7 +13,7 @@ from hydractl.metrics.calibration import (
     expected_calibration_error,
     reliability_diagram,
 )
-from hydractl.metrics.table import tabulate
+from hydractl.metrics.prediction_table import tabulate
 
 SAMPLES = st.lists(
     st.tuples(st.sampled_from([k / 15 for k in range(16)]) | st.floats(0, 1), st.booleans()),

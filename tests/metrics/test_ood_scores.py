@@ -5,7 +5,7 @@ import pytest
 
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score
-from hydractl.metrics.table import tabulate
+from hydractl.metrics.prediction_table import tabulate
 
 
 def scores(logits, name):

@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 
 from hydractl.errors import DataError
 from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.probabilities import mean_probabilities
 from hydractl.metrics.scaling import BOUNDS, _nll_and_gradient, fit_temperature, fit_vector
-from hydractl.metrics.table import tabulate
 
 
 def test_by_hand():

@@ -16,9 +16,9 @@ from hydractl.metrics.other_tools import (
     tie_splitting_calibration_error,
     trapezoidal_ood_metrics,
 )
+from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.selective import selective_metrics
 from hydractl.metrics.styles import OURS, find_style
-from hydractl.metrics.table import tabulate
 
 OPENOOD, THEIRS, LEGACY = map(find_style, ("openood", "torch-uncertainty", "torch-uncertainty-legacy"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)

@@ -33,9 +33,9 @@ from hydractl.evaluation.results import (
     RiskCurve,
     Roc,
     Sample,
-    Scores,
+    ScoreHistograms,
     SetInfo,
-    Temperature,
+    SystemTemperature,
 )
 from hydractl.report.artifact import report_json
 from hydractl.report.columns import column_groups, main_groups
@@ -60,7 +60,7 @@ def report_of(systems: list[str], sets: list[str]) -> Results:
         ENTRY,
         ood=dict.fromkeys(sets, SET),
         leaks=(KnownLeak(systems[0], sets[0], 2, 1, used_as=(sets[-1],)),),
-        temperature=Temperature(1.0, 1.0, 0.5, argmax_changed=0.0),
+        temperature=SystemTemperature(1.0, 1.0, 0.5, argmax_changed=0.0),
         difference=Resampled({"accuracy": Difference(0.1, (0.05, 0.2))}),
         model=Model(systems[-1], "0"),
     )
@@ -246,7 +246,7 @@ def curves(sets: list[str]) -> Curves:
         reliability=Reliability(half, (1, 3), (0.2, 0.8), (0.3, 0.9)),
         risk_coverage=RiskCurve(half, half),
         roc={name: Roc(half, half) for name in sets},
-        scores=Scores(half, (0.5, 0.5), dict.fromkeys(sets, (0.2, 0.8))),
+        scores=ScoreHistograms(half, (0.5, 0.5), dict.fromkeys(sets, (0.2, 0.8))),
     )
 
 

@@ -14,7 +14,16 @@ from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
 from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.overlap import all_heads, overlaps
-from hydractl.evaluation.results import Cost, Curves, Labelled, Reliability, Results, RiskCurve, Scores, System
+from hydractl.evaluation.results import (
+    Cost,
+    Curves,
+    LabelledMetrics,
+    Reliability,
+    Results,
+    RiskCurve,
+    ScoreHistograms,
+    System,
+)
 from hydractl.evaluation.timing import Row, Timing, Weight
 from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure, timing_lines
 from hydractl.report.drawing import Key, Panel, Picture, arranged, whole, write_picture
@@ -178,9 +187,9 @@ def system(cost: int, nll: float) -> System:
         reliability=Reliability((0.0, 1.0), (1,), (0.5,), (0.5,)),
         risk_coverage=RiskCurve((0.0, 1.0), (0.0, 0.1)),
         roc={},
-        scores=Scores((0.0, 1.0), (1.0,), {}),
+        scores=ScoreHistograms((0.0, 1.0), (1.0,), {}),
     )
-    return System(id=Labelled(nll=nll, accuracy=0.5), ood={}, cost=Cost(1, 1, cost), curves=curves)
+    return System(id=LabelledMetrics(nll=nll, accuracy=0.5), ood={}, cost=Cost(1, 1, cost), curves=curves)
 
 
 def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() -> None:

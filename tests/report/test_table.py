@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from hydractl.evaluation.measure import measure
 from hydractl.evaluation.results import Cost, DataInfo, Difference, Resampled, System
 from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
-from hydractl.metrics.table import tabulate
+from hydractl.evaluation.system_numbers import numbers_of
+from hydractl.metrics.prediction_table import tabulate
 from hydractl.report.artifact import results
 from hydractl.report.page import html_page
 from hydractl.report.table import draw, result_table
@@ -33,7 +33,7 @@ def result(accuracy: float, members: int = 1, parameters: int = 86_567_656) -> S
     }
     cost = Cost(members, parameters, 17_563_828_224, 16_300_000_000, tokens=197)
     scores = {key: -table.msp for key, table in tables.items()}
-    found = measure(SystemPredictions(Calibration(1.0), tables, scores), cost, Settings())
+    found = numbers_of(SystemPredictions(Calibration(1.0), tables, scores), cost, Settings())
     return replace(found, id=replace(found.id, accuracy=accuracy))
 
 

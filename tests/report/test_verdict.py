@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import hydractl
-from hydractl.evaluation.results import Cost, DataInfo, Difference, Labelled, Resampled, Results, SetInfo, System
+from hydractl.evaluation.results import Cost, DataInfo, Difference, LabelledMetrics, Resampled, Results, SetInfo, System
 from hydractl.report.artifact import join_reports, read_report, report_json, results
 from hydractl.report.columns import main_groups
 from hydractl.report.page import html_page
@@ -23,7 +23,7 @@ from hydractl.report.table import draw, html, latex, markdown, result_table
 from hydractl.report.verdict import JUDGED, outcome, verdicts
 from tests.report.test_table import result
 
-PLAIN = System(id=Labelled(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
+PLAIN = System(id=LabelledMetrics(nll=0.5, accuracy=0.9), ood={}, cost=Cost(1, 100, 100))
 
 
 def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) -> System:
@@ -31,7 +31,9 @@ def system(multiply_adds: int = 100, **differences: tuple[float, float, float]) 
     found = {name: Difference(value, (low, high)) for name, (value, low, high) in differences.items()}
     means = {"all": {"auroc": found.pop("auroc")}} if "auroc" in found else None
     cost = Cost(1, 2 * multiply_adds, multiply_adds)
-    return System(id=Labelled(nll=0.6, accuracy=0.92), ood={}, cost=cost, difference=Resampled(found, ood_means=means))
+    return System(
+        id=LabelledMetrics(nll=0.6, accuracy=0.92), ood={}, cost=cost, difference=Resampled(found, ood_means=means)
+    )
 
 
 def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:

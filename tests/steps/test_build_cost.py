@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.latency import most_multiply_adds
+from hydractl.evaluation.latency_limit import most_multiply_adds
 from tests.cli.conftest import Command
 from tests.steps.test_build import ARGUMENTS, here
 

@@ -9,7 +9,7 @@ import pytest
 
 import hydractl as library
 from hydractl.errors import OptionError, OutputError
-from hydractl.evaluation.results import Labelled, Results, System
+from hydractl.evaluation.results import LabelledMetrics, Results, System
 from hydractl.options import declared
 from hydractl.report.artifact import report_json
 from hydractl.steps.export import FORMATS, format_of
@@ -30,7 +30,7 @@ def test_python_and_the_command_write_the_same(hydractl: Command, vit: Path, tmp
 
 
 def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
-    report = report_json(Results(models={"it": System(id=Labelled(ece=0.1, accuracy=0.5), ood={})}))
+    report = report_json(Results(models={"it": System(id=LabelledMetrics(ece=0.1, accuracy=0.5), ood={})}))
     (tmp_path / "report.json").write_text(json.dumps(report))
     hydra = library.fuse([vit, vit])
     for name, given in (("a", report), ("b", tmp_path / "report.json")):

@@ -15,7 +15,7 @@ import tomli_w
 import hydractl
 from hydractl.data.sources import parse_data, parse_data_sets
 from hydractl.errors import OptionError
-from hydractl.evaluation.suites import SUITES, Suite, SuiteTask, find_suite
+from hydractl.evaluation.suite_file import SUITES, Suite, SuiteTask, find_suite
 from hydractl.options import declared
 from hydractl.steps.evaluate import Evaluate
 from hydractl.steps.listings import list_suites

@@ -62,7 +62,7 @@ class SuiteTask(Schema):
         return {name: value for name, value in self.model_dump().items() if value not in (None, ())}
 
 
-class _File(Schema):
+class _SuiteFile(Schema):
     about: Annotated[str, Field(max_length=1000)] = ""
     tasks: Annotated[dict[Name, SuiteTask], Field(min_length=1, max_length=1000)]
 
@@ -89,12 +89,12 @@ def find_suite(suite: str | Path | Suite) -> Suite:
     if not str(suite).endswith(".toml"):
         raise OptionError(f"`suite` {suite}: unknown: choose {', '.join(SUITES)}, or name a .toml file")
     origin = Origin(str(suite), OptionError, REMEDY)
-    found = parse_toml(read_text(Path(suite), origin, LARGEST), origin).read(_File)
+    found = parse_toml(read_text(Path(suite), origin, LARGEST), origin).read(_SuiteFile)
     return Suite(Path(suite).stem, found.tasks, found.about)
 
 
 def _suite(name: str, about: str, tasks: Mapping[str, Mapping[str, Any]]) -> Suite:
-    read = document({"about": about, "tasks": tasks}, Origin(name, OptionError, REMEDY)).read(_File)
+    read = document({"about": about, "tasks": tasks}, Origin(name, OptionError, REMEDY)).read(_SuiteFile)
     return Suite(name, read.tasks, read.about)
 
 

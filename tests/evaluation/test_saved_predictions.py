@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
-from hydractl.evaluation.predictions import read_predictions
 from hydractl.evaluation.run import predict_sets
+from hydractl.evaluation.saved_predictions import read_predictions
 from hydractl.evaluation.saving import saving
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import AnsweredBatch
-from hydractl.metrics.table import tabulate
+from hydractl.metrics.prediction_table import tabulate
 
 ID = SetKey("id", "id")
 

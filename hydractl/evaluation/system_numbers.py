@@ -16,13 +16,13 @@ from hydractl.evaluation.results import (
     Cost,
     Difference,
     Interval,
-    Labelled,
+    LabelledMetrics,
     Ood,
     Resampled,
     Selective,
     ShiftMeans,
     System,
-    Temperature,
+    SystemTemperature,
     combined,
     is_number,
     mean,
@@ -38,9 +38,9 @@ from hydractl.metrics.bootstrap import (
 )
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.conformal import conformal_metrics
+from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import error_metrics, selective_metrics
 from hydractl.metrics.styles import OURS
-from hydractl.metrics.table import PredictionTable
 
 BINS = 15  # of confidence, for both calibration errors
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
@@ -55,7 +55,7 @@ MEASURED = ("id", "selective", "ood", "ood_means", "shift", "shift_means", "conf
 Replicates = Resampled[FloatArray]
 
 
-def measure(predictions: SystemPredictions, cost: Cost | None, settings: Settings) -> System:
+def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Settings) -> System:
     """Returns every number of one system.
 
     Args:
@@ -67,7 +67,7 @@ def measure(predictions: SystemPredictions, cost: Cost | None, settings: Setting
     """
     inside = id_key(predictions)
     ood = {key.name: _ood(key, predictions, settings) for key in predictions.scores if key.role == "ood"}
-    shift: dict[str, dict[str, Labelled]] = {}
+    shift: dict[str, dict[str, LabelledMetrics]] = {}
     for key in predictions.scores:
         if key.role == "shift":
             shift.setdefault(key.name, {})[str(key.severity)] = _labelled(key, predictions, settings)
@@ -103,7 +103,7 @@ def group_means(ood: Mapping[str, Ood]) -> dict[str, Ood]:
     return {group: mean(sets) for group, sets in members.items() if sets}
 
 
-def shift_means(shift: Mapping[str, Mapping[str, Labelled]]) -> ShiftMeans | None:
+def shift_means(shift: Mapping[str, Mapping[str, LabelledMetrics]]) -> ShiftMeans | None:
     """Returns the means of published tables; None if there are fewer than two sets to average.
 
     Args:
@@ -121,13 +121,13 @@ def shift_means(shift: Mapping[str, Mapping[str, Labelled]]) -> ShiftMeans | Non
     )
 
 
-def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Labelled:
+def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -> LabelledMetrics:
     table = predictions.tables.get(key)
     if table is None:
         correct = predictions.right(key)
-        return Labelled(len(correct), accuracy=float(correct.mean()))
+        return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
     found = settings.definitions.classification_metrics(table, BINS)
-    return Labelled(len(table.msp), **asdict(found), **_diversity(table))
+    return LabelledMetrics(len(table.msp), **asdict(found), **_diversity(table))
 
 
 def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood:
@@ -152,15 +152,15 @@ def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
     return Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
 
 
-def _temperature(predictions: SystemPredictions) -> Temperature:
+def _temperature(predictions: SystemPredictions) -> SystemTemperature:
     value, fitted = predictions.calibration.temperature, predictions.calibration.fitted
     if fitted is None:
-        return Temperature(value)
-    return Temperature(value, fitted.nll_before, fitted.nll_after, argmax_changed=fitted.argmax_changed)
+        return SystemTemperature(value)
+    return SystemTemperature(value, fitted.nll_before, fitted.nll_after, argmax_changed=fitted.argmax_changed)
 
 
 @dataclass(frozen=True)
-class Measured:
+class SystemNumbers:
     """One file of a system: its numbers, and resampled values of them."""
 
     name: str
@@ -219,9 +219,9 @@ def resample(predictions: SystemPredictions, settings: Settings, replicates: int
     return Resampled(found, sets, means)
 
 
-def assemble(measured: Iterable[Measured]) -> dict[str, System]:
+def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
     """Returns systems by name: joins files of one name, and adds intervals and differences to the first system."""
-    by_name: dict[str, list[Measured]] = {}
+    by_name: dict[str, list[SystemNumbers]] = {}
     for part in measured:
         by_name.setdefault(part.name, []).append(part)
     systems: dict[str, System] = {}

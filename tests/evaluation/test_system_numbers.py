@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from hydractl.errors import OptionError
-from hydractl.evaluation.measure import Measured, aggregate, assemble, group_means, measure, resample
-from hydractl.evaluation.results import Cost, Difference, Labelled, Resampled, System, plain
+from hydractl.evaluation.results import Cost, Difference, LabelledMetrics, Resampled, System, plain
 from hydractl.evaluation.run import Calibration, SystemPredictions
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Settings
+from hydractl.evaluation.system_numbers import SystemNumbers, aggregate, assemble, group_means, numbers_of, resample
 from hydractl.metrics.ood_detection import ood_metrics
-from hydractl.metrics.table import tabulate
+from hydractl.metrics.prediction_table import tabulate
 
 COST = Cost(members=2, parameters=10, multiply_adds=20, performed=20, tokens=4)
 ID = SetKey("id", "pets")
@@ -32,14 +32,14 @@ def predictions(seed: int, sharpness: float = 1.0) -> SystemPredictions:
     return SystemPredictions(Calibration(1.0), tables, {key: -table.msp for key, table in tables.items()})
 
 
-def measured(name: str, found: SystemPredictions) -> Measured:
+def drawn_numbers(name: str, found: SystemPredictions) -> SystemNumbers:
     settings = Settings()
-    return Measured(name, measure(found, None, settings), resample(found, settings, 200, 0))
+    return SystemNumbers(name, numbers_of(found, None, settings), resample(found, settings, 200, 0))
 
 
 def test_means_are_flat_over_the_sets_of_a_group() -> None:
     found = predictions(0)
-    result = measure(found, COST, Settings())
+    result = numbers_of(found, COST, Settings())
     inside = -found.tables[ID].msp
     auroc = {key.name: ood_metrics(inside, found.scores[key]).auroc for key in found.scores if key.role == "ood"}
     assert {name: one.auroc for name, one in result.ood.items()} == auroc
@@ -53,19 +53,19 @@ def test_means_are_flat_over_the_sets_of_a_group() -> None:
 def test_another_score_changes_detection_only() -> None:
     found = predictions(0)
     entropies = {key: table.entropy for key, table in found.tables.items()}
-    by_msp, by_entropy = (measure(one, COST, Settings()) for one in (found, replace(found, scores=entropies)))
+    by_msp, by_entropy = (numbers_of(one, COST, Settings()) for one in (found, replace(found, scores=entropies)))
     assert by_msp.id == by_entropy.id
     b = found.tables[SetKey("ood", "b", "far")]
     assert by_entropy.ood["b"].auroc == ood_metrics(found.tables[ID].entropy, b.entropy).auroc
 
 
 def test_json_leaves_out_what_was_not_measured() -> None:
-    entry = plain(measure(predictions(0), COST, Settings()))
+    entry = plain(numbers_of(predictions(0), COST, Settings()))
     assert list(entry) == ["id", "selective", "ood", "ood_means", "temperature", "cost"]
     assert ("group" in entry["ood"]["a"], "group" in entry["ood"]["d"]) == (True, False)
     assert entry["temperature"] == {"value": 1.0}
     assert entry["cost"] == {"members": 2, "parameters": 10, "multiply_adds": 20, "performed": 20, "tokens": 4}
-    assert plain(measure(predictions(0), None, Settings()))["cost"] is None
+    assert plain(numbers_of(predictions(0), None, Settings()))["cost"] is None
 
 
 def test_replicates_are_the_metrics_of_resampled_samples() -> None:
@@ -86,7 +86,7 @@ def test_replicates_are_the_metrics_of_resampled_samples() -> None:
 
 def test_intervals_hold_the_number_and_differences_are_paired() -> None:
     weak, strong = predictions(0), predictions(0, sharpness=4.0)
-    systems = assemble([measured("weak", weak), measured("again", weak), measured("strong", strong)])
+    systems = assemble([drawn_numbers("weak", weak), drawn_numbers("again", weak), drawn_numbers("strong", strong)])
     first, again, other = (systems[name] for name in ("weak", "again", "strong"))
     assert first.intervals and first.intervals.ood_means and again.difference and other.difference
     low, high = first.intervals.ood_means["all"]["auroc"]
@@ -101,14 +101,16 @@ def test_intervals_hold_the_number_and_differences_are_paired() -> None:
 
 def test_an_interval_holds_its_number_where_resampling_is_biased() -> None:
     drawn = Resampled({"ece": np.array([0.04, 0.05, 0.06]), "accuracy": np.array([0.9, 1.0, 1.0])})
-    found = assemble([Measured("m", System(id=Labelled(ece=0.02, accuracy=1.0), ood={}), drawn)])["m"].intervals
+    found = assemble([SystemNumbers("m", System(id=LabelledMetrics(ece=0.02, accuracy=1.0), ood={}), drawn)])[
+        "m"
+    ].intervals
     assert found is not None
     assert found.id["ece"] == pytest.approx([0.0105, 0.0295])  # about .02, not about .05
     assert found.id["accuracy"][1] == 1.0  # never beyond what can be
 
 
 def test_seeds_are_a_mean_and_a_deviation() -> None:
-    parts = [measured("m", predictions(seed)) for seed in range(3)]
+    parts = [drawn_numbers("m", predictions(seed)) for seed in range(3)]
     found = assemble(parts)["m"]
     assert found.std and found.seeds and found.intervals
     accuracies = [part.system.id.accuracy for part in parts]
@@ -121,9 +123,9 @@ def test_seeds_are_a_mean_and_a_deviation() -> None:
 
 
 def test_numbers_that_only_some_seeds_have_are_left_out() -> None:
-    one = System(id=Labelled(nll=1.0, accuracy=0.5), ood={})
-    found = aggregate([one, replace(one, id=Labelled(nll=3.0, accuracy=0.5), cost=COST)])
-    assert (found.id, found.cost) == (Labelled(nll=2.0, accuracy=0.5), None)
+    one = System(id=LabelledMetrics(nll=1.0, accuracy=0.5), ood={})
+    found = aggregate([one, replace(one, id=LabelledMetrics(nll=3.0, accuracy=0.5), cost=COST)])
+    assert (found.id, found.cost) == (LabelledMetrics(nll=2.0, accuracy=0.5), None)
 
 
 def test_other_styles_have_no_intervals() -> None:

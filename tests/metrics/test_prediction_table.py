@@ -9,7 +9,7 @@ from scipy.stats import entropy
 
 from hydractl.errors import DataError
 from hydractl.metrics import probabilities
-from hydractl.metrics.table import PredictionTable, in_order, tabulate
+from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 
 COLUMNS = [field.name for field in fields(PredictionTable) if field.name != "outcomes"]
 
