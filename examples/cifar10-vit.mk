@@ -1,7 +1,7 @@
-# A ViT for CIFAR-10 from nothing: 5,300 steps in all, at a constant learning rate first, then three times, with
-# seeds of their own, while it falls to 0. The first of the three is the network, all of them a Deep Ensemble. A
-# fiftieth of the training images is left out, for whoever wants to watch it (FINETUNE="--val-data ...").
-# `make -C examples table` puts every system on one table beside it:
+# Trains a ViT for CIFAR-10 from nothing: first at a constant learning rate, then three times, with different seeds, while the
+# rate falls to 0. The first of the three is the network, all of them a Deep Ensemble. A fiftieth of the training images stays
+# out, for validation (FINETUNE="--val-data ...").
+# `make -C examples table` then puts every system on one table:
 #   make -C examples cifar10-vit table TABLED=build/cifar10-vit/net0.safetensors ENSEMBLE='build/cifar10-vit/net0.safetensors ...' ...
 .PHONY: cifar10-vit cifar10-vit-build
 FROM_NOTHING_STEPS ?= 3500
@@ -11,8 +11,8 @@ V := $(BUILD)/cifar10-vit
 NETS := $(THREE:%=$(V)/net%.safetensors)
 FROM_NOTHING := --recipe cifar10-vit.toml --train-data '$(CIFAR10):$(CIFAR10_LEARNT)' $(FINETUNE)
 
-$(V)/untrained/model.safetensors: cifar10_model.py | $(INSTALLED)
-	python cifar10_model.py $(@D)
+$(V)/untrained/model.safetensors: vit_model.py | $(INSTALLED)
+	python vit_model.py cifar10 $(@D)
 
 $(V)/learnt.safetensors: $(V)/untrained/model.safetensors cifar10-vit.toml
 	hydractl finetune $(<D) $(FROM_NOTHING) --steps $(FROM_NOTHING_STEPS) -o $@ --resume --force
@@ -23,9 +23,8 @@ $(V)/net%.safetensors: $(V)/learnt.safetensors
 cifar10-vit: $(NETS)
 	@echo $(NETS)
 
-# `build` alone on the first of them, which lies in checkpoints/: members drawn from all heads, minutes on one core. Three tenths
-# of the held-out images choose and fit, the others measure.
-# BUILT=build/cheap BUILT_WITH='--budget-macs 1.3x' makes one that costs less; --teacher there names networks to learn from.
+# `build` on the first of them, which lies in checkpoints/, takes minutes on one core. Three tenths of the held-out images choose
+# and fit, the others measure. BUILT=build/cheap BUILT_WITH='--budget-macs 1.3x' makes a cheaper Hydra.
 BUILT_FROM ?= checkpoints/cifar10-vit
 BUILT ?= $(V)/built
 BUILT_WITH ?=

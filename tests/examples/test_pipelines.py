@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import save_file
 
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
@@ -60,6 +61,23 @@ def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Path) -> None:
+    import timm
+
+    sizes = {"patch_size": 8, "embed_dim": 12, "depth": 1}
+    pretrained = timm.create_model("vit_tiny_patch16_224", img_size=64, num_classes=7, **sizes)
+    config = {"architecture": "vit_tiny_patch16_224", "num_classes": 7, "model_args": {**sizes, "img_size": 64}}
+    (tmp_path / "timm").mkdir()
+    save_file(pretrained.state_dict(), tmp_path / "timm" / "model.safetensors")
+    (tmp_path / "timm" / "config.json").write_text(json.dumps({**config, "pretrained_cfg": pretrained.pretrained_cfg}))
+    make(tmp_path, "vit-tiny-cifar10", PRETRAINED=tmp_path / "timm", CIFAR10=save_images(tmp_path / "pets"), SIZE=32,
+         SEEDS="0 3", PRECISION="no", QUICK=1, FINETUNE="--device cpu")  # fmt: skip
+    networks = [read_checkpoint(str(tmp_path / "build" / "vit-tiny" / f"net{seed}.safetensors")) for seed in (0, 3)]
+    assert all(len(network.labels) == len(LABELS) for network in networks)
+    assert networks[0].spec.tower("vision").embeddings.image_size == (32, 32)
+
+
+@pytest.mark.slow
 def test_a_hydra_of_the_checkpoint_by_one_command(tmp_path: Path) -> None:
     vit = save_vit(tmp_path / "vit")
     for split, seed in (("train", 0), ("test", 1)):
@@ -73,7 +91,7 @@ def test_a_hydra_of_the_checkpoint_by_one_command(tmp_path: Path) -> None:
 
 
 def test_the_checkpoint_that_lies_there_is_one_of_them(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, ROOT / "examples" / "cifar10_model.py", tmp_path / "untrained"], check=True)
+    subprocess.run([sys.executable, ROOT / "examples" / "vit_model.py", "cifar10", tmp_path / "untrained"], check=True)
     untrained = read_checkpoint(str(tmp_path / "untrained"))
     trained = read_checkpoint(str(ROOT / "examples" / "checkpoints" / "cifar10-vit"))
     assert (trained.spec, trained.labels) == (untrained.spec, untrained.labels)
