@@ -41,7 +41,7 @@ def test_cifar10(tmp_path: Path) -> None:
     for name, seed in (("noise", 2), ("search", 3)):
         save_images(tmp_path / name, seed=seed)
     make(tmp_path, "cifar10", CIFAR10=tmp_path / "pets", CIFAR10_VIT=vit, CIFAR10_BUDGET=2, CIFAR10_STEPS=2,
-         OOD=f"far/noise={tmp_path / 'noise'}", OOD_SEARCH=tmp_path / "search", SEARCH_SAMPLES=6,
+         OOD=f"far/noise={tmp_path / 'noise'}", OOD_SEARCH=tmp_path / "search", SEARCH_PART="1/2", EVALUATE_PART="2/2",
          FINETUNE="--device cpu --set batch=4")  # fmt: skip
     assert models(tmp_path, "cifar10") == [
         "single", "tuned", "hydra", "deep-ensemble", "lora-ensemble", "batch-ensemble"
