@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.training.accelerator import Workplace
     from hydractl.training.conditions import Training
-    from hydractl.training.loop import Progress, Tuned
-    from hydractl.training.trainer import OnStep
+    from hydractl.training.results import OnStep, Progress, Tuned
 
     Models = ModelLike | Sequence[ModelLike]
 else:  # what the command line derives flags from
@@ -84,7 +83,6 @@ class Finetune:
         from hydractl.training.accelerator import Workplace, training_process
         from hydractl.training.conditions import Training
         from hydractl.training.losses import Teachers
-        from hydractl.training.step import step_count
         from hydractl.training.trainer import sample_kind
         from hydractl.training.trainset import open_training_data
 
@@ -99,7 +97,6 @@ class Finetune:
         for text in data.notes:
             watch.note(f"note: {text}")
         training = Training(data, recipe, self.seeds, match=self.reading.match_labels, ensemble=ensemble)
-        step_count(recipe, data.size)  # refuses a recipe without a length before anything is started
         with (
             training_process(choose_device(execution.device), execution.precision or "no") as accelerator,
             TemporaryDirectory() as scratch,
@@ -156,19 +153,11 @@ class _Job:
 
 def _trained(job: _Job, training: Training, place: Workplace, watch: Watcher) -> Tuned:
     """Trains a network, or reads what an earlier run made of it."""
-    from hydractl.training.record import prepare_folder
-    from hydractl.training.step import step_count
     from hydractl.training.trainer import fine_tune_checkpoint, read_finished, write_finished
 
     if job.path is not None and job.done:
         return replace(read_finished(job.path, job.checkpoint, training, place), name=job.name)
-    accelerator = place.accelerator
-    if accelerator.is_main_process:
-        prepare_folder(place.folder, place.execution.resume)
-    accelerator.wait_for_everyone()
-    with _progress(
-        watch, job.name, step_count(training.recipe, training.data.size) * len(training.recipe.lr)
-    ) as on_step:
+    with _progress(watch, job.name, training.steps * len(training.recipe.lr)) as on_step:
         tuned = replace(fine_tune_checkpoint(job.checkpoint, training, place, on_step), name=job.name)
     tuned = tuned if job.path is None else write_finished(tuned, job.path, place)
     watch.note(f"{job.path or job.name}: {tuned}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
+from accelerate.state import AcceleratorState, PartialState
 
 from hydractl.errors import OptionError
 from hydractl.training.request import Execution, Precision
@@ -37,31 +37,31 @@ def training_process(device: torch.device, precision: Precision = "no") -> Itera
     Raises:
         OptionError: the device cannot compute in that precision.
     """
-    alone = "LOCAL_RANK" not in os.environ
-    # Accelerate keeps one device and one precision for the whole process: the next run may want others.
-    temporary = alone and not AcceleratorState._shared_state
-    before = os.environ.get(DEVICE)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _own_settings(device):
         try:
-            yield start_accelerator(device, precision)
-        finally:
-            if temporary:
-                AcceleratorState._reset_state(reset_partial_state=True)
-            if before is None:
-                os.environ.pop(DEVICE, None)
-            else:
-                os.environ[DEVICE] = before
+            accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=precision)
+        except ValueError as error:
+            raise OptionError(f"`precision` {precision}: {' '.join(str(error).split())}") from error
+        yield accelerator
 
 
-def start_accelerator(device: torch.device, precision: Precision = "no") -> Accelerator:
-    """Returns what moves tensors, averages gradients over processes and scales losses.
-
-    Raises:
-        OptionError: the device cannot compute in that precision.
-    """
-    if "LOCAL_RANK" not in os.environ and device.type != "cpu":
+@contextmanager
+def _own_settings(device: torch.device) -> Iterator[None]:
+    """Lets one process choose its device and precision, which accelerate keeps for the whole process."""
+    if "LOCAL_RANK" in os.environ:
+        yield
+        return
+    kept = [(state, dict(state._shared_state)) for state in (PartialState, AcceleratorState)]
+    variable = os.environ.pop(DEVICE, None)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    if device.type != "cpu":
         os.environ[DEVICE] = str(device)
     try:
-        return Accelerator(cpu=device.type == "cpu", mixed_precision=precision)
-    except ValueError as error:
-        raise OptionError(f"`precision` {precision}: {' '.join(str(error).split())}") from error
+        yield
+    finally:
+        os.environ.pop(DEVICE, None)
+        if variable is not None:
+            os.environ[DEVICE] = variable
+        for state, settings in kept:
+            state._shared_state.clear()
+            state._shared_state.update(settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -56,32 +57,18 @@ class PairPreprocessor:
         return {**self.both(images), **self.both(texts)}
 
 
-@dataclass(frozen=True)
-class ImageAugmentation:
-    """Augments one image: `transform` is torchvision's, on as many channels as the model has."""
+def _augmented(image: Image.Image, channels: int, pad_crop: int, transform: Any) -> Image.Image:
+    """Returns an image, in as many channels as the model has, after one random draw."""
+    from torchvision.transforms import v2
 
-    channels: int
-    pad_crop: int
-    transform: Any
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        """Returns the image after one random draw."""
-        from torchvision.transforms import v2
-
-        image = with_channels(image, self.channels)
-        if self.pad_crop:
-            image = v2.RandomCrop((image.height, image.width), self.pad_crop)(image)
-        return self.transform(image)
+    image = with_channels(image, channels)
+    if pad_crop:
+        image = v2.RandomCrop((image.height, image.width), pad_crop)(image)
+    return transform(image)
 
 
-@dataclass(frozen=True)
-class PairAugmentation:
-    """Augments the image of a pair."""
-
-    of_images: ImageAugmentation
-
-    def __call__(self, pair: Pair) -> Pair:
-        return self.of_images(pair[0]), pair[1]
+def _augmented_pair(pair: Pair, of_image: Callable[[Image.Image], Image.Image]) -> Pair:
+    return of_image(pair[0]), pair[1]
 
 
 def build_augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] | None:
@@ -104,8 +91,9 @@ def build_augmentation(recipe: Recipe, spec: ModelSpec) -> Callable[[Any], Any] 
         steps.append(v2.RandAugment(*recipe.randaugment))
     if not steps and not recipe.pad_crop:
         return None
-    of_images = ImageAugmentation(embeddings.channels, recipe.pad_crop, v2.Compose(steps or [v2.Identity()]))
-    return PairAugmentation(of_images) if recipe.loss == "contrastive" else of_images
+    transform = v2.Compose(steps or [v2.Identity()])
+    of_image = partial(_augmented, channels=embeddings.channels, pad_crop=recipe.pad_crop, transform=transform)
+    return partial(_augmented_pair, of_image=of_image) if recipe.loss == "contrastive" else of_image
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -90,21 +90,6 @@ def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int)
     return Division(batch, world_size, passes)
 
 
-class TrainingBatches(Protocol):
-    """The training batches of one process, from any step on."""
-
-    @property
-    def passes(self) -> int:
-        """The forward passes of one process in each step."""
-
-    def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """Yields the batches of the steps from `step` up to `end`, `passes` for each.
-
-        Raises:
-            DataError: a sample cannot be read.
-        """
-
-
 @dataclass(frozen=True, eq=False)
 class ShuffledSamples(Dataset[Batch | DataError]):
     """The training batches of one process from samples at hand, numbered by forward pass from the first step on."""
@@ -118,11 +103,11 @@ class ShuffledSamples(Dataset[Batch | DataError]):
 
     @property
     def passes(self) -> int:
-        """See `TrainingBatches`."""
+        """The forward passes of this process in each step."""
         return self.division.passes
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """See `TrainingBatches`."""
+        """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
         wanted = range(step * self.division.passes, end * self.division.passes)
         made: Any = map(self.__getitem__, wanted)
         if self.workers:
@@ -139,20 +124,6 @@ class ShuffledSamples(Dataset[Batch | DataError]):
         return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
 
 
-class Blocks(Protocol):
-    """A data set in blocks: a `SampleStream`, or pairs of two."""
-
-    @property
-    def length(self) -> int | None:
-        """The number of samples, if known."""
-
-    def shuffled(self, seed: int, epoch: int = 0) -> Blocks:
-        """Returns the same samples in another order."""
-
-    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """Yields blocks of `size` samples in order, from sample `start` on."""
-
-
 @dataclass(frozen=True, eq=False)
 class ShuffledStream(IterableDataset[Batch | DataError]):
     """The training batches of one process from a stream, data that are read as they come and kept nowhere.
@@ -160,7 +131,7 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
     Every process reads the whole source, and a run that resumes reads its way to where it was.
     """
 
-    source: Blocks
+    source: Streamed
     preparation: Preparation
     division: Division
     rank: int = 0
@@ -169,11 +140,11 @@ class ShuffledStream(IterableDataset[Batch | DataError]):
 
     @property
     def passes(self) -> int:
-        """See `TrainingBatches`."""
+        """The forward passes of this process in each step."""
         return self.division.passes
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """See `TrainingBatches`."""
+        """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
         wanted = range(step * self.division.passes, end * self.division.passes)
         mine = replace(self, workers=0, wanted=wanted)
         return readable(made_by_workers(mine, self.workers) if self.workers else mine)
@@ -241,12 +212,16 @@ class BesideOutliers:
 
     @property
     def passes(self) -> int:
-        """See `TrainingBatches`."""
+        """The forward passes of this process in each step."""
         return self.labelled.passes + self.outliers.passes
 
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """See `TrainingBatches`."""
+        """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
         labelled, outliers = self.labelled.from_step(step, end), self.outliers.from_step(step, end)
         for _ in range(step, end):
             yield from islice(labelled, self.labelled.passes)
             yield from islice(outliers, self.outliers.passes)
+
+
+#: The training batches of one process, from any step on.
+TrainingBatches = ShuffledSamples | ShuffledStream | BesideOutliers

@@ -16,9 +16,9 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.schema import Origin, Schema, document
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.losses import Teachers
+from hydractl.training.optimizer import step_count
 from hydractl.training.recipe import Recipe, to_json
 from hydractl.training.request import Seeds
-from hydractl.training.step import step_count
 from hydractl.training.trainset import Match, TrainingData, digest
 
 Conditions = Mapping[str, Any]
@@ -38,6 +38,9 @@ class Training:
             classifier.
         ensemble: what to make of the one network instead of training it as it is.
         teachers: whose probabilities the network learns; if they have all the weight, labels are not read.
+
+    Raises:
+        OptionError: several learning rates and no validation data, or no number of steps.
     """
 
     data: TrainingData
@@ -47,6 +50,19 @@ class Training:
     ensemble: Ensemble | None = None
     teachers: Teachers | None = None
 
+    def __post_init__(self) -> None:
+        step_count(self.recipe, self.data.size)
+        if len(self.recipe.lr) > 1 and self.data.validation is None:
+            raise OptionError(
+                f"{len(self.recipe.lr)} learning rates to choose from, but no validation data: "
+                "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
+            )
+
+    @property
+    def steps(self) -> int:
+        """The number of optimiser steps."""
+        return step_count(self.recipe, self.data.size)
+
 
 def training_conditions(checkpoint: Checkpoint, training: Training, precision: str) -> Conditions:
     """Returns all that determines the result, in plain JSON.
@@ -54,11 +70,11 @@ def training_conditions(checkpoint: Checkpoint, training: Training, precision: s
     Args:
         checkpoint, training: as they are given, before labels and a classifier are made to fit.
     """
-    recipe, data, seeds = training.recipe, training.data, training.seeds
+    data, seeds = training.data, training.seeds
     teachers = () if training.teachers is None else training.teachers.checkpoints
     return {
-        **_numbers(to_json(recipe)),
-        "steps": step_count(recipe, data.size),
+        **_numbers(to_json(training.recipe)),
+        "steps": training.steps,
         "seed": seeds.seed,
         "order_seed": seeds.order,
         "noise_seed": seeds.noise,
@@ -74,7 +90,7 @@ def training_conditions(checkpoint: Checkpoint, training: Training, precision: s
 
 
 def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str, Any]:
-    """Returns what a file says of them.
+    """Returns the conditions as a file's provenance has them.
 
     Args:
         lr: the one of the recipe's rates whose weights the file holds.
@@ -90,25 +106,19 @@ def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str
 class MadeOf(Schema):
     """The provenance of a fine-tuned file, as far as it describes the run."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     recipe: dict[str, Any]
     rates: list[float]
     steps: int
     best_step: int
-    seed: int
-    order_seed: int
-    noise_seed: int
-    match_labels: str
-    precision: str
-    method: dict[str, Any] | None = None
     fingerprints: dict[str, Any]
     lr: Annotated[float, Field(gt=0)]
 
     @property
     def conditions(self) -> Conditions:
         """The conditions of the run, as `training_conditions` returns them."""
-        worded = {name: getattr(self, name) for name in WORDED}
+        worded = {name: getattr(self, name, None) for name in WORDED}
         return {**_numbers(self.recipe), "lr": self.rates, **worded, **self.fingerprints}
 
 
@@ -121,7 +131,7 @@ def read_made(checkpoint: Checkpoint) -> MadeOf:
     origin = Origin(checkpoint.name, CheckpointError, "name another output, or start over without `resume`")
     if checkpoint.provenance.get("command") != "finetune":
         raise origin.refusal("was not made by fine-tuning, so there is nothing to resume")
-    found = document(checkpoint.provenance, origin).fields.get("options")
+    found = checkpoint.provenance.get("options")
     options = found if isinstance(found, dict) else {}
     recipe = options.get("recipe")
     lr = recipe.get("lr") if isinstance(recipe, dict) else None

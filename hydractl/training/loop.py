@@ -6,131 +6,61 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batching import Batches
+from hydractl.data.batching import Batch, Batches
 from hydractl.errors import NotFiniteError, TrainingError
 from hydractl.families.load import write_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.training.accelerator import Workplace
 from hydractl.training.batches import TrainingBatches, training_batches, validation_batches
 from hydractl.training.conditions import Conditions, Training
-from hydractl.training.losses import Embedder, Validation, validate, validate_pairs
+from hydractl.training.losses import Embedder, batch_loss, bound_scale, contrastive_backward
 from hydractl.training.network import build_network, network_checkpoint, trained_parameters
-from hydractl.training.record import LOG_NAME, RunLog, load_state, plot_curve, read_log, save_state
-from hydractl.training.step import Learner, build_optimizer, build_schedule, validation_interval
+from hydractl.training.optimizer import build_optimizer, build_schedule, validation_interval
+from hydractl.training.order import DROPOUT, derived_seed
+from hydractl.training.record import (
+    CURVE,
+    LAST_GOOD,
+    load_state,
+    plot_curve,
+    read_log,
+    save_state,
+    start_log,
+    write_log,
+)
+from hydractl.training.results import Progress, Tuned, Validation, validate, validate_pairs
 
 LOG_LINES = 2000  # a longer run logs every n-th step
-LAST_GOOD = "last-good.safetensors"
+#: The fields of a run that its state holds as they are.
+KEPT = ("step", "best_step", "best_tensors", "reference", "without_improvement", "stopped")
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A run with one of a recipe's learning rates.
+@dataclass(eq=False)
+class Run:
+    """A network that trains with one of a recipe's learning rates.
 
     Attributes:
         checkpoint, training: what trains and by what, with labels and a classifier that fit.
         place: with the folder of this rate.
-        conditions: all that the result of the whole run depends on, in plain JSON.
+        conditions: all that the result depends on, in plain JSON; a state of another run is refused.
+        model: the network as accelerate wraps it.
+        reference: the accuracy that patience measures from.
     """
 
     checkpoint: Checkpoint
     training: Training
-    lr: float
     place: Workplace
+    lr: float
     conditions: Conditions
-
-    @property
-    def steps(self) -> int:
-        """The number of optimiser steps."""
-        steps: int = self.conditions["steps"]
-        return steps
-
-    @property
-    def validate_every(self) -> int:
-        """Steps between two validations."""
-        return validation_interval(self.training.recipe, self.training.data.size, self.steps)
-
-    @property
-    def save_every(self) -> int:
-        """Steps between two saved states."""
-        return self.place.execution.save_every or self.validate_every
-
-    @property
-    def leads(self) -> bool:
-        """True for the one process that writes."""
-        leads: bool = self.place.accelerator.is_main_process
-        return leads
-
-    def identity(self) -> dict[str, Any]:
-        """Returns all that the result of this trial depends on, in plain JSON; a state of another is refused."""
-        return {**self.conditions, "rate": self.lr}
-
-    def saved(self) -> dict[str, Any] | None:
-        """Returns the state of this trial that was saved last, if any."""
-        return load_state(self.place.folder, self.identity())
-
-
-class Progress(NamedTuple):
-    """The progress of a run."""
-
-    step: int
-    steps: int
-    loss: float
-    lr: float
-    samples_per_second: float
-    seconds_left: float
-
-
-@dataclass(frozen=True, eq=False)
-class Tuned:
-    """A network after training: the weights that validated best; without validation the last ones.
-
-    Attributes:
-        lr: the learning rate that was chosen.
-        step: the step of the weights, out of `steps`.
-        validation: of the weights; None without validation data, or if an earlier run had finished the file.
-        log: loss and rate of each step, accuracy, NLL and ECE of each validation, in order.
-    """
-
-    checkpoint: Checkpoint
-    lr: float
-    step: int
-    steps: int
-    validation: Validation | None = None
-    log: Sequence[Mapping[str, Any]] = ()
-    name: str = ""
-    output: Path | None = None
-
-    def __str__(self) -> str:
-        if self.validation is None:
-            return f"{self.steps} steps at lr {self.lr:g}, no validation"
-        found = self.validation
-        return (
-            f"step {self.step} of {self.steps} at lr {self.lr:g}: "
-            f"validation accuracy {found.accuracy:.4f}, NLL {found.nll:.4f}, ECE {found.ece:.4f}"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON, without the weights."""
-        validation = None if self.validation is None else self.validation.to_json()
-        return {"name": self.name, "lr": self.lr, "step": self.step, "steps": self.steps, "validation": validation}
-
-
-@dataclass
-class Run:
-    """The state of a network that trains.
-
-    Attributes:
-        reference: the accuracy that patience measures from.
-    """
-
-    learner: Learner
+    network: Hydra
+    model: Any
+    optimizer: Any
+    schedule: Any
     step: int = 0
     best: Validation | None = None
     best_step: int = 0
@@ -139,104 +69,191 @@ class Run:
     without_improvement: int = 0
     stopped: bool = False
 
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Adds an entry for the present step to the log."""
+        if self.place.accelerator.is_main_process:
+            write_log(self.place.folder, {"step": self.step, **entry})
 
-KEPT = ("step", "best_step", "best_tensors", "reference", "without_improvement", "stopped")
+    def take_step(self, batches: Sequence[Batch]) -> float:
+        """Changes the network by one step and returns the step's mean loss.
+
+        Args:
+            batches: this process's share of the step, one for each forward pass.
+        """
+        recipe, accelerator = self.training.recipe, self.place.accelerator
+        self.network.train()
+        contrastive = recipe.loss == "contrastive"
+        if contrastive:
+            loss = contrastive_backward(self.model, batches, accelerator, self._seed_dropout)
+        else:
+            loss = self._backward(batches)
+        if recipe.clip:
+            accelerator.clip_grad_norm_(self.network.parameters(), recipe.clip)
+        self.optimizer.step()
+        if contrastive:
+            bound_scale(self.network)
+        self.optimizer.zero_grad()
+        if not self.optimizer.step_was_skipped:
+            self.schedule.step()
+        self.step += 1
+        return loss.item()
+
+    def _seed_dropout(self, forward: int) -> None:
+        # Dropout follows from seed, step and place, so that a run that resumes needs to remember nothing of it.
+        place = (self.step, forward, self.place.accelerator.process_index)
+        torch.manual_seed(derived_seed(self.training.seeds.noise, DROPOUT, *place))
+
+    def _backward(self, batches: Sequence[Batch]) -> Tensor:
+        """Puts the gradient of a step's loss into the parameters; returns the loss, a mean over samples and members."""
+        accelerator = self.place.accelerator
+        total = torch.zeros((), device=accelerator.device)
+        for forward, batch in enumerate(batches):
+            with accelerator.accumulate(self.model):
+                self._seed_dropout(forward)
+                loss = self._loss(batch)
+                # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
+                accelerator.backward(loss * len(batches) * accelerator.num_processes)
+            total += loss.detach()
+        return accelerator.reduce(total, "sum")
+
+    def _loss(self, batch: Batch) -> Tensor:
+        recipe, teachers, device = self.training.recipe, self.training.teachers, self.place.accelerator.device
+        inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
+        logits = self.model(**inputs).member_logits
+        if batch.labels is None:
+            return batch_loss(logits, None, recipe)
+        taught = None if teachers is None else teachers.probabilities(inputs)
+        return batch_loss(logits, batch.labels.to(device), recipe, taught)
+
+    def save(self) -> None:
+        """Writes the state after the present step, by one process when all have come as far."""
+        accelerator = self.place.accelerator
+        accelerator.wait_for_everyone()
+        if not accelerator.is_main_process:
+            return
+        state = {
+            "run": self.conditions,
+            "model": _trained_tensors(self.network),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
+            "best": self.best.to_json() if self.best else None,
+            **{name: getattr(self, name) for name in KEPT},
+        }
+        save_state(self.place.folder, self.step, state, self.place.execution.keep_states)
+
+    def restore(self) -> None:
+        """Goes on from the state that was saved last, if there is one."""
+        state, scaler = load_state(self.place.folder, self.conditions), self.place.accelerator.scaler
+        if state is None:
+            return
+        _restore_tensors(self.network, state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        if scaler is not None:
+            scaler.load_state_dict(state["scaler"])
+        for name in KEPT:
+            setattr(self, name, state[name])
+        self.best = Validation(**state["best"]) if state["best"] else None
 
 
-def fine_tune(trial: Trial, on_step: Callable[[Progress], None] | None = None) -> Tuned:
-    """Trains a network; its log and its learning curve are in the trial's folder.
+def fine_tune(
+    checkpoint: Checkpoint,
+    training: Training,
+    place: Workplace,
+    *,
+    lr: float,
+    conditions: Conditions,
+    on_step: Callable[[Progress], None] | None = None,
+) -> Tuned:
+    """Trains a network with one learning rate; its log and its learning curve are in the folder of `place`.
+
+    Args:
+        conditions: all that the result depends on, whatever the rate.
 
     Raises:
-        TrainingError: the loss or a weight is not finite; the last good weights are then in the trial's folder.
+        TrainingError: the loss or a weight is not finite; the last good weights are then in the folder.
         DataError: a sample cannot be read.
         OptionError: a state to resume belongs to another run.
     """
-    training, place = trial.training, trial.place
-    coming = training_batches(trial.checkpoint, training, place)
+    coming = training_batches(checkpoint, training, place)
     place.accelerator.gradient_accumulation_steps = coming.passes
     try:
-        groups = () if training.ensemble is None else training.ensemble.method.trains
-        run = _start(build_network(trial.checkpoint, training.recipe, groups), trial)
-        _train(run, trial, coming, on_step)
+        run = _start(checkpoint, training, place, lr, {**conditions, "rate": lr})
+        _train(run, coming, on_step)
     except TrainingError:
-        _draw(trial)
+        _draw(place)
         raise
     finally:
         place.accelerator.free_memory()
-    _draw(trial)
-    network = run.learner.network
-    _restore(network, run.best_tensors)
+    _draw(place)
+    _restore_tensors(run.network, run.best_tensors)
     step = run.best_step if run.best else run.step
-    result = network_checkpoint(network, trial.checkpoint)
-    return Tuned(result, trial.lr, step, trial.steps, validation=run.best, log=read_log(place.folder / LOG_NAME))
+    result = network_checkpoint(run.network, checkpoint)
+    return Tuned(result, lr, step, training.steps, validation=run.best, log=read_log(place.folder))
 
 
-def _start(network: Hydra, trial: Trial) -> Run:
-    recipe, accelerator = trial.training.recipe, trial.place.accelerator
-    optimizer = build_optimizer(recipe, trial.lr, list(trained_parameters(network)))
-    schedule = build_schedule(recipe, optimizer, trial.steps)
+def _start(checkpoint: Checkpoint, training: Training, place: Workplace, lr: float, conditions: Conditions) -> Run:
+    recipe = training.recipe
+    groups = () if training.ensemble is None else training.ensemble.method.trains
+    network = build_network(checkpoint, recipe, groups)
+    optimizer = build_optimizer(recipe, lr, list(trained_parameters(network)))
+    schedule = build_schedule(recipe, optimizer, training.steps)
     wrapped = Embedder(network).train() if recipe.loss == "contrastive" else network.train()
-    model, prepared = accelerator.prepare(wrapped, optimizer)
-    learner = Learner(
+    model, prepared = place.accelerator.prepare(wrapped, optimizer)
+    run = Run(
+        checkpoint,
+        training,
+        place,
+        lr,
+        conditions=conditions,
         network=network,
         model=model,
         optimizer=prepared,
         schedule=schedule,
-        recipe=recipe,
-        noise=trial.training.seeds.noise,
-        accelerator=accelerator,
-        teachers=trial.training.teachers,
     )
-    run = Run(learner)
-    state = trial.saved() if trial.place.execution.resume else None
-    if state is not None:
-        _restore(network, state["model"])
-        learner.optimizer.load_state_dict(state["optimizer"])
-        learner.schedule.load_state_dict(state["schedule"])
-        if accelerator.scaler is not None:
-            accelerator.scaler.load_state_dict(state["scaler"])
-        for name in KEPT:
-            setattr(run, name, state[name])
-        run.best = Validation(**state["best"]) if state["best"] else None
+    if place.execution.resume:
+        run.restore()
+    if place.accelerator.is_main_process:
+        start_log(place.folder, run.step)
     return run
 
 
-def _train(run: Run, trial: Trial, training: TrainingBatches, on_step: Callable[[Progress], None] | None) -> None:
-    recipe, end = trial.training.recipe, trial.steps
-    validation = validation_batches(trial.checkpoint, trial.training, trial.place)
-    log = RunLog(trial.place.folder / LOG_NAME if trial.leads else None, run.step)
+def _train(run: Run, training: TrainingBatches, on_step: Callable[[Progress], None] | None) -> None:
+    recipe, end = run.training.recipe, run.training.steps
+    validate_every = validation_interval(recipe, run.training.data.size, end)
+    save_every = run.place.execution.save_every or validate_every
+    validation = validation_batches(run.checkpoint, run.training, run.place)
     coming = training.from_step(run.step, 0 if run.stopped else end)
     started, first = time.monotonic(), run.step
     while run.step < end and not run.stopped:
-        rate = run.learner.schedule.get_last_lr()[0]
-        loss = run.learner.take_step([next(coming) for _ in range(training.passes)], run.step)
-        run.step += 1
-        due = run.step % trial.validate_every == 0 or run.step == end
-        if not math.isfinite(loss) or (due and not _is_finite(run.learner.network)):
-            _give_up(run, trial, loss)
-        pace = (run.step - first) / max(time.monotonic() - started, 1e-9)
+        rate = run.schedule.get_last_lr()[0]
+        loss = run.take_step([next(coming) for _ in range(training.passes)])
+        due = run.step % validate_every == 0 or run.step == end
+        if not math.isfinite(loss) or (due and not _is_finite(run.network)):
+            _give_up(run, loss)
+        pace = (run.step - first) / max(time.monotonic() - started, 1e-9) * recipe.batch
         if run.step % max(1, end // LOG_LINES) == 0:
-            log.write({"step": run.step, "loss": loss, "lr": rate, "samples_per_second": pace * recipe.batch})
+            run.log({"loss": loss, "lr": rate, "samples_per_second": pace})
         if on_step is not None:
-            left = (end - run.step) / pace
-            on_step(Progress(run.step, end, loss, rate, samples_per_second=pace * recipe.batch, seconds_left=left))
+            on_step(Progress(run.step, loss, rate, pace))
         if due and validation is not None:
             try:
-                _validate(run, validation, log)
+                _validate(run, validation)
             except NotFiniteError:
-                _give_up(run, trial, math.nan)
-        if run.step % trial.save_every == 0 or run.step == end or run.stopped:
-            _save(run, trial)
+                _give_up(run, math.nan)
+        if run.step % save_every == 0 or run.step == end or run.stopped:
+            run.save()
 
 
-def _validate(run: Run, batches: Batches, log: RunLog) -> None:
-    recipe = run.learner.recipe
+def _validate(run: Run, batches: Batches) -> None:
+    recipe = run.training.recipe
     check = validate_pairs if recipe.loss == "contrastive" else validate
-    result = check(run.learner.network, batches)
-    log.write({"step": run.step, **result.to_json()})
+    result = check(run.network, batches)
+    run.log(result.to_json())
     if result.better_than(run.best):
         run.best, run.best_step = result, run.step
-        run.best_tensors = _trained_tensors(run.learner.network)
+        run.best_tensors = _trained_tensors(run.network)
     if result.accuracy >= run.reference + recipe.improvement and result.accuracy > run.reference:
         run.reference, run.without_improvement = result.accuracy, 0
     else:
@@ -244,29 +261,12 @@ def _validate(run: Run, batches: Batches, log: RunLog) -> None:
     run.stopped = 0 < recipe.patience <= run.without_improvement
 
 
-def _save(run: Run, trial: Trial) -> None:
-    accelerator = trial.place.accelerator
-    accelerator.wait_for_everyone()
-    if not trial.leads:
-        return
-    state = {
-        "run": trial.identity(),
-        "model": _trained_tensors(run.learner.network),
-        "optimizer": run.learner.optimizer.state_dict(),
-        "schedule": run.learner.schedule.state_dict(),
-        "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
-        "best": run.best.to_json() if run.best else None,
-        **{name: getattr(run, name) for name in KEPT},
-    }
-    save_state(trial.place.folder, run.step, state, trial.place.execution.keep_states)
-
-
 def _trained_tensors(network: Hydra) -> dict[str, Tensor]:
     return {name: p.detach().cpu().clone() for name, p in network.named_parameters() if p.requires_grad}
 
 
 @torch.no_grad()
-def _restore(network: Hydra, tensors: Mapping[str, Tensor]) -> None:
+def _restore_tensors(network: Hydra, tensors: Mapping[str, Tensor]) -> None:
     for name, parameter in network.named_parameters():
         if name in tensors:
             parameter.copy_(tensors[name])
@@ -276,23 +276,22 @@ def _is_finite(network: Hydra) -> bool:
     return all(bool(p.isfinite().all()) for p in network.parameters() if p.requires_grad)
 
 
-def _give_up(run: Run, trial: Trial, loss: float) -> None:
+def _give_up(run: Run, loss: float) -> None:
     """Keeps the last good weights and raises TrainingError."""
     found = f"the loss is {loss}" if not math.isfinite(loss) else "a weight is no longer finite"
-    remedy = f"lower the rate (`settings` lr={trial.lr / 3:.0e}) or clip the gradient (`settings` clip=1)"
-    state = trial.saved()
-    good = run.best_tensors or (state["model"] if state else {})
-    if not good:
-        raise TrainingError(f"{found} at step {run.step}, before anything was saved: {remedy}")
-    step = run.best_step if run.best_tensors else state["step"] if state else 0
-    path = trial.place.folder / LAST_GOOD
-    _restore(run.learner.network, good)
-    if trial.leads:
-        write_checkpoint(network_checkpoint(run.learner.network, trial.checkpoint), path, force=True)
-    raise TrainingError(f"{found} at step {run.step}: the weights of step {step} are kept in {path}: {remedy}")
+    remedy = f"lower the rate (`settings` lr={run.lr / 3:.0e}) or clip the gradient (`settings` clip=1)"
+    failed, path = run.step, run.place.folder / LAST_GOOD
+    if not run.best_tensors:
+        state = load_state(run.place.folder, run.conditions)
+        if state is None:
+            raise TrainingError(f"{found} at step {failed}, before anything was saved: {remedy}")
+        run.best_step, run.best_tensors = state["step"], state["model"]
+    _restore_tensors(run.network, run.best_tensors)
+    if run.place.accelerator.is_main_process:
+        write_checkpoint(network_checkpoint(run.network, run.checkpoint), path, force=True)
+    raise TrainingError(f"{found} at step {failed}: the weights of step {run.best_step} are kept in {path}: {remedy}")
 
 
-def _draw(trial: Trial) -> None:
-    if trial.leads:
-        folder = trial.place.folder
-        plot_curve(read_log(folder / LOG_NAME), folder / "curve.png")
+def _draw(place: Workplace) -> None:
+    if place.accelerator.is_main_process:
+        plot_curve(read_log(place.folder), place.folder / CURVE)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hydractl.checkpoint.folders import MARK, is_ours, mark
+from hydractl.checkpoint.folders import is_ours, mark
 from hydractl.checkpoint.output import (
     PART,
     append_bytes,
@@ -30,12 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KIND = "training"
-LOG_NAME = "log.jsonl"
+LOG, CURVE, LAST_GOOD = "log.jsonl", "curve.png", "last-good.safetensors"
 STATE = re.compile(r"state-\d{8}\.pt")
-#: Every file of a run; each of several rates has a folder of its own within.
-OURS = re.compile(
-    rf"{re.escape(MARK)}|(lr-[^/]+/)?(log\.jsonl|curve\.png|last-good\.safetensors|{STATE.pattern}|\..+\.part)"
-)
 #: The panels of a learning curve: a key of the log's entries, and its title.
 CURVES = {
     "loss": "training loss (nats)",
@@ -55,17 +50,27 @@ def is_done(output: Path, resume: bool, force: bool) -> bool:
 
     Raises:
         OutputError: the output or an unfinished run for it exists, and neither `resume` nor `force` is set; or the
-            run's folder holds files that no run wrote.
+            run's folder is the user's own.
     """
     folder = run_folder(output)
     _refuse_foreign(folder)
-    states = _states(folder)
+    states = list(_all_states(folder))
     if resume:
         return output.is_file() and not states
     refuse_existing(output, force)
     if states:
         goes_on(folder, resume, force)
     return False
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raises OutputError if a run's folder would replace something of the user's."""
+    remedy = "a run keeps its log there: move it, or name another output"
+    if folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
+        raise OutputError(f"{folder}: is no folder: {remedy}")
+    files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if files and not is_ours(folder, KIND):
+        raise OutputError(f"{folder}: holds {files[0]}, which hydractl did not write: {remedy}")
 
 
 def prepare_folder(folder: Path, resume: bool) -> None:
@@ -75,40 +80,32 @@ def prepare_folder(folder: Path, resume: bool) -> None:
         OutputError: the disk refuses it.
     """
     with writing(folder):
-        if folder.is_dir() and not resume:
-            shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
-        for part in folder.rglob(f".*{PART}"):  # left by a killed run: this one has claimed the output
-            part.unlink()
+        for place in _places(folder):
+            for part in place.glob(f".*{PART}"):  # left by a killed run: this one has claimed the output
+                part.unlink()
+            for path in () if resume else (*saved_states(place), place / LOG, place / CURVE, place / LAST_GOOD):
+                path.unlink(missing_ok=True)
+            if place != folder and not any(place.iterdir()):
+                place.rmdir()
     mark(folder, KIND, [])
 
 
 def clear_states(folder: Path) -> None:
     """Removes the states of a finished run; its log and its curve stay."""
     with writing(folder):
-        for path in _states(folder):
+        for path in _all_states(folder):
             path.unlink()
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Raises OutputError if a run's folder would replace something of the user's."""
-    if not os.path.lexists(folder):
-        return
-    remedy = "a run keeps its log there: move it, or name another output"
-    if folder.is_symlink() or not folder.is_dir():
-        raise OutputError(f"{folder}: is no folder: {remedy}")
-    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
-    foreign = [name for name in files if not OURS.fullmatch(name)]
-    if foreign or (files and not is_ours(folder, KIND)):
-        raise OutputError(f"{folder}: holds {(foreign or files)[0]}, which hydractl did not write: {remedy}")
-
-
 def _places(folder: Path) -> list[Path]:
-    return [folder, *sorted(folder.glob("lr-*"))]
+    """Returns the folder of a run, and those of its rates."""
+    return [folder, *sorted(place for place in folder.glob("lr-*") if place.is_dir())]
 
 
-def _states(folder: Path) -> list[Path]:
-    return [path for place in _places(folder) for path in saved_states(place)]
+def _all_states(folder: Path) -> Iterator[Path]:
+    for place in _places(folder):
+        yield from saved_states(place)
 
 
 def save_state(folder: Path, step: int, state: Mapping[str, Any], keep: int) -> None:
@@ -142,14 +139,13 @@ def load_state(folder: Path, conditions: Conditions) -> dict[str, Any] | None:
     try:
         # weights_only: a state holds numbers and names, and nothing that could run when it is read.
         state: dict[str, Any] = torch.load(paths[-1], map_location="cpu", weights_only=True, mmap=True)
+        found = dict(state["run"])
     except Exception as error:  # torch raises errors of any class on a damaged file
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CheckpointError(
             f"{paths[-1]}: cannot be read ({reason}): remove it to go on from the one before"
         ) from error
-    if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
-        raise CheckpointError(f"{paths[-1]}: is no state of a run: remove it to go on from the one before")
-    refuse_other(paths[-1], state["run"], conditions)
+    refuse_other(paths[-1], found, conditions)
     return state
 
 
@@ -159,38 +155,26 @@ def refuse_other_run(folder: Path, conditions: Conditions) -> None:
         load_state(place, conditions)
 
 
-class RunLog:
-    """A JSON-lines file; a run that resumes drops the lines beyond the step it resumes from."""
-
-    def __init__(self, path: Path | None, resume_step: int) -> None:
-        """Opens the log.
-
-        Args:
-            path: the file; None for a process that writes nothing.
-            resume_step: the first step still to come; 0 starts afresh.
-        """
-        self._path = path
-        kept = [entry for entry in read_log(path) if entry["step"] <= resume_step] if path and resume_step else []
-        if path is not None:
-            write_bytes(path, "".join(map(_line, kept)).encode(), force=True)
-
-    def write(self, entry: Mapping[str, Any]) -> None:
-        """Adds one line."""
-        if self._path is not None:
-            append_bytes(self._path, _line(entry).encode())
+def start_log(folder: Path, step: int) -> None:
+    """Starts the log of a run, or drops the lines beyond the step that it resumes from."""
+    kept = [entry for entry in read_log(folder) if entry["step"] <= step] if step else []
+    write_bytes(folder / LOG, "".join(map(_line, kept)).encode(), force=True)
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Reads the entries of a log up to the first invalid one, such as a last line that a crash cut short."""
+def write_log(folder: Path, entry: Mapping[str, Any]) -> None:
+    """Adds one line to the log."""
+    append_bytes(folder / LOG, _line(entry).encode())
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Returns the entries of a run's log up to a line that a crash cut short."""
     entries = []
+    path = folder / LOG
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
+            entries.append(json.loads(line))
+        except ValueError:
             break
-        if not isinstance(entry, dict) or type(entry.get("step")) is not int:
-            break
-        entries.append(entry)
     return entries
 
 

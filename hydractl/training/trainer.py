@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,22 @@ from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
 from hydractl.training.accelerator import Workplace
-from hydractl.training.conditions import Training, as_provenance, read_made, refuse_other, training_conditions
+from hydractl.training.conditions import (
+    Conditions,
+    Training,
+    as_provenance,
+    read_made,
+    refuse_other,
+    training_conditions,
+)
 from hydractl.training.ensembles import Ensemble, spread
-from hydractl.training.loop import Progress, Trial, Tuned, fine_tune
+from hydractl.training.loop import fine_tune
 from hydractl.training.losses import require_fit
 from hydractl.training.network import with_new_classifier
 from hydractl.training.recipe import Recipe
-from hydractl.training.record import clear_states, refuse_other_run
+from hydractl.training.record import clear_states, prepare_folder, refuse_other_run
+from hydractl.training.results import OnStep, Tuned
 from hydractl.training.trainset import Kind, Match, PairStream, Streamed, remembered
-
-OnStep = Callable[[float, Progress], None]
 
 
 def choose_networks(
@@ -84,36 +90,53 @@ def fine_tune_checkpoint(
 ) -> Tuned:
     """Returns the checkpoint fine-tuned by the recipe, with its provenance; of several rates the best in validation.
 
+    Nothing is written before the data, the model and the recipe are known to fit.
+
     Args:
-        on_step: told the rate on trial and every step.
+        on_step: called with the rate on trial after every step.
 
     Raises:
-        OptionError: several rates but no validation data; the recipe or a teacher does not fit the model.
+        OptionError: the recipe or a teacher does not fit the model.
         DataError: labels do not match, or a sample cannot be read.
         TrainingError: the loss or a weight is not finite, with every rate.
     """
-    recipe, teachers = training.recipe, training.teachers
+    recipe, ensemble = training.recipe, training.ensemble
+    teachers = () if training.teachers is None else training.teachers.checkpoints
     conditions = training_conditions(checkpoint, training, place.accelerator.mixed_precision)
     if place.execution.resume:
         refuse_other_run(place.folder, conditions)
     fitted, training = fit_labels(checkpoint, training)
-    if teachers is not None:
-        require_fit(teachers.checkpoints, fitted)
-    if training.ensemble is not None:
-        fitted = spread(fitted, training.ensemble, recipe, training.seeds.seed)
-    if len(recipe.lr) > 1 and training.data.validation is None:
-        raise OptionError(
-            f"{len(recipe.lr)} learning rates to choose from, but no validation data: "
-            "pass `val_data` or `val_split`, or one rate (`settings` lr=...)"
-        )
+    require_fit(teachers, fitted)
+    if ensemble is not None:
+        fitted = spread(fitted, ensemble, recipe, training.seeds.seed)
+    if place.accelerator.is_main_process:
+        prepare_folder(place.folder, place.execution.resume)
+    place.accelerator.wait_for_everyone()
+    best = _best_rate(fitted, training, place, conditions, on_step)
+    result = fold(best.checkpoint) if ensemble is not None and ensemble.method.fold else best.checkpoint
+    options = {**as_provenance(conditions, recipe, best.lr), "best_step": best.step, **_data_provenance(training)}
+    return replace(best, checkpoint=with_provenance(result, "finetune", [checkpoint, *teachers], options))
+
+
+def _best_rate(
+    checkpoint: Checkpoint, training: Training, place: Workplace, conditions: Conditions, on_step: OnStep | None
+) -> Tuned:
+    """Trains with each rate of the recipe, each in a folder of its own if there are several."""
     best: Tuned | None = None
     failed: TrainingError | None = None
-    for lr in recipe.lr:
-        folder = place.folder / f"lr-{lr}" if len(recipe.lr) > 1 else place.folder
-        make_folder(folder, parents=True)
-        trial = Trial(fitted, training, lr=lr, place=replace(place, folder=folder), conditions=conditions)
+    rates = training.recipe.lr
+    for lr in rates:
+        folder = place.folder / f"lr-{lr}" if len(rates) > 1 else place.folder
+        make_folder(folder)
         try:
-            tuned = fine_tune(trial, None if on_step is None else partial(on_step, lr))
+            tuned = fine_tune(
+                checkpoint,
+                training,
+                replace(place, folder=folder),
+                lr=lr,
+                conditions=conditions,
+                on_step=None if on_step is None else partial(on_step, lr),
+            )
         except TrainingError as error:
             failed = error
             continue
@@ -122,12 +145,7 @@ def fine_tune_checkpoint(
     if best is None:
         assert failed is not None
         raise failed
-    result = (
-        fold(best.checkpoint) if training.ensemble is not None and training.ensemble.method.fold else best.checkpoint
-    )
-    options = {**as_provenance(conditions, recipe, best.lr), "best_step": best.step, **_data_provenance(training)}
-    sources = [checkpoint, *(() if teachers is None else teachers.checkpoints)]
-    return replace(best, checkpoint=with_provenance(result, "finetune", sources, options))
+    return best
 
 
 def write_finished(tuned: Tuned, path: Path, place: Workplace) -> Tuned:

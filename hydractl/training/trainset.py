@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from hydractl.data.hashes import Hashes, sketch
+from hydractl.data.images import Lazy
 from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
 from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Modality, Reading
 from hydractl.data.samples import Samples, join
@@ -29,22 +30,6 @@ Match = Literal["name", "index"]
 Pair = tuple[Image.Image, Any]
 
 
-@dataclass(frozen=True)
-class Pairs(Sequence[Pair]):
-    """Images, decoded when asked for, each with its text."""
-
-    images: Sequence[Any]
-    texts: Sequence[Any]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return list(zip(self.images[index], self.texts[index], strict=True))
-        return self.images[index], self.texts[index]
-
-
 def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
     """Opens the image-text pairs of a data set.
 
@@ -59,19 +44,6 @@ def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
     # Both halves decide whether two pairs are the same.
     hashes = images.content_hashes() ^ texts.content_hashes() if len(images) else np.array([], dtype=np.uint64)
     return replace(_joined(images, texts), hashes=hashes)
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """The second one of each pair, by its place."""
-
-    pairs: Indexed
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.pairs[index][1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +98,20 @@ def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
     if isinstance(asked, DataSpec) or isinstance(asked.values, datasets.Dataset | datasets.IterableDataset):
         yield asked, "text"
     else:
-        yield replace(asked, values=Seconds(asked.values)), "text"
+        yield replace(asked, values=Lazy(range(len(asked.values)), partial(_second, asked.values))), "text"
 
 
 def _joined(images: Samples, texts: Samples) -> Samples:
-    return replace(images, inputs=Pairs(images.inputs, texts.inputs), labels=None, label_names=None)
+    inputs = Lazy(range(len(images)), partial(_pair, images.inputs, texts.inputs))
+    return replace(images, inputs=inputs, labels=None, label_names=None)
+
+
+def _pair(images: Sequence[Any], texts: Sequence[Any], place: int) -> Pair:
+    return images[place], texts[place]
+
+
+def _second(pairs: Indexed, place: int) -> Any:
+    return pairs[place][1]
 
 
 Streamed = SampleStream | PairStream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPTokenize
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
-from hydractl.training.accelerator import Workplace
+from hydractl.training.accelerator import Workplace, training_process
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
 from hydractl.training.trainset import TrainingData, open_pairs
@@ -56,10 +57,11 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return read_checkpoint(save_bert(tmp_path_factory.mktemp("models") / "bert"))
 
 
-@pytest.fixture(scope="session")
-def accelerator() -> Accelerator:
+@pytest.fixture(scope="package")
+def accelerator() -> Iterator[Accelerator]:
     torch.set_num_threads(1)
-    return Accelerator(cpu=True)
+    with training_process(torch.device("cpu")) as accelerator:
+        yield accelerator
 
 
 def at(folder: Path, accelerator: Accelerator, **execution: Any) -> Workplace:

@@ -100,7 +100,7 @@ def test_two_processes_equal_one_with_twice_the_batch(clip: Checkpoint, pair_fol
         # Adam divides a gradient by its size: where that is rounding, as of the key's bias, so is the step.
         if not name.endswith("attention.k.bias"):
             torch.testing.assert_close(tensor, two[name], rtol=0, atol=1e-4, msg=name)
-    logs = [read_log(tmp_path / f"{name}.training" / "log.jsonl") for name in ("one", "two")]
+    logs = [read_log(tmp_path / f"{name}.training") for name in ("one", "two")]
     losses = [[entry["loss"] for entry in log] for log in logs]
     # Each image is told from the texts of both processes: among three it would be log 3 at first, not log 6.
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][0] > 1.5

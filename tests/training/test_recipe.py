@@ -10,9 +10,9 @@ import torch
 
 from hydractl.checkpoint.slots import Slot
 from hydractl.errors import OptionError
+from hydractl.training.optimizer import build_optimizer, build_schedule, step_count, warmup_steps
 from hydractl.training.published import RECIPES, find_recipe
 from hydractl.training.recipe import Recipe, changed, parse_settings, read_recipe, to_toml
-from hydractl.training.step import build_optimizer, build_schedule, step_count, warmup_steps
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch.nn.functional import cross_entropy
 from transformers import ViTForImageClassification
 
@@ -20,14 +18,14 @@ from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
-from hydractl.training.accelerator import start_accelerator
+from hydractl.training.accelerator import training_process
 from hydractl.training.conditions import Training
-from hydractl.training.loop import Tuned
 from hydractl.training.order import sample_at
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log, saved_states
 from hydractl.training.request import Seeds
+from hydractl.training.results import Tuned
 from hydractl.training.trainer import choose_networks, fine_tune_checkpoint, sample_kind
 from hydractl.training.trainset import TrainingData, split_off
 from tests.cli.conftest import LABELS
@@ -130,7 +128,7 @@ def test_best_weights_are_kept_and_training_stops_early(
     # A rate this high reaches its best early and then gets no better.
     recipe = replace(RECIPE, lr=(0.3,), steps=60, validate_every=2, patience=3, improvement=5e-4)
     result = train(vit, folder, accelerator, recipe)
-    validations = [entry for entry in read_log(folder / "log.jsonl") if "accuracy" in entry]
+    validations = [entry for entry in read_log(folder) if "accuracy" in entry]
     best = max(validations, key=lambda entry: (entry["accuracy"], -entry["nll"]))
     assert result.step == best["step"]
     assert result.validation is not None and result.validation.nll == best["nll"]
@@ -177,7 +175,7 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
     assert (resumed.step, resumed.validation) == (whole.step, whole.validation)
     logs = [
-        [{k: v for k, v in entry.items() if k != "samples_per_second"} for entry in read_log(place / "log.jsonl")]
+        [{k: v for k, v in entry.items() if k != "samples_per_second"} for entry in read_log(place)]
         for place in (folder, again)
     ]
     assert logs[0] == logs[1]
@@ -253,19 +251,11 @@ def test_what_a_published_recipe_freezes_stays_bit_for_bit(
             assert torch.equal(trained[tensor], before) == stays, tensor
 
 
-@pytest.fixture
-def in_bfloat16(accelerator: Accelerator) -> Iterator[Accelerator]:
-    AcceleratorState._reset_state()  # a process has one precision; only a test takes two
-    yield start_accelerator(torch.device("cpu"), "bf16")
-    AcceleratorState._reset_state()
-    Accelerator(cpu=True)
-
-
-def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, in_bfloat16: Accelerator) -> None:
+def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
     recipe = replace(RECIPE, steps=30)
-    mixed = train(vit, folder / "mixed", in_bfloat16, recipe).checkpoint
-    AcceleratorState._reset_state()
-    full = train(vit, folder / "full", Accelerator(cpu=True), recipe).checkpoint
+    with training_process(torch.device("cpu"), "bf16") as in_bfloat16:
+        mixed = train(vit, folder / "mixed", in_bfloat16, recipe).checkpoint
+    full = train(vit, folder / "full", accelerator, recipe).checkpoint
     assert {tensor.dtype for tensor in mixed.tensors.values()} == {torch.float32}
     before, by_full, by_mixed = (weights(one) for one in (vit, full, mixed))
     differs = 0.0

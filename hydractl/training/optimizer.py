@@ -1,98 +1,23 @@
-"""One optimiser step of a recipe, in as many forward passes as it takes: timm's optimiser, transformers' schedule."""
+"""The optimiser by timm, the learning rate's schedule by transformers, and the number of steps of a recipe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from math import ceil
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import nn
 
 from hydractl.checkpoint.slots import Slot
-from hydractl.data.batching import Batch
 from hydractl.errors import OptionError
-from hydractl.model.hydra import Hydra
-from hydractl.training.losses import Teachers, batch_loss, bound_scale, contrastive_backward
 from hydractl.training.network import decays
-from hydractl.training.order import DROPOUT, derived_seed
 from hydractl.training.recipe import Recipe
 
 #: timm's own "sgd" takes Nesterov's step, which recipes call "nesterov".
 TIMM_NAMES = {"sgd": "momentum"}
 #: Optimisers that torch updates in one pass on a processor.
 FUSED = ("adam", "adamw")
-
-
-@dataclass(frozen=True, eq=False)
-class Learner:
-    """A network and what changes it.
-
-    Attributes:
-        model: the network as accelerate wraps it.
-        noise: the seed of dropout.
-    """
-
-    network: Hydra
-    model: Any
-    optimizer: Any
-    schedule: Any
-    recipe: Recipe
-    noise: int
-    accelerator: Accelerator
-    teachers: Teachers | None = None
-
-    def take_step(self, batches: Sequence[Batch], step: int) -> float:
-        """Changes the network by one step and returns the step's mean loss.
-
-        Args:
-            batches: this process's share of the step, one for each forward pass.
-            step: its number, from 0 on.
-        """
-        self.network.train()
-
-        def seed(forward: int) -> None:
-            # Dropout follows from seed, step and place, so that a run that resumes needs to remember nothing of it.
-            place = (step, forward, self.accelerator.process_index)
-            torch.manual_seed(derived_seed(self.noise, DROPOUT, *place))
-
-        contrastive = self.recipe.loss == "contrastive"
-        if contrastive:
-            loss = contrastive_backward(self.model, batches, self.accelerator, seed)
-        else:
-            loss = self._backward(batches, seed)
-        if self.recipe.clip:
-            self.accelerator.clip_grad_norm_(self.network.parameters(), self.recipe.clip)
-        self.optimizer.step()
-        if contrastive:
-            bound_scale(self.network)
-        self.optimizer.zero_grad()
-        if not self.optimizer.step_was_skipped:
-            self.schedule.step()
-        return loss.item()
-
-    def _backward(self, batches: Sequence[Batch], seed: Callable[[int], None]) -> Tensor:
-        """Puts the gradient of a step's loss into the parameters; returns the loss, a mean over samples and members."""
-        total = torch.zeros((), device=self.accelerator.device)
-        for forward, batch in enumerate(batches):
-            with self.accelerator.accumulate(self.model):
-                seed(forward)
-                loss = self._loss(batch)
-                # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
-                self.accelerator.backward(loss * len(batches) * self.accelerator.num_processes)
-            total += loss.detach()
-        return self.accelerator.reduce(total, "sum")
-
-    def _loss(self, batch: Batch) -> Tensor:
-        device = self.accelerator.device
-        inputs = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        logits = self.model(**inputs).member_logits
-        if batch.labels is None:
-            return batch_loss(logits, None, self.recipe)
-        taught = None if self.teachers is None else self.teachers.probabilities(inputs)
-        return batch_loss(logits, batch.labels.to(device), self.recipe, taught)
 
 
 def build_optimizer(
@@ -116,7 +41,8 @@ def build_optimizer(
         for decay, members in groups.items()
         if members
     ]
-    name, adam = TIMM_NAMES.get(recipe.optimizer, recipe.optimizer), _of_adam(recipe)
+    name = TIMM_NAMES.get(recipe.optimizer, recipe.optimizer)
+    adam = {setting: value for setting, value in (("betas", recipe.betas), ("eps", recipe.eps)) if value}
     # One pass over the weights in place of seven; on GPUs torch's own choice is as fast.
     on_processor = all(parameter.device.type == "cpu" for members in groups.values() for parameter in members)
     more: dict[str, Any] = adam | ({"fused": True} if name in FUSED and on_processor else {})
@@ -130,12 +56,6 @@ def build_optimizer(
         if built.defaults.get(setting) != value:
             raise OptionError(f"{setting}: optimizer {recipe.optimizer!r} has none: leave it out, or try adamw")
     return built
-
-
-def _of_adam(recipe: Recipe) -> dict[str, Any]:
-    """Returns what the recipe sets for an optimiser like Adam."""
-    betas = {"betas": recipe.betas} if recipe.betas else {}
-    return betas | ({"eps": recipe.eps} if recipe.eps else {})
 
 
 def build_schedule(recipe: Recipe, optimizer: torch.optim.Optimizer, steps: int) -> Any:

@@ -1,0 +1,129 @@
+"""The results of training: the progress of a run, the measures of a validation, and the trained network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.batching import Batches
+from hydractl.errors import DataError
+from hydractl.inference import collect_logits
+from hydractl.metrics.calibration import classification_metrics
+from hydractl.metrics.prediction_table import PredictionTable, tabulate
+from hydractl.model.hydra import Hydra
+from hydractl.training.losses import model_embeddings, pair_logits
+
+
+class Progress(NamedTuple):
+    """The progress of a run after a step."""
+
+    step: int
+    loss: float
+    lr: float
+    samples_per_second: float
+
+
+OnStep = Callable[[float, Progress], None]  # called with the rate on trial after every step
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Accuracy, negative log-likelihood and ECE of the members' mean probability."""
+
+    accuracy: float
+    nll: float
+    ece: float
+
+    @classmethod
+    def of(cls, table: PredictionTable) -> Validation:
+        """Measures a table of answers."""
+        metrics = classification_metrics(table)
+        return cls(metrics.accuracy, metrics.nll, metrics.ece)
+
+    def better_than(self, other: Validation | None) -> bool:
+        """Returns whether accuracy is higher, or the same and NLL lower."""
+        return other is None or (self.accuracy, -self.nll) > (other.accuracy, -other.nll)
+
+    def to_json(self) -> dict[str, float]:
+        """Returns the numbers as a line of the log has them."""
+        return asdict(self)
+
+
+def validate(model: Hydra, batches: Batches) -> Validation:
+    """Returns the model's results on validation data; each process computes its own batches.
+
+    Raises:
+        DataError: an image cannot be read, or the logits are not finite.
+    """
+    with _evaluating(model):
+        parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
+    logits = torch.cat([part.member_logits for part in parts], 1)
+    labels = [part.labels for part in parts if part.labels is not None]
+    if not labels:
+        raise DataError(f"{batches.samples.name}: holds no labels to validate with")
+    return Validation.of(tabulate(logits.numpy(), torch.cat(labels).numpy(), model.temperature))
+
+
+def validate_pairs(model: Hydra, batches: Batches) -> Validation:
+    """Returns how well each image's own text is told from the texts of all other validation pairs."""
+    device = next(model.parameters()).device
+    parts = []
+    with _evaluating(model), torch.inference_mode():
+        for batch in batches:
+            images, texts = model_embeddings(model, {name: t.to(device) for name, t in batch.inputs.items()})
+            parts.append((images.cpu(), texts.cpu()))
+        parts = gather_object(parts)
+        images, texts = (torch.cat([part[side] for part in parts], 1) for side in (0, 1))
+        logits = pair_logits(images, texts, model.logit_scale.cpu()).expand(model.members, -1, -1).float()
+    return Validation.of(tabulate(logits.numpy(), np.arange(logits.shape[1])))
+
+
+@contextmanager
+def _evaluating(model: Hydra) -> Iterator[None]:
+    was_training = model.training
+    model.eval()
+    yield
+    model.train(was_training)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """A network after training: the weights that validated best; without validation the last ones.
+
+    Attributes:
+        lr: the learning rate that was chosen.
+        step: the step of the weights, out of `steps`.
+        validation: of the weights; None without validation data, or if an earlier run had finished the file.
+        log: loss and rate of each step, accuracy, NLL and ECE of each validation, in order.
+    """
+
+    checkpoint: Checkpoint
+    lr: float
+    step: int
+    steps: int
+    validation: Validation | None = None
+    log: Sequence[Mapping[str, Any]] = ()
+    name: str = ""
+    output: Path | None = None
+
+    def __str__(self) -> str:
+        if self.validation is None:
+            return f"{self.steps} steps at lr {self.lr:g}, no validation"
+        found = self.validation
+        return (
+            f"step {self.step} of {self.steps} at lr {self.lr:g}: "
+            f"validation accuracy {found.accuracy:.4f}, NLL {found.nll:.4f}, ECE {found.ece:.4f}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON, without the weights."""
+        validation = None if self.validation is None else self.validation.to_json()
+        return {"name": self.name, "lr": self.lr, "step": self.step, "steps": self.steps, "validation": validation}
