@@ -31,7 +31,7 @@ from hydractl.training.conditions import (
 from hydractl.training.ensembles import Ensemble, spread
 from hydractl.training.loop import fine_tune
 from hydractl.training.losses import require_fit
-from hydractl.training.network import with_new_classifier
+from hydractl.training.network import trained_names, with_new_classifier
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import clear_states, prepare_folder, refuse_other_run
 from hydractl.training.results import OnStep, Tuned
@@ -109,6 +109,7 @@ def fine_tune_checkpoint(
     require_fit(teachers, fitted)
     if ensemble is not None:
         fitted = spread(fitted, ensemble, recipe, training.seeds.seed)
+    trained_names(fitted.spec, recipe.train_only, recipe.freeze_below)  # raises for parts that the model lacks
     if place.accelerator.is_main_process:
         prepare_folder(place.folder, place.execution.resume)
     place.accelerator.wait_for_everyone()
