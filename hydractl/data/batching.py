@@ -1,4 +1,4 @@
-"""Batches of inputs in a fixed order: texts by length, whole batches to each rank; processes that make them ahead."""
+"""Batches of inputs in a fixed order: texts by length, whole batches for each rank, made ahead by worker processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from multiprocessing import forkserver, resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -46,8 +45,7 @@ class Batch:
 class Batches(Dataset[Batch | DataError]):
     """The batches of one rank, made each time they are read.
 
-    `plan` holds the positions of each of this rank's batches; `truncated` counts texts of the whole data set
-    that lost their end.
+    `plan` holds the positions of each batch; `truncated` counts the texts of the whole data set that lost their end.
     """
 
     samples: Samples
@@ -71,7 +69,7 @@ class Batches(Dataset[Batch | DataError]):
         )
 
     def __getitem__(self, index: int) -> Batch | DataError:
-        """Returns one batch, or a DataError, since raised in a worker it would come back as a traceback."""
+        """Returns one batch, or a DataError, which a worker would turn into a traceback if it raised it."""
         positions = self.plan[index]
         try:
             inputs = self.preprocessor(_at(self.samples.inputs, positions))
@@ -98,11 +96,11 @@ def make_batches(
     rank: int = 0,
     world_size: int = 1,
 ) -> Batches:
-    """Returns the batches of one rank: every `world_size`-th, so batches are the same whatever the number of ranks.
+    """Returns every `world_size`-th batch, those of one rank, so that batches do not depend on the number of ranks.
 
     Args:
-        batch_size: samples in each batch, the last may have fewer.
-        by_length: texts with the most tokens first, so that padding is little and a lack of memory shows at once.
+        batch_size: samples in each batch; the last may have fewer.
+        by_length: put texts with the most tokens first, which saves padding and shows a lack of memory at once.
         workers: processes that decode and preprocess images; tokenizers run in threads of their own.
 
     Raises:
@@ -122,7 +120,7 @@ def make_batches(
 
 
 def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Iterable[object]:
-    """Returns the inputs at some positions; images are read one by one, so that they need not be held together."""
+    """Returns the inputs at some positions; images are read one by one, never all held together."""
     first, last = int(positions[0]), int(positions[-1])
     if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return inputs[first : last + 1]  # one read of the file instead of B
@@ -130,20 +128,20 @@ def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Iterable[obje
 
 
 class StreamedBatches:
-    """The batches of a stream: of images the same as `make_batches` gives of the whole data set, if none is left out.
+    """The batches of a stream. If no image is left out, they equal those of `make_batches` on the whole data set.
 
-    Texts are sorted by length within a block of TEXT_BATCHES batches, so padding differs from that of the whole.
-    Positions count the samples that were not left out. Each loop over it reads the stream anew.
+    Texts are sorted by length within a block of TEXT_BATCHES batches, so their padding differs. Positions count the
+    samples that were not left out. Each loop reads the stream again.
 
     Attributes:
-        truncated: texts that lost their end in the loop now running, or the last one.
+        truncated: the number of texts that lost their end in the current or last loop.
     """
 
     def __init__(self, stream: SampleStream, preprocessor: Preprocessor, batch_size: int, workers: int = 0) -> None:
         """
         Args:
             batch_size: samples in each batch; the last may have fewer.
-            workers: threads that decode and preprocess images; so many batches are in memory at once.
+            workers: threads that decode and preprocess images, and the number of batches in memory.
         """
         self._stream, self._preprocessor, self._batch_size = stream, preprocessor, batch_size
         self._workers = max(workers, 1)
@@ -188,7 +186,7 @@ class JoinedBatches(Sequence[Batch]):
 
 
 class CachedBatches(Sequence[Batch]):
-    """Batches that are read again and again: kept in memory up to `most_bytes`, beyond that made anew."""
+    """Batches for repeated reading, kept in memory up to `most_bytes` and made again beyond that."""
 
     def __init__(self, batches: Batches, most_bytes: int = CACHED_BYTES) -> None:
         self._batches, self._room = batches, most_bytes
@@ -217,7 +215,7 @@ class CachedBatches(Sequence[Batch]):
 
 @dataclass(frozen=True, eq=False)
 class ToldBatches(Sequence[Batch]):
-    """Batches that tell the number of samples of each when it is read."""
+    """Batches that pass the number of samples of each to `tell` when it is read."""
 
     batches: Sequence[Batch]
     tell: Callable[[float], None]
@@ -233,7 +231,7 @@ class ToldBatches(Sequence[Batch]):
         return batch
 
 
-#: Modules that every worker needs, loaded by the process that workers come from, if they are installed.
+#: Modules that every worker needs. The server that workers are forked from loads them once, if they are installed.
 LOADED_ONCE = (
     "hydractl.training.batches",
     "torchvision.transforms.v2",
@@ -243,43 +241,29 @@ LOADED_ONCE = (
 
 
 def made_by_workers(batches: Dataset[Any], workers: int, order: Sequence[int] | None = None) -> Iterator[Any]:
-    """Returns what the data set gives, in its order, made by that many processes.
+    """Returns the items of a data set in order, made by worker processes.
+
+    Beside ranks, workers come from a server process without threads. A rank has threads, and a fork while one of them
+    holds a lock of the interpreter makes a worker that waits forever (CPython 3.11; once in a few hundred forks).
 
     Args:
         workers: one or more.
-        order: the indices wanted, all of them in turn if None.
+        order: the indices to make, all of them if None.
     """
     where: dict[str, Any] = {}
     if dist.is_available() and dist.is_initialized() and "forkserver" in multiprocessing.get_all_start_methods():
-        where = {"multiprocessing_context": _without_threads(), "worker_init_fn": _follow_rank}
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(LOADED_ONCE))
+        where = {"multiprocessing_context": context, "worker_init_fn": _follow_rank}
     return iter(DataLoader(batches, batch_size=None, sampler=order, num_workers=workers, **where))
 
 
-def _without_threads() -> Any:
-    """Returns where workers beside ranks come from: a process of its own, which has no threads.
-
-    A process whose ranks talk to each other has threads that take the interpreter's own locks. A fork while one of them
-    holds such a lock makes a worker that waits for it for ever (CPython 3.11; once in a few hundred forks).
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(LOADED_ONCE))
-    resource_tracker.ensure_running()  # which else is started below, and heeds Ctrl-C again
-    # What comes from it inherits that it heeds no Ctrl-C: the rank does, and they end with it.
-    heeded = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, heeded)
-    return context
-
-
 def _follow_rank(_worker: int) -> None:
-    """Ends a worker whose rank was killed. torch asks whether the process it comes from lives, which waits for it."""
-    # Where the server was there before, it heeds Ctrl-C, and so would what comes from it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    threading.Thread(target=_outlive, args=(multiprocessing.parent_process(),), daemon=True).start()
+    """Ends a worker with its rank. torch's own check watches the server process, which outlives a killed rank."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the rank handles Ctrl-C
+    threading.Thread(target=_exit_after, args=(multiprocessing.parent_process(),), daemon=True).start()
 
 
-def _outlive(parent: BaseProcess) -> NoReturn:
+def _exit_after(parent: BaseProcess) -> NoReturn:
     parent.join()
     os._exit(1)

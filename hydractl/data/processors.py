@@ -1,16 +1,14 @@
 """Image processors and tokenizers of `transformers`, opened from files that a checkpoint brings.
 
-The libraries raise whatever they like on a damaged file, some of it only when they are first used, and make images of
-any size. So sizes are checked before, each is tried once as soon as it is open, and a failure is one error.
+The libraries raise any exception on a damaged file, sometimes only at first use, and make images of any size. So sizes
+are checked first, each processor and tokenizer is tried once when it is opened, and any failure becomes one error.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Annotated, Any
 
 from PIL import Image
@@ -22,13 +20,11 @@ from hydractl.errors import CheckpointError, HydractlError
 from hydractl.schema import Origin, Schema, document
 from hydractl.text import first_sentence
 
-LARGEST = 4096  # pixels of a side: larger ones are of no model, and take gigabytes
+LARGEST = 4096  # pixels of a side: no model takes more, and larger images take gigabytes
 REMEDY = "fetch it again from where the model comes"
 IMAGE_FILES = ("preprocessor_config.json", "processor_config.json")
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
               "vocab.txt", "merges.txt")  # fmt: skip
-
-_STDERR = Lock()  # it is put aside by one thread at a time
 
 
 def _by_name(value: Any) -> Any:
@@ -37,75 +33,39 @@ def _by_name(value: Any) -> Any:
     return value if isinstance(value, dict) else {str(place): number for place, number in enumerate(listed)}
 
 
-def _several(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
 Side = Annotated[int, Field(ge=1, le=LARGEST)]
-Sides = Annotated[dict[str, Side | None], BeforeValidator(_by_name)]
-Pixels = Annotated[int, Field(ge=1, le=LARGEST**2)]
-Number = Annotated[float, Field(ge=-1e6, le=1e6)]
-Numbers = Annotated[tuple[Number, ...], BeforeValidator(_several), Field(max_length=1024)]
-Word = Annotated[str, Field(max_length=100)]
+Sides = Annotated[dict[str, Side | None] | None, BeforeValidator(_by_name)]
+Area = Annotated[int, Field(ge=1, le=LARGEST**2)]
 
 
-class _Timm(Schema):
-    """The settings of timm that decide how an image is prepared."""
+class _Sizes(Schema):
+    """The settings of an image processor that decide how large an image becomes."""
 
     model_config = ConfigDict(extra="ignore")
 
-    input_size: tuple[Side, Side, Side] | None = None
-    img_size: Sides | None = None
-    in_chans: Side | None = None
-    chans: Side | None = None
-    mean: Numbers | None = None
-    std: Numbers | None = None
-    # An image is made larger by as much before it is cropped.
+    size: Sides = None
+    crop_size: Sides = None
+    pad_size: Sides = None
+    min_pixels: Area | None = None
+    max_pixels: Area | None = None
+    # timm's settings; it enlarges an image by 1 / crop_pct before the crop.
+    input_size: Sides = None
+    img_size: Sides = None
     crop_pct: Annotated[float, Field(ge=0.1, le=10)] | None = None
-    crop_mode: Word | None = None
-    interpolation: Word | None = None
-
-
-class _Settings(Schema):
-    """The settings of an image processor that decide how an image is prepared."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    size: Sides | None = None
-    crop_size: Sides | None = None
-    pad_size: Sides | None = None
-    min_pixels: Pixels | None = None
-    max_pixels: Pixels | None = None
-    do_resize: bool | None = None
-    do_center_crop: bool | None = None
-    do_rescale: bool | None = None
-    do_normalize: bool | None = None
-    do_convert_rgb: bool | None = None
-    do_pad: bool | None = None
-    resample: Annotated[int, Field(ge=0, le=5)] | None = None
-    rescale_factor: Number | None = None
-    image_mean: Numbers | None = None
-    image_std: Numbers | None = None
-    image_processor_type: Word | None = None
-    pretrained_cfg: _Timm | None = None
-
-
-class _Image(_Settings):
-    """The same, of a file that may have them in a part of its own."""
-
-    image_processor: _Settings | None = None
+    pretrained_cfg: _Sizes | None = None
+    image_processor: _Sizes | None = None
 
 
 def open_image_processor(folder: Path, files: Mapping[str, Any], embeddings: ImageEmbeddings, where: str) -> Any:
-    """Opens an image processor that makes numbers for as many channels as the model has.
+    """Opens an image processor with the model's number of channels.
 
     Args:
-        folder: where the files lie.
+        folder: the folder of the files.
         files: their contents.
         where: the checkpoint, for messages.
 
     Raises:
-        CheckpointError: there is none, it is damaged, or it is of another model.
+        CheckpointError: the processor is missing, damaged, or of another model.
     """
     from transformers import AutoImageProcessor, TimmWrapperImageProcessor
 
@@ -116,12 +76,12 @@ def open_image_processor(folder: Path, files: Mapping[str, Any], embeddings: Ima
             "add the one of the model it was trained from"
         )
     for name in here:
-        document(files[name], Origin(f"{where}: {name}", CheckpointError, REMEDY)).read(_Image)
+        document(files[name], Origin(f"{where}: {name}", CheckpointError, REMEDY)).read(_Sizes)
     auto: Any = AutoImageProcessor  # untyped in transformers
     timm_settings = files.get("preprocessor_config.json", {}).get("pretrained_cfg")
     with _refusing(where, here, folder):
         if timm_settings is not None:
-            # Only from a timm config.json, which a file of ours is not, would the automatic way find this processor.
+            # AutoImageProcessor finds this processor only by a timm config.json, which our files do not have.
             processor = TimmWrapperImageProcessor(timm_settings)
         else:
             processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -143,7 +103,7 @@ def _try_image(processor: Any, channels: int) -> None:
 
 
 def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str) -> Any:
-    """Opens a tokenizer whose tokens the model has embeddings for; see `open_image_processor`."""
+    """Opens a tokenizer with no more tokens than the model embeds; see `open_image_processor`."""
     from transformers import AutoTokenizer
 
     if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
@@ -164,7 +124,7 @@ def _try_tokenizer(tokenizer: Any, embeddings: TextEmbeddings) -> None:
     tokens, most = len(tokenizer), embeddings.vocabulary
     if tokens > most:
         raise ValueError(f"the tokenizer has {tokens} tokens, the model embeds {most}")
-    # The numbers of tokens need not follow one another.
+    # The numbers of tokens may have gaps.
     if (last := max(tokenizer.get_vocab().values(), default=0)) >= most:
         raise ValueError(f"the tokenizer has a token of number {last}, the model embeds {most}")
     longest, added = tokenizer.model_max_length, max(map(tokenizer.num_special_tokens_to_add, (False, True)))
@@ -176,21 +136,21 @@ def _try_tokenizer(tokenizer: Any, embeddings: TextEmbeddings) -> None:
 
 @contextmanager
 def _refusing(where: str, names: list[str], folder: Path) -> Iterator[None]:
-    """Turns whatever a library raises into one line that names the files it was given."""
+    """Turns any error of a library into one line that names the given files."""
 
     def refusal(reason: str) -> HydractlError:
         finding = f"{' or '.join(names)} cannot be used: {first_sentence(reason.replace(str(folder), where))}"
         return Origin(where, CheckpointError, REMEDY).refusal(finding)
 
-    with failing_as(refusal), _without_panics():
+    with failing_as(refusal):
         yield
 
 
 @contextmanager
 def failing_as(refusal: Callable[[str], HydractlError]) -> Iterator[None]:
-    """Turns whatever a library raises while the block runs into an error of ours, made of the reason.
+    """Turns any error of a library into the error that `refusal` makes of its reason.
 
-    A library in Rust panics outside of Exception.
+    A panic of a library in Rust is a BaseException.
     """
     try:
         yield
@@ -198,21 +158,3 @@ def failing_as(refusal: Callable[[str], HydractlError]) -> Iterator[None]:
         raise
     except BaseException as error:
         raise refusal(str(error).strip() or type(error).__name__) from error
-
-
-@contextmanager
-def _without_panics() -> Iterator[None]:
-    """Keeps off stderr what a library in Rust prints there before its panic becomes an error, which says the same."""
-    with _STDERR:
-        try:
-            kept = os.dup(2)
-        except OSError:  # it is closed
-            yield
-            return
-        try:
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), 2)
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)

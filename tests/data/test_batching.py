@@ -173,28 +173,6 @@ def test_workers_beside_ranks_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-STARTED_BEFORE = """
-from multiprocessing import forkserver
-from types import SimpleNamespace
-from hydractl.data import batching
-from tests.data.test_batching import Deaf
-
-batching.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
-if __name__ == "__main__":
-    forkserver.ensure_running()
-    print(list(batching.made_by_workers(Deaf(), 1)))
-"""
-
-
-def test_workers_leave_it_where_another_started_their_server(tmp_path: Path) -> None:
-    (tmp_path / "rank.py").write_text(STARTED_BEFORE)
-    root = str(Path(__file__).parents[2])
-    done = subprocess.run(
-        [sys.executable, tmp_path / "rank.py"], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root}
-    )
-    assert done.stdout == "[True, True]\n", done.stderr
-
-
 class Own(Parents):
     """Which process asks."""
 
@@ -231,7 +209,7 @@ def test_workers_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
     assert not worker.exists()
 
 
-def test_the_order_that_is_asked_for() -> None:
+def test_workers_keep_the_requested_order() -> None:
     assert list(made_by_workers(range(10), 2, [7, 1, 5])) == [7, 1, 5]  # type: ignore[arg-type]
 
 
