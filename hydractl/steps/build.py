@@ -16,7 +16,7 @@ from hydractl.selection.candidates import SelectionObjective
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Precision, Seed
 from hydractl.steps.limits import Limits
-from hydractl.steps.pipeline import Task
+from hydractl.steps.pipeline import Stage
 from hydractl.steps.plan import HYDRA, NETWORK, plan
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
@@ -41,7 +41,7 @@ class Built(Result):
     """A Hydra and what it gains over the network it came from.
 
     Attributes:
-        tasks: the commands that made it, in order.
+        stages: the commands that made it, in order.
         folder: the folder of all files.
         report: the evaluation as plain JSON; None after a dry run.
         verdict: gains and losses in a sentence.
@@ -49,7 +49,7 @@ class Built(Result):
         latency: the Hydra's time against the network's, if a budget limits it.
     """
 
-    tasks: Sequence[Task]
+    stages: Sequence[Stage]
     folder: Path
     report: Mapping[str, Any] | None = None
     verdict: str = ""
@@ -67,7 +67,7 @@ class Built(Result):
         return {
             "format": "hydractl-build",
             "version": 1,
-            "steps": [task.line() for task in self.tasks],
+            "steps": [stage.line() for stage in self.stages],
             "hydra": HYDRA,
             "verdict": self.verdict or None,
             "advice": list(self.advice),
@@ -76,7 +76,7 @@ class Built(Result):
 
     def lines(self) -> Iterator[str]:
         if self.report is None:
-            yield from (task.line() for task in self.tasks)
+            yield from (stage.line() for stage in self.stages)
             return
         yield self.verdict
         if self.latency:
@@ -85,7 +85,7 @@ class Built(Result):
         yield from self.advice
 
     def facts(self) -> Mapping[str, object]:
-        return {"folder": self.folder, "steps": len(self.tasks), "verdict": self.verdict or "not run"}
+        return {"folder": self.folder, "steps": len(self.stages), "verdict": self.verdict or "not run"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class Build:
     interruption, the same command continues. Prints the verdict: gains, losses and cost.
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
-    >>> [task.command for task in planned.tasks]
+    >>> [stage.command for stage in planned.stages]
     ['extract-circuit', 'select', 'calibrate', 'calibrate', 'evaluate']
 
     Raises:
@@ -211,16 +211,16 @@ class Build:
         folder, network = Path(self.output), as_member(self.model)
         latency = latency_limit(self, network, watch)
         limits = self.limits.within(latency)
-        tasks = plan(self, limits, self.trunks or limits.trunks(network))
+        stages = plan(self, limits, self.trunks or limits.trunks(network))
         if self.dry_run:
-            return Built(tasks, folder)
+            return Built(stages, folder)
         require("matplotlib", *(["accelerate"] if self.train_data else []))  # the last steps need them, hours from now
         if not self.ood_data:
             watch.note(
                 "note: without OOD data, heads are drawn at random, no circuit is searched, and members do not learn "
                 "to be uncertain; give `ood_data` for these"
             )
-        return self._built(tasks, latency, watch)
+        return self._built(stages, latency, watch)
 
     def _check(self) -> None:
         """Raises OptionError for what a step would refuse hours later."""
@@ -241,26 +241,26 @@ class Build:
 
             require_fit([as_checkpoint(teacher) for teacher in self.teacher], as_checkpoint(self.model))
 
-    def _built(self, tasks: Sequence[Task], latency: LatencyLimit | None, watch: Watcher) -> Built:
+    def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
         import json
 
         from hydractl.checkpoint.output import claim, write_bytes
         from hydractl.report.artifact import read_report, report_json
         from hydractl.report.verdict import verdicts
-        from hydractl.steps.pipeline import makefile, run_tasks
+        from hydractl.steps.pipeline import makefile, run_stages
 
         folder = Path(self.output)
-        begin(tasks, folder, latency)
+        begin(stages, folder, latency)
         with claim(folder):
-            write_bytes(folder / "Makefile", makefile(tasks, folder, "report.json").encode(), force=True)
-            run_tasks(tasks, folder, watch)
+            write_bytes(folder / "Makefile", makefile(stages, folder, "report.json").encode(), force=True)
+            run_stages(stages, folder, watch)
             report = read_report(str(folder / "report.json"))
             verdict = verdicts(report.models)["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
             advice = () if verdict.gains else self._advice()
-            built = Built(tasks, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
+            built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / "build.json", f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
 
@@ -275,7 +275,7 @@ class Build:
 build = function(Build)
 
 
-def begin(tasks: Sequence[Task], folder: Path, latency: LatencyLimit | None) -> None:
+def begin(stages: Sequence[Stage], folder: Path, latency: LatencyLimit | None) -> None:
     """Makes the folder of a build, or checks that the one that stands there began with the same commands.
 
     Raises:
@@ -288,7 +288,7 @@ def begin(tasks: Sequence[Task], folder: Path, latency: LatencyLimit | None) -> 
     from hydractl.schema import Origin, read_json
     from hydractl.steps.pipeline import require_same
 
-    lines = [task.line() for task in tasks]
+    lines = [stage.line() for stage in stages]
     if is_ours(folder, KIND):
         origin = Origin(str(folder / STEPS), OutputError, "name another folder")
         require_same(folder, read_json(folder / STEPS, origin).read(tuple[str, ...]), lines)

@@ -2,84 +2,84 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydractl.errors import OutputError
-from hydractl.options import declared, flags_of
+from hydractl.options import Declared, Step, declared, flags_of, flat, make, run
 from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(str):
     """A file or folder that the pipeline makes, by its name in the pipeline's folder."""
 
-    name: str
 
-
-@dataclass(frozen=True)
-class Given:
+class Given(str):
     """A model or a data source that the user named.
 
     Attributes:
         variable: its name in the Makefile.
+        source: what the variable stands for.
         prefix, suffix: text before and after it in a command.
     """
 
     variable: str
-    text: str
-    prefix: str = ""
-    suffix: str = ""
+    source: str
+    prefix: str
+    suffix: str
+
+    def __new__(cls, variable: str, source: str, prefix: str = "", suffix: str = "") -> Given:
+        given = super().__new__(cls, f"{prefix}{source}{suffix}")
+        given.variable, given.source, given.prefix, given.suffix = variable, source, prefix, suffix
+        return given
 
 
 @dataclass(frozen=True)
-class Task:
+class Stage:
     """One command of a pipeline.
 
     Attributes:
-        command: its name, `extract-circuit`.
-        values: its options by their Python names.
+        step: its options; `Made` and `Given` stand among them for files of the pipeline and sources of the user.
         makes: the files it writes, by name in the pipeline's folder.
-        needs: the files it reads that other tasks wrote.
     """
 
-    command: str
-    step: Callable[..., Result]
-    values: Mapping[str, Any]
+    step: Step[Result]
     makes: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The name of the command, `extract-circuit`."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self.step).__name__).lower()
+
+    @property
+    def places(self) -> list[Made | Given]:
+        """The files of the pipeline and the sources of the user among its options."""
+        return list(_places(flat(self.step)))
 
     def run(self, folder: Path, watch: Watcher) -> Result:
         """Runs the command; outputs that a killed run left are made again."""
-        values = {name: _located(value, folder) for name, value in self.values.items()}
-        own = {"force": True, "watch": watch}
-        known = inspect.signature(self.step).parameters
-        return self.step(**values, **{name: value for name, value in own.items() if name in known})
+        return run(make(type(self.step), _located(flat(self.step), folder) | {"force": True}), watch)
 
     def line(self) -> str:
         """Returns the command as a line of a Makefile, with the Makefile's variables for sources."""
-        words = ["hydractl", *self.command.split()]
-        flags: list[str] = []
-        for option in declared(self.step):
-            # A user who changes a step lets make replace its outputs, and everything made of them.
-            value = True if option.name == "force" else self.values.get(option.name)
-            if value is None:
-                continue
-            listed = [_word(one) for one in _several(value)]
+        words, flags = ["hydractl", self.command], []
+        # A user who changes a step lets make replace its outputs, and everything made of them.
+        values = flat(self.step) | {"force": True}
+        for option in declared(type(self.step)):
+            listed = [_word(one) for one in _changed(option, values.get(option.name))]
             if option.option.positional:
                 words += listed
-            elif value is True:
-                flags.append(flags_of(option)[0])
-            elif value is not False:
-                flags += [word for value in listed for word in (flags_of(option)[0], value)]
+            elif option.type is bool:
+                flags += [flags_of(option)[0]] if listed else []
+            else:
+                flags += [word for one in listed for word in (flags_of(option)[0], one)]
         return " ".join([*words, *flags])
 
     def is_done(self, folder: Path) -> bool:
@@ -87,33 +87,35 @@ class Task:
         return all((folder / name).exists() for name in self.makes)
 
 
-def run_tasks(tasks: Sequence[Task], folder: Path, watch: Watcher) -> None:
-    """Runs the tasks that are not done, in order."""
-    for number, task in enumerate(tasks, 1):
-        if not task.is_done(folder):
-            watch.note(f"[{number}/{len(tasks)}] {task.command}: {', '.join(task.makes)}")
-            task.run(folder, watch)
+def run_stages(stages: Sequence[Stage], folder: Path, watch: Watcher) -> None:
+    """Runs the stages that are not done, in order."""
+    for number, stage in enumerate(stages, 1):
+        if not stage.is_done(folder):
+            watch.note(f"[{number}/{len(stages)}] {stage.command}: {', '.join(stage.makes)}")
+            stage.run(folder, watch)
 
 
-def makefile(tasks: Sequence[Task], folder: Path, goal: str) -> str:
+def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
     """Returns the pipeline as a Makefile that makes the same bytes wherever it runs.
 
     Args:
         folder: the folder of the Makefile; paths are relative to it.
         goal: the default target.
     """
-    given = {value.variable: value for task in tasks for value in _givens(task.values)}
+    given = {place.variable: place for stage in stages for place in stage.places if isinstance(place, Given)}
+    made = {name for stage in stages for name in stage.makes}
     lines = [
         "# Written by hydractl build: every step, with the options that it was run with. Change it and run make.",
         "HERE := $(dir $(lastword $(MAKEFILE_LIST)))",
-        *(f"{name} ?= {_in_makefile(_relative(value.text, folder))}" for name, value in sorted(given.items())),
+        *(f"{name} ?= {_in_makefile(_relative(value.source, folder))}" for name, value in sorted(given.items())),
         "",
         f".PHONY: all\nall: {goal}",
     ]
-    for task in tasks:
-        targets = " ".join(task.makes)
-        lines += ["", f"{targets}{' &' if len(task.makes) > 1 else ''}: {' '.join(task.needs)}".rstrip()]
-        lines.append(f"\t{task.line()}")
+    for stage in stages:
+        needs = [place for place in stage.places if place in made - set(stage.makes)]
+        targets = " ".join(stage.makes)
+        lines += ["", f"{targets}{' &' if len(stage.makes) > 1 else ''}: {' '.join(needs)}".rstrip()]
+        lines.append(f"\t{stage.line()}")
     return "\n".join(lines) + "\n"
 
 
@@ -129,42 +131,42 @@ def require_same(folder: Path, found: Sequence[str], wanted: Sequence[str]) -> N
         raise OutputError(f"{folder}: began with {len(found)} steps, now there are {len(wanted)}: name another folder")
 
 
+def _places(value: Any) -> Iterator[Made | Given]:
+    if isinstance(value, Made | Given):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _places(inner)
+
+
 def _located(value: Any, folder: Path) -> Any:
     if isinstance(value, Made):
-        return folder / value.name
+        return folder / value
     if isinstance(value, Given):
-        return f"{value.prefix}{value.text}{value.suffix}"
+        return str(value)
     if isinstance(value, Mapping):
         return {name: _located(inner, folder) for name, inner in value.items()}
-    return [_located(inner, folder) for inner in value] if isinstance(value, list) else value
+    return [_located(inner, folder) for inner in value] if isinstance(value, list | tuple) else value
 
 
-def _several(value: Any) -> list[Any]:
+def _changed(option: Declared, value: Any) -> list[Any]:
+    """Returns the values of an option one by one; none if it is as it would be without its flag."""
+    if value is None or value == (option.default if option.choice is None else option.row_default):
+        return []
     if isinstance(value, Mapping):
-        return [(name, inner) for name, inner in value.items()]
-    return value if isinstance(value, list) else [value]
+        return list(value.items())
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [option.option.plain(value) if option.option.plain else value]
 
 
 def _word(value: Any) -> str:
     """Returns a value as a word for the shell."""
     if isinstance(value, tuple):
         return f"{value[0]}={_word(value[1])}"
-    if isinstance(value, Made):
-        return shlex.quote(value.name).replace("$", "$$")
     if isinstance(value, Given):
         return f'"{_in_quotes(value.prefix)}$({value.variable}){_in_quotes(value.suffix)}"'
     return shlex.quote(printable(str(value))).replace("$", "$$")
-
-
-def _givens(values: Any) -> Iterator[Given]:
-    if isinstance(values, Given):
-        yield values
-    elif isinstance(values, Mapping):
-        for value in values.values():
-            yield from _givens(value)
-    elif isinstance(values, list):
-        for value in values:
-            yield from _givens(value)
 
 
 def _relative(text: str, folder: Path) -> str:

@@ -3,51 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from os.path import exists  # also of names that no path can have
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
-from hydractl.steps.compute import dtype_name
+from hydractl.options import Rows
 from hydractl.steps.limits import Limits
-from hydractl.steps.pipeline import Given, Made, Task
+from hydractl.steps.pipeline import Given, Made, Stage
 
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
 
-HYDRA, NETWORK = "hydra.safetensors", "network.safetensors"
-CIRCUITS = ("acc", "ood", "avg")
+HYDRA, NETWORK = Made("hydra.safetensors"), Made("network.safetensors")
+SELECTED, FUSED = Made("selected.safetensors"), Made("fused.safetensors")
+CIRCUITS = {objective: Made(f"circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
 SEARCH_SAMPLES = 500  # of each set, by default
 DRAWS = 4
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Divides the data of a build into disjoint parts, by the content of its samples.
+def plan(build: Build, limits: Limits, trunks: str) -> list[Stage]:
+    """Returns the commands of a build.
 
-    The parts are numbered: 1 to search circuits, 2 to select members, 3 to calibrate, 4 to evaluate.
+    The data are divided by the content of their samples: part 1 to search circuits, 2 to select members, 3 to
+    calibrate, 4 to evaluate.
+
+    Args:
+        trunks: the trunk depths to try.
+
+    Raises:
+        OptionError: the recipe does not exist, or does not say how long to train.
     """
+    stages = [_search(build)] if build.ood_data else []
+    stages.append(_selection(build, limits, trunks))
+    last = SELECTED
+    if build.train_data is not None:
+        # Members train together where they must keep sharing what a trunk or a budget makes them share.
+        stages += _training(build, build.members > 1 and (trunks != "0" or limits != Limits()))
+        last = FUSED
+    return [
+        *stages,
+        _calibration(build, last, HYDRA),
+        _calibration(build, _network(build), NETWORK),
+        _evaluation(build),
+    ]
 
-    build: Build
 
-    def id_data(self, part: int) -> Given:
-        """Returns a part of the ID data."""
-        count = 3 if self.build.eval_data else 4
-        if part > count:
-            return Given("EVAL_DATA", self.build.eval_data or "")
-        return Given("ID_DATA", self.build.id_data, suffix=f"%{part}/{count}{self._seed}")
+def _network(build: Build) -> Given:
+    return Given("MODEL", build.model)
 
-    def ood_data(self, part: int) -> list[Given]:
-        """Returns a part of every OOD set; nothing is calibrated on them, so 3 is the part to evaluate on."""
-        count = 2 if self.build.eval_ood_data else 3
-        if part > count:
-            return [_ood_set(f"EVAL_OOD_{i}", text) for i, text in enumerate(self.build.eval_ood_data, 1)]
-        suffix = f"%{part}/{count}{self._seed}"
-        return [_ood_set(f"OOD_{i}", text, suffix) for i, text in enumerate(self.build.ood_data, 1)]
 
-    @property
-    def _seed(self) -> str:
-        return f"@{self.build.seed}" if self.build.seed else ""
+def _id_data(build: Build, part: int) -> Given:
+    count = 3 if build.eval_data else 4
+    if part > count:
+        return Given("EVAL_DATA", build.eval_data or "")
+    return Given("ID_DATA", build.id_data, suffix=_part(build, part, count))
+
+
+def _ood_data(build: Build, part: int) -> list[Given]:
+    """Returns a part of every OOD set; nothing is calibrated on them, so 3 is the part to evaluate on."""
+    count = 2 if build.eval_ood_data else 3
+    if part > count:
+        return [_ood_set(f"EVAL_OOD_{i}", text) for i, text in enumerate(build.eval_ood_data, 1)]
+    suffix = _part(build, part, count)
+    return [_ood_set(f"OOD_{i}", text, suffix) for i, text in enumerate(build.ood_data, 1)]
+
+
+def _part(build: Build, part: int, count: int) -> str:
+    return f"%{part}/{count}{f'@{build.seed}' if build.seed else ''}"
 
 
 def _ood_set(variable: str, text: str, suffix: str = "") -> Given:
@@ -56,114 +80,82 @@ def _ood_set(variable: str, text: str, suffix: str = "") -> Given:
     return Given(variable, source, f"{name}{equals}", suffix)
 
 
-def plan(build: Build, limits: Limits, trunks: str) -> list[Task]:
-    """Returns the commands of a build.
-
-    Args:
-        trunks: the trunk depths to try.
-
-    Raises:
-        OptionError: the recipe does not exist, or does not say how long to train.
-    """
-    tasks = [_search(build)] if build.ood_data else []
-    tasks.append(_selection(build, limits, trunks))
-    last = "selected.safetensors"
-    if build.train_data is not None:
-        # Members train together where they must keep sharing what a trunk or a budget makes them share.
-        tasks += _training(build, last, build.members > 1 and (trunks != "0" or limits != Limits()))
-        last = "fused.safetensors"
-    tasks += [_calibration(build, Made(last), HYDRA, (last,)), _calibration(build, _network(build), NETWORK)]
-    return [*tasks, _evaluation(build)]
-
-
-def _network(build: Build) -> Given:
-    return Given("MODEL", build.model)
-
-
-def _shared(build: Build) -> dict[str, Any]:
-    compute = build.compute
-    return {
-        "device": str(compute.device),
-        "dtype": dtype_name(compute.dtype),
-        "batch_size": compute.batch_size,
-        "limit": build.limit,
-    }
-
-
-def _search(build: Build) -> Task:
-    from hydractl.steps.extract_circuit import extract_circuit
+def _search(build: Build) -> Stage:
+    from hydractl.circuit.modes import MODES
+    from hydractl.steps.extract_circuit import ExtractCircuit
 
     most = build.search_samples or SEARCH_SAMPLES
-    values = _shared(build) | {
-        "model": _network(build),
-        "id_data": Parts(build).id_data(1),
-        "ood_data": Parts(build).ood_data(1),
-        "budget": "50%",
-        "objective": ",".join(CIRCUITS),
-        "search": build.search,
-        "limit": min(most, build.limit or most),
-        "output": Made("circuit-{objective}.json"),
-        "resume": True,
-    }
-    return Task("extract-circuit", extract_circuit, values, tuple(f"circuit-{name}.json" for name in CIRCUITS))
+    step = ExtractCircuit(
+        _network(build),
+        _id_data(build, 1),
+        _ood_data(build, 1),
+        budget="50%",
+        objective=",".join(CIRCUITS),
+        search=Rows(MODES).named(build.search)(),
+        reading=Reading(limit=min(most, build.limit or most)),
+        compute=build.compute,
+        output=Made("circuit-{objective}.json"),
+        resume=True,
+    )
+    return Stage(step, tuple(CIRCUITS.values()))
 
 
-def _selection(build: Build, limits: Limits, trunks: str) -> Task:
-    from hydractl.steps.select import select
+def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
+    from hydractl.steps.select import FromCandidates, Select
 
-    circuits = [Made(f"circuit-{name}.json") for name in CIRCUITS] if build.ood_data else []
     draws = DRAWS if build.draws is None else build.draws
-    values = _shared(build) | {
-        "model": _network(build),
-        "circuit": circuits,
-        "budgets": build.budgets,
-        **({"pools": "25%,50%", "draws": draws} if circuits and draws else {}),
-        "random": build.random,
-        "objective": build.objective,
-        "members": str(build.members),
-        "max_accuracy_drop": build.max_accuracy_drop,
-        "budget_macs": limits.budget_macs,
-        "budget_params": limits.budget_params,
-        "trunks": "" if trunks == "0" else trunks,
-        "seed": build.seed,
-        "id_data": Parts(build).id_data(2),
-        "ood_data": Parts(build).ood_data(2) or None,
-        "output": Made("selection.json"),
-        "hydra": Made("selected.safetensors"),
-        "resume": True,
-    }
-    made = ("selection.json", "selected.safetensors")
-    return Task("select", select, values, made, tuple(circuit.name for circuit in circuits))
+    sources = FromCandidates(random=build.random)
+    if build.ood_data:
+        sources = replace(sources, circuit=list(CIRCUITS.values()))
+    if build.ood_data and draws:
+        sources = replace(sources, pools="25%,50%", draws=draws)
+    step = Select(
+        model=_network(build),
+        method=sources,
+        budgets=build.budgets,
+        objective=build.objective,
+        members=str(build.members),
+        max_accuracy_drop=build.max_accuracy_drop,
+        limits=limits,
+        trunks="" if trunks == "0" else trunks,
+        seed=build.seed,
+        id_data=_id_data(build, 2),
+        ood_data=_ood_data(build, 2) or None,
+        reading=Reading(limit=build.limit),
+        compute=build.compute,
+        output=Made("selection.json"),
+        hydra=SELECTED,
+        resume=True,
+    )
+    return Stage(step, ("selection.json", SELECTED))
 
 
-def _training(build: Build, selected: str, together: bool) -> list[Task]:
+def _training(build: Build, together: bool) -> list[Stage]:
     """Returns the commands that train members: each with its own seed and then fused, or all together."""
-    from hydractl.steps.finetune import finetune
-    from hydractl.steps.fuse import fuse
+    from hydractl.steps.finetune import Finetune
+    from hydractl.steps.fuse import Fuse
+    from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
     apart, recipe = build.members > 1 and not together, build.recipe
-    stem = selected.removesuffix(".safetensors")
-    trained = [f"{stem}-member{n}.safetensors" for n in range(build.members)] if apart else ["fused.safetensors"]
-    values = {
-        "models": [Made(selected)],
-        "apart": apart,
-        "joint": together,
-        "train_data": Given("TRAIN_DATA", build.train_data or ""),
-        "outlier_data": _outliers(build),
-        "teacher": [Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)],
-        "recipe": Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe,
-        "settings": list(build.settings),
-        "seed": build.seed,
-        "device": str(build.compute.device),
-        "precision": None if build.precision == "no" else build.precision,
-        "resume": True,
-        "output": Made(f"{stem}-member{{member}}.safetensors" if apart else trained[0]),
-    }
-    tasks = [Task("finetune", finetune, values, tuple(trained), (selected,))]
-    if apart:
-        made = {"models": [Made(name) for name in trained], "output": Made("fused.safetensors")}
-        tasks.append(Task("fuse", fuse, made, ("fused.safetensors",), tuple(trained)))
-    return tasks
+    name = "selected-member{member}.safetensors"
+    trained = [Made(name.format(member=n)) for n in range(build.members)] if apart else [FUSED]
+    step = Finetune(
+        [SELECTED],
+        train_data=Given("TRAIN_DATA", build.train_data or ""),
+        hyperparameters=Hyperparameters(
+            Given("RECIPE", recipe) if recipe and recipe.endswith(".toml") else recipe, list(build.settings)
+        ),
+        apart=apart,
+        joint=together,
+        seeds=Seeds(build.seed),
+        sources=TrainingSources(
+            outlier_data=_outliers(build),
+            teacher=[Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)],
+        ),
+        execution=Execution(build.compute.device, build.precision, output=Made(name) if apart else FUSED, resume=True),
+    )
+    stages = [Stage(step, tuple(trained))]
+    return [*stages, Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else stages
 
 
 def _outliers(build: Build) -> Sequence[Given]:
@@ -173,25 +165,29 @@ def _outliers(build: Build) -> Sequence[Given]:
     recipe = choose_recipe(build.recipe, build.settings, {})
     if not recipe.steps and not recipe.epochs:
         raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
-    return [*Parts(build).ood_data(1), *Parts(build).ood_data(2)] if recipe.outlier_weight else []
+    return [*_ood_data(build, 1), *_ood_data(build, 2)] if recipe.outlier_weight else []
 
 
-def _calibration(build: Build, model: Made | Given, output: str, needs: tuple[str, ...] = ()) -> Task:
-    from hydractl.steps.calibrate import calibrate
+def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
+    from hydractl.steps.calibrate import Calibrate
 
-    values = _shared(build) | {"model": model, "id_data": Parts(build).id_data(3), "output": Made(output)}
-    return Task("calibrate", calibrate, values, (output,), needs)
+    step = Calibrate(
+        model, id_data=_id_data(build, 3), reading=Reading(limit=build.limit), compute=build.compute, output=output
+    )
+    return Stage(step, (output,))
 
 
-def _evaluation(build: Build) -> Task:
-    from hydractl.steps.evaluate import evaluate
+def _evaluation(build: Build) -> Stage:
+    from hydractl.evaluation.settings import Measurement, Sets
+    from hydractl.steps.evaluate import Evaluate
+    from hydractl.steps.report import Outputs
 
-    values = _shared(build) | {
-        "systems": {"network": Made(NETWORK), "hydra": Made(HYDRA)},
-        "id_data": Parts(build).id_data(4),
-        "ood_data": Parts(build).ood_data(3),
-        "bootstrap": 1000,
-        "json": Made("report.json"),
-        "report": Made("report"),
-    }
-    return Task("evaluate", evaluate, values, ("report.json", "report"), (NETWORK, HYDRA))
+    step = Evaluate(
+        {"network": NETWORK, "hydra": HYDRA},
+        sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
+        measurement=Measurement(bootstrap=1000),
+        reading=Reading(limit=build.limit),
+        compute=build.compute,
+        outputs=Outputs(json=Made("report.json"), report=Made("report")),
+    )
+    return Stage(step, ("report.json", "report"))

@@ -78,7 +78,7 @@ def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path)
             "vit", id_data="pets", train_data="pets", recipe=recipe, settings=["steps=2"], members=2, output="built",
             dry_run=True,
         )  # fmt: skip
-        made[recipe] = makefile(planned.tasks, here / "built", "report.json")
+        made[recipe] = makefile(planned.stages, here / "built", "report.json")
     assert "\nRECIPE ?= $(HERE)../mine.toml\n" in made["mine.toml"] and '--recipe "$(RECIPE)"' in made["mine.toml"]
     assert " --recipe sst2 " in made["sst2"]
 
@@ -91,19 +91,19 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     hydractl(*ARGUMENTS, "--quiet")
     whole = (here / "built" / "hydra.safetensors").read_bytes()
     shutil.rmtree(here / "built")
-    run = pipeline.Task.run
+    run = pipeline.Stage.run
     done: list[str] = []
 
-    def interrupted(self: pipeline.Task, *rest: object) -> object:
+    def interrupted(self: pipeline.Stage, *rest: object) -> object:
         if self.command == "calibrate":
             raise KeyboardInterrupt
         done.append(self.command)
         return run(self, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pipeline.Task, "run", interrupted)
+    monkeypatch.setattr(pipeline.Stage, "run", interrupted)
     assert hydractl(*ARGUMENTS, "--quiet").code == 130
     assert done == ["extract-circuit", "select"]
-    monkeypatch.setattr(pipeline.Task, "run", run)
+    monkeypatch.setattr(pipeline.Stage, "run", run)
     refused = hydractl(*ARGUMENTS, "--quiet", "--seed", "1")
     assert (refused.code, "was begun with other options" in refused.err) == (1, True)
     assert hydractl(*ARGUMENTS, "--quiet").code == 0
@@ -139,7 +139,7 @@ def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydra
     assert len(computing) == 4 and all("--dtype float32 " in line for line in computing)
     (training,) = (line for line in rest if line.split()[1] == "finetune")
     assert "--precision bf16 " in training and "--dtype" not in training
-    assert "--search exact " in search
+    assert "--search" not in search
 
 
 @pytest.mark.parametrize("damage", ["{", "null", "[1]", None])
@@ -188,7 +188,7 @@ def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: C
 
     assert "--pools 25%,50% --draws 1 --random 12 " in selecting()
     without = selecting("--draws", "0", "--random", "0")
-    assert "--random 0 " in without and "--pools" not in without and "--draws" not in without
+    assert not {"--random", "--pools", "--draws"} & set(without.split())
     built = hydractl(*ARGUMENTS, "--draws", "0", "--random", "1", "--quiet")
     assert built.code == 0, built.err
     assert "random 1 seed 0" in _candidates(here)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import pytest
 
-from hydractl.options import Option, function
-from hydractl.steps.pipeline import Given, Task, makefile
+from hydractl.options import Option
+from hydractl.steps.pipeline import Given, Stage, makefile
 from hydractl.steps.result import Result
 from hydractl.text import printable
 from hydractl.watch import Watcher
@@ -22,13 +23,10 @@ from tests.hostile import FRAGMENTS
 class Show:
     """Takes data."""
 
-    data: Annotated[list[str], Option("Data.", "Data", "DATA", repeated=True)]
+    data: Annotated[Sequence[str], Option("Data.", "Data", "DATA", repeated=True)]
 
     def run(self, watch: Watcher) -> Result:
         raise NotImplementedError
-
-
-show = function(Show)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
@@ -38,7 +36,7 @@ def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     given = [Given(f"V{place}", text, f"{text}=", f"%{text}") for place, text in enumerate(texts)]
     (tmp_path / "hydractl").write_text('#!/bin/sh\nfor word; do printf "%s\\n" "$word"; done > said\n')
     (tmp_path / "hydractl").chmod(0o755)
-    (tmp_path / "Makefile").write_text(makefile([Task("show", show, {"data": given}, ("said",))], tmp_path, "said"))
+    (tmp_path / "Makefile").write_text(makefile([Stage(Show(given), ("said",))], tmp_path, "said"))
     subprocess.run(["make"], cwd=tmp_path, check=True, capture_output=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     said = (tmp_path / "said").read_text().splitlines()
     assert said[2::2] == [f"{text}={text}%{text}" for text in texts]
