@@ -178,14 +178,14 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
 
 
 def _evaluation(build: Build) -> Stage:
-    from hydractl.evaluation.settings import Measurement, Sets
+    from hydractl.evaluation.settings import Procedure, Sets
     from hydractl.steps.evaluate import Evaluate
     from hydractl.steps.report import Outputs
 
     step = Evaluate(
         {"network": NETWORK, "hydra": HYDRA},
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
-        measurement=Measurement(bootstrap=1000),
+        procedure=Procedure(bootstrap=1000),
         reading=Reading(limit=build.limit),
         compute=build.compute,
         outputs=Outputs(json=Made("report.json"), report=Made("report")),
