@@ -19,14 +19,14 @@ import torch
 from hydractl.data.batching import make_batches
 from hydractl.data.open import open_samples
 from hydractl.data.preprocess import preprocessor_from_json
-from hydractl.data.ranks import Ranks, batch_workers
+from hydractl.data.ranks import InParallel, Ranks, batch_workers
 from hydractl.data.reading import Reading
 from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import numbers_of
-from hydractl.evaluation.systems import AnsweredBatch
+from hydractl.evaluation.systems import AnsweredBatch, Running
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
 from hydractl.process import prepare
@@ -58,6 +58,21 @@ def seconds(run: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - processor
 
 
+def running(in_parallel: InParallel) -> Running:
+    return Running(
+        device=torch.device("cpu"),
+        dtype=None,
+        compiled=False,
+        batch_size=BATCH,
+        workers=0,
+        seed=0,
+        reading=Reading(),
+        ranks=Ranks(),
+        in_parallel=in_parallel,
+        on_note=print,
+    )
+
+
 def overhead(reference: str, source: str, limit: int | None, repeats: int) -> None:
     checkpoint = read_checkpoint(reference)
     model = load_checkpoint(checkpoint).optimize_for_inference()
@@ -73,7 +88,7 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
 
     def evaluation() -> None:
         with batch_workers(torch.device("cpu"), ahead=1) as in_parallel:
-            networks = Networks([model], prepare, data, BATCH, None, 0, 0, Ranks(), in_parallel)
+            networks = Networks([model], prepare, data, running(in_parallel))
             numbers_of(predict_sets(networks, [ID]), networks.cost, Settings())
 
     member_logits(model, prepared[0])  # warm up

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hydractl import inference
 from hydractl.bounds import NETWORKS, PASSES, real, whole
@@ -141,22 +141,16 @@ class NetworkSystem:
     checkpoints: tuple[Checkpoint, ...]
     networks: tuple[NetworkLike, ...]
     dropout: Dropout | None
+    sets: ClassVar[Mapping[SetKey, int]] = {}
+    leaks: ClassVar[Sequence[KnownLeak]] = ()
 
     @property
     def modality(self) -> Modality:
         return "text" if self.checkpoints[0].spec.task == "text-classification" else "image"
 
     @property
-    def sets(self) -> Mapping[SetKey, int]:
-        return {}
-
-    @property
     def histories(self) -> Sequence[Mapping[str, Any]]:
         return [checkpoint.provenance for checkpoint in self.checkpoints]
-
-    @property
-    def leaks(self) -> Sequence[KnownLeak]:
-        return ()
 
     @property
     def draws(self) -> bool:
@@ -206,13 +200,8 @@ class NetworkSystem:
             models,
             preprocessor_from_json(first.preprocessing, first.spec, first.name, first.config),
             data,
-            batch_size=running.batch_size,
+            running,
             dropout=self.dropout,
-            seed=running.seed,
-            workers=running.workers,
-            ranks=running.ranks,
-            in_parallel=running.in_parallel,
-            on_note=running.on_note,
         )
 
     def _model(self, place: int, data: EvaluationData, running: Running) -> Hydra:

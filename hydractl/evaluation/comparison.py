@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
 from hydractl.evaluation.run import MOST_FEATURES, SystemPredictions, predict_sets
-from hydractl.evaluation.saving import SavingPredictor, about_json
+from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
@@ -109,11 +109,16 @@ def evaluate_systems(comparison: Comparison, running: Running, listeners: Listen
         made_of = replace(system.describe(), leaks=leaks[name] or None)
         data = comparison.data and watch_streams(name, system.histories, comparison.data)
         with system.answering(data, _named(running, name)) as predictor, ExitStack() as claims:
+            answers = predictor.answers
             if folder is not None and data is not None and not system.sets:
-                claims.enter_context(_claimed(folder))
+                make_folder(folder, parents=True)
+                claims.enter_context(claim(folder))
                 conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
-                predictor = _saving(comparison, predictor, folder, made_of, conditions=conditions)
-            predictions = _predicted(comparison, name, predictor, listeners, keys=comparison.sets(system))
+                answers = _saving(comparison, predictor, folder, made_of, conditions=conditions)
+            on_set = partial(_on_set, listeners, name, predictor)
+            predictions = predict_sets(
+                predictor, comparison.sets(system), comparison.settings, on_set=on_set, answers=answers
+            )
             found = replace(_numbers(comparison, predictor, predictions), **vars(made_of))
             draws = resamples(comparison.procedure.bootstrap, predictions, comparison.settings, on_note)
         del predictor
@@ -124,14 +129,6 @@ def evaluate_systems(comparison: Comparison, running: Running, listeners: Listen
 
 def _named(running: Running, name: str) -> Running:
     return replace(running, on_note=lambda text: running.on_note(f"{name}: {text}"))
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Yields a folder for one system's answers, which is this process's alone for as long as the block lasts."""
-    make_folder(folder, parents=True)
-    with claim(folder):
-        yield
 
 
 def _conditions(
@@ -151,10 +148,10 @@ def _saving(
     made_of: Description,
     *,
     conditions: Callable[[SetKey], Mapping[str, Any]],
-) -> SavingPredictor:
-    """Returns the same predictor, which saves what it answers."""
+) -> SavedAnswers:
+    """Starts to save the answers of a predictor."""
     assert comparison.data is not None
-    saving = SavingPredictor(
+    saving = SavedAnswers(
         predictor,
         folder,
         about=about_json(comparison.data.id.name, predictor, made_of),
@@ -229,13 +226,10 @@ def _note_spread(comparison: Comparison, on_note: Callable[[str], None]) -> None
         on_note(f"{score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
 
 
-def _predicted(
-    comparison: Comparison, name: str, predictor: Predictor, listeners: Listeners, *, keys: Sequence[SetKey]
-) -> SystemPredictions:
-    def on_set(key: SetKey) -> AbstractContextManager[Callable[[int], None]]:
-        return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
-
-    return predict_sets(predictor, keys, comparison.settings, on_set)
+def _on_set(
+    listeners: Listeners, name: str, predictor: Predictor, key: SetKey
+) -> AbstractContextManager[Callable[[int], None]]:
+    return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
 
 
 def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPredictions) -> System:

@@ -1,11 +1,11 @@
-"""Calibration of a model: fits on labelled samples, and puts what was fitted into its checkpoint."""
+"""Fits a temperature or scaled classes on labelled samples, and puts them into a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,13 +28,6 @@ from hydractl.surgery.provenance import with_provenance
 Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 
 
-class Fitted(NamedTuple):
-    """A fit on labelled ID samples, and the confidence that most of them have."""
-
-    fitted: FittedTemperature | FittedVector
-    acceptance: Acceptance
-
-
 def fit_network(
     network: NetworkLike,
     samples: Samples,
@@ -43,8 +36,8 @@ def fit_network(
     *,
     rate: float,
     on_batch: Callable[[int], None],
-) -> Fitted:
-    """Fits on labelled ID samples, and returns the confidence that most of them have as well.
+) -> tuple[FittedTemperature | FittedVector, Acceptance]:
+    """Returns what a fit on labelled ID samples finds, and the confidence that most of the samples reach.
 
     Args:
         fit: from member logits `[M,N,C]` and labels `[N]`.
@@ -62,12 +55,12 @@ def fit_network(
     fitted = fit(answers.member_logits, answers.labels)
     logits = torch.as_tensor(answers.member_logits)
     if isinstance(fitted, FittedVector):
-        # The classifier that is scaled rounds otherwise: a hair below, samples at the threshold are accepted too.
+        # A scaled classifier rounds differently: a hair below, samples at the threshold are accepted too.
         least = least_accepted(prediction(fitted.apply(logits), 1.0, None).msp, rate)
-        return Fitted(fitted, Acceptance(rate, least * (1 - 1e-5)))
+        return fitted, Acceptance(rate, least * (1 - 1e-5))
     # As predictions compute it: with another rounding, samples at the threshold would be refused.
     msp = prediction(logits, fitted.temperature, None).msp
-    return Fitted(fitted, Acceptance(rate, least_accepted(msp, rate)))
+    return fitted, Acceptance(rate, least_accepted(msp, rate))
 
 
 def least_accepted(msp: Tensor, rate: float) -> float:
@@ -105,5 +98,5 @@ def calibrated(
         warm = with_scaled_classes(replace(checkpoint, temperature=None), fitted.scale, fitted.shift)
     else:
         warm = replace(checkpoint, temperature=fitted.temperature)
-    told = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
-    return replace(told, acceptance=acceptance)
+    recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
+    return replace(recorded, acceptance=acceptance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,18 @@ from hydractl.data.batching import Batch, StreamedBatches, make_batches
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream
 from hydractl.data.preprocess import Preprocessor
-from hydractl.data.ranks import InParallel, Ranks
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import AnsweredBatch, Classifier
+from hydractl.evaluation.systems import AnsweredBatch, Classifier, Running
 from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
 
-NEXT = "next"  # what the leading rank says to have each rank's next batch
+NEXT = "next"  # asks each rank for its next batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,21 +38,18 @@ class Networks:
     `passes` times, with draws that depend on the seed and the batch alone.
 
     Attributes:
-        ranks: the processes that share the batches; the leading one asks for `answers`, the others `serve`.
-        in_parallel: what runs several batches side by side.
-        on_note: told what a reader of the numbers should know.
+        running: with the ranks that share the batches; the leading one asks for `answers`, the others `serve`.
     """
 
     models: Sequence[Hydra]
     preprocessor: Preprocessor
     data: EvaluationData
-    batch_size: int
+    running: Running
     dropout: Dropout | None = None
-    seed: int = 0
-    workers: int = 0
-    ranks: Ranks = Ranks()
-    in_parallel: InParallel = map
-    on_note: Callable[[str], None] | None = None
+
+    @property
+    def passes(self) -> int:
+        return self.dropout.passes if self.dropout else 1
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -65,20 +61,18 @@ class Networks:
 
     @property
     def cost(self) -> Cost:
-        passes = self.dropout.passes if self.dropout else 1
         parts = [cost(model) for model in self.models]
         return Cost(
-            members=passes * sum(part.members for part in parts),
+            members=self.passes * sum(part.members for part in parts),
             parameters=sum(part.parameters for part in parts),
-            multiply_adds=passes * sum(part.multiply_adds for part in parts),
-            performed=passes * sum(part.performed for part in parts),
+            multiply_adds=self.passes * sum(part.multiply_adds for part in parts),
+            performed=self.passes * sum(part.performed for part in parts),
             tokens=parts[0].tokens,
         )
 
     @property
     def classifier(self) -> Classifier:
-        passes = self.dropout.passes if self.dropout else 1
-        maps = [model.classifier_weights() for model in self.models for _ in range(passes)]
+        maps = [model.classifier_weights() for model in self.models for _ in range(self.passes)]
         weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
         return Classifier(weight, bias)
 
@@ -91,37 +85,37 @@ class Networks:
         return len(samples) if isinstance(samples, Samples) else samples.length or 0
 
     def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
-        """The set's answers in the order of its batches; other ranks must `serve` meanwhile, but not of a stream."""
+        """Yields answers in the order of the batches; other ranks must `serve` meanwhile, except for a stream."""
         if isinstance(self.data.sets[key], SampleStream):
             yield from self._answers(key, features)
             return
-        self.ranks.ask((key, features))
+        self.running.ranks.ask((key, features))
         own = self._answers(key, features)
         for _ in self._rounds(key):
-            yield from (batch for batch in self.ranks.ask(NEXT, next(own)) if batch is not None)
+            yield from (batch for batch in self.running.ranks.ask(NEXT, next(own)) if batch is not None)
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""
-        while (asked := self.ranks.hear()) is not None:
-            self.ranks.reply(None)
+        while (asked := self.running.ranks.hear()) is not None:
+            self.running.ranks.reply(None)
             key, features = asked
             own = self._answers(key, features)
             for _ in self._rounds(key):
                 answer = next(own, None)
-                self.ranks.hear()
-                self.ranks.reply(answer)
-        self.ranks.reply(None)
+                self.running.ranks.hear()
+                self.running.ranks.reply(answer)
+        self.running.ranks.reply(None)
 
     def dismiss(self) -> None:
         """Tells the ranks that serve that this system is done."""
-        self.ranks.ask(None)
+        self.running.ranks.ask(None)
 
     def _rounds(self, key: SetKey) -> range:
-        """In each, every rank answers one batch, the last ranks of the last round perhaps none."""
-        return range(0, self.samples(key), self.batch_size * self.ranks.size)
+        """Returns the rounds, in each of which a rank answers one batch; in the last one some may have none."""
+        return range(0, self.samples(key), self.running.batch_size * self.running.ranks.size)
 
     def _answers(self, key: SetKey, features: bool) -> Iterator[AnsweredBatch]:
-        """This rank's share of the batches, of a stream all of them."""
+        """Yields this rank's share of the answers, or all answers to a stream."""
 
         def answer(batch: Batch) -> AnsweredBatch:
             parts = [part for model in self.models for part in self._passes(model, batch, key, features)]
@@ -130,28 +124,28 @@ class Networks:
             labels = batch.labels if key.has_labels else None
             return AnsweredBatch(logits, labels, batch.positions, _side_by_side(read) if read else None)
 
-        samples = self.data.sets[key]
+        samples, running = self.data.sets[key], self.running
         if isinstance(samples, SampleStream):
             stream = samples.through(self._labelled) if key.has_labels else samples
-            streamed = StreamedBatches(stream, self.preprocessor, self.batch_size, self.workers)
-            yield from self.in_parallel(answer, streamed)
+            streamed = StreamedBatches(stream, self.preprocessor, running.batch_size, running.workers)
+            yield from running.in_parallel(answer, streamed)
             self._tell_truncated(samples.name, streamed.truncated)
             return
         samples = self._labelled(samples) if key.has_labels else samples
         batches = make_batches(
             samples,
             self.preprocessor,
-            self.batch_size,
-            workers=self.workers,
-            rank=self.ranks.rank,
-            world_size=self.ranks.size,
+            running.batch_size,
+            workers=running.workers,
+            rank=running.ranks.rank,
+            world_size=running.ranks.size,
         )
         self._tell_truncated(samples.name, batches.truncated, f" of {len(samples)}")
-        yield from self.in_parallel(answer, batches)
+        yield from running.in_parallel(answer, batches)
 
     def _tell_truncated(self, name: str, truncated: int, of: str = "") -> None:
-        if truncated and self.on_note is not None:
-            self.on_note(f"{name}: {truncated}{of} texts are too long for the model and lost their end")
+        if truncated:
+            self.running.on_note(f"{name}: {truncated}{of} texts are too long for the model and lost their end")
 
     def _labelled(self, samples: Samples) -> Samples:
         if self.labels is None:
@@ -164,7 +158,7 @@ class Networks:
             return
         # A batch draws the same whichever process runs it and whatever ran before.
         generator = torch.Generator(next(model.parameters()).device)
-        generator.manual_seed(_batch_seed(self.seed, key, int(batch.positions[0])))
+        generator.manual_seed(_batch_seed(self.running.seed, key, int(batch.positions[0])))
         with SeededDropout(generator):
             for _ in range(self.dropout.passes):
                 yield member_answers(model, batch, features)
@@ -186,14 +180,14 @@ def _batch_seed(seed: int, key: SetKey, position: int) -> int:
 
 
 def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
-    """Returns the model with dropout on at test time, at the rate asked for or at its own.
+    """Returns the model with dropout on at test time, at the given rate or at its own.
 
     Raises:
         OptionError: no rate given and none of its own.
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
     if dropout.rate is None and not any(layer.p for layer in layers):
-        raise OptionError(f"{name}: was trained without dropout: say how much, as in {name},mc-dropout=10,p=0.1")
+        raise OptionError(f"{name}: was trained without dropout: give a rate, as in {name},mc-dropout=10,p=0.1")
     for layer in layers:
         layer.p = layer.p if dropout.rate is None else dropout.rate
     use_fast_products(model)

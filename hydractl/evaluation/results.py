@@ -187,6 +187,12 @@ class Reliability:
             raise ValueError("has no bin with samples, or half of a point")
 
 
+def _require_one_length(curve: Any) -> None:
+    columns = vars(curve)
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError(f"{' and '.join(columns)} differ in length")
+
+
 @dataclass(frozen=True)
 class RiskCurve:
     """The error rate of the most confident samples at each coverage."""
@@ -195,8 +201,7 @@ class RiskCurve:
     risk: Items[float]
 
     def __post_init__(self) -> None:
-        if len(self.coverage) != len(self.risk):
-            raise ValueError("coverage and risk differ in length")
+        _require_one_length(self)
 
 
 @dataclass(frozen=True)
@@ -207,8 +212,7 @@ class Roc:
     true_positive_rate: Items[float]
 
     def __post_init__(self) -> None:
-        if len(self.false_positive_rate) != len(self.true_positive_rate):
-            raise ValueError("false_positive_rate and true_positive_rate differ in length")
+        _require_one_length(self)
 
 
 @dataclass(frozen=True)
@@ -388,5 +392,5 @@ def mean(values: Sequence[S]) -> S:
 
 
 def is_number(*values: Any) -> bool:
-    """Says whether all of the values are numbers."""
+    """Returns True if all of the values are numbers."""
     return all(isinstance(value, int | float) for value in values)

@@ -20,8 +20,10 @@ from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulat
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
 
 OnBatch = Callable[[int], None]
-#: Told the set that starts; gives what to tell the size of each finished batch.
+#: Called with each set as it starts; returns what to call with the size of each finished batch.
 OnSet = Callable[[SetKey], AbstractContextManager[OnBatch]]
+#: Yields the answers to a set, with features if that is True.
+Answering = Callable[[SetKey, bool], Iterator[AnsweredBatch]]
 #: Calibration samples whose features are kept for an OOD score, 150 MB a member where they are 768 wide.
 MOST_FEATURES = 50_000
 
@@ -68,26 +70,33 @@ class SystemPredictions:
 
 
 def predict_sets(
-    predictor: Predictor, keys: Sequence[SetKey], settings: Settings | None = None, on_set: OnSet | None = None
+    predictor: Predictor,
+    keys: Sequence[SetKey],
+    settings: Settings | None = None,
+    *,
+    on_set: OnSet | None = None,
+    answers: Answering | None = None,
 ) -> SystemPredictions:
     """Returns the per-sample quantities of a system on every set; memory does not grow with the number of classes.
 
     Args:
         keys: the sets; the one for calibration comes first whatever its place here.
         settings: what the numbers mean, our own by default.
+        answers: yields a set's answers, by default the predictor's own.
 
     Raises:
         DataError: a set cannot be read, or logits or labels make no sense.
         OptionError: something is to be fitted and there is no calibration set.
     """
     chosen, watch = settings or Settings(), on_set or _unwatched
-    settled, scorer = _calibrate(predictor, keys, chosen, watch)
+    answers = answers or predictor.answers
+    settled, scorer = _calibrate(predictor, keys, chosen, watch=watch, answers=answers)
     found: dict[SetKey, _Reduced] = {}
     for key in keys:
         if key.role == "calibration":
             continue
         with watch(key) as advance:
-            answered = predictor.answers(key, _score_of(predictor, chosen).needs_features)
+            answered = answers(key, _score_of(predictor, chosen).needs_features)
             asked = chosen.conformal if key.role == "id" else None
             found[key] = _reduce(answered, settled, scorer, conformal=asked, on_batch=advance)
     return SystemPredictions(
@@ -101,12 +110,12 @@ def predict_sets(
 
 
 def _score_of(predictor: Predictor, settings: Settings) -> OodScore:
-    """Returns the score to fit and to ask features for: of a system with a confidence of its own none is needed."""
+    """Returns the score to fit and to request features for; a system with its own confidence needs neither."""
     return find_ood_score("msp") if predictor.confident else settings.score
 
 
 def _calibrate(
-    predictor: Predictor, keys: Sequence[SetKey], settings: Settings, watch: OnSet
+    predictor: Predictor, keys: Sequence[SetKey], settings: Settings, *, watch: OnSet, answers: Answering
 ) -> tuple[Calibration, Scorer]:
     score, conformal = _score_of(predictor, settings), settings.conformal
     wanted = settings.wanted_temperature
@@ -120,7 +129,7 @@ def _calibrate(
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: pass `calib_data`")
     with watch(key) as advance:
-        held = collect(predictor.answers(key, score.needs_features), advance, predictor.samples(key))
+        held = collect(answers(key, score.needs_features), advance, predictor.samples(key))
     fitted = fit_temperature(held.member_logits, held.labels) if settings.temperature == "fit" else None
     temperature = fitted.temperature if fitted else given
     scorer = score.of_answers or fit_scorer(score, _members(held, predictor.classifier))
@@ -147,7 +156,7 @@ class Collected:
 
 
 def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int) -> Collected:
-    """All answers of a calibration set, in order; of more than MOST_FEATURES samples the features of an even spread.
+    """Collects the answers to a calibration set; keeps the features of at most MOST_FEATURES samples, evenly spread.
 
     Args:
         total: N, how many samples there will be.
@@ -178,7 +187,7 @@ def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int) -> 
 
 
 def _spread(positions: IntArray, total: int, most: int) -> IntArray:
-    """The places of those positions that belong to an even spread of `most` over `total`, of all if they are fewer."""
+    """Returns the places of those positions that belong to an even spread of `most` over `total`."""
     if total <= most:
         return np.arange(len(positions))
     return np.flatnonzero((positions + 1) * most // total > positions * most // total)

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.open import SampleStream
+from hydractl.data.reading import Modality
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, SavedSet, open_set, read_tensors
@@ -82,26 +83,17 @@ class SavedPredictions:
     folder: Path
     files: Mapping[SetKey, Path]
     about: About = field(default_factory=About)
-
-    @property
-    def modality(self) -> None:
-        return None
+    modality: ClassVar[Modality | None] = None
+    histories: ClassVar[Sequence[Mapping[str, Any]]] = ()
+    draws: ClassVar[bool] = False
 
     @property
     def sets(self) -> Mapping[SetKey, int]:
         return {key: self.samples(key) for key in self.files}
 
     @property
-    def histories(self) -> Sequence[Mapping[str, Any]]:
-        return ()
-
-    @property
     def leaks(self) -> Sequence[KnownLeak]:
         return self.about.leaks
-
-    @property
-    def draws(self) -> bool:
-        return False
 
     def describe(self) -> Description:
         return Description(Model(f"{PREFIX}{self.folder}"), self.about.networks)

@@ -77,8 +77,6 @@ class EvaluationData:
         return {key: samples for key, samples in self.sets.items() if key.role != "calibration"}
 
 
-Opened = Samples | SampleStream
-
 SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.ASCII)
 
 
@@ -96,14 +94,16 @@ def open_sets(
         OptionError: two sets of one name, a shifted set without severity, or corruptions of texts.
     """
 
-    def opened(spec: DataSpec | DataValues, streaming: bool = asked.streaming, strict: bool = True) -> Opened:
+    def opened(
+        spec: DataSpec | DataValues, streaming: bool = asked.streaming, strict: bool = True
+    ) -> Samples | SampleStream:
         opener = open_stream if streaming else open_samples
         samples = opener(spec, modality, reading, strict=strict, skip_bad=asked.skip_bad)
         for note in notes_of(samples):
             on_note(note)
         return samples
 
-    sets: dict[SetKey, Opened] = {}
+    sets: dict[SetKey, Samples | SampleStream] = {}
     if asked.calib_data is not None:
         spec = parse_data(asked.calib_data, "calibration")
         sets[SetKey("calibration", spec.name)] = opened(spec, streaming=False)
@@ -138,7 +138,7 @@ def _shifted(
 
 
 ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
-CALIBRATION = "--calib-data"  # what a report says that calibration data was used as
+CALIBRATION = "--calib-data"  # the use of calibration data, in a report
 
 
 @dataclass(frozen=True)

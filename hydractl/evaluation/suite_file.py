@@ -1,4 +1,4 @@
-"""Suites: several tasks, each with its own in-distribution, OOD and shifted data, evaluated as one.
+"""Suites are several tasks, each with its own in-distribution, OOD and shifted data, evaluated as one.
 
 A suite is a TOML file with a table for each task:
 
@@ -21,7 +21,7 @@ from pydantic import Field, field_validator
 
 from hydractl.data.corruptions import parse_corruptions
 from hydractl.errors import OptionError
-from hydractl.schema import Items, Origin, Schema, document, parse_toml, read_text
+from hydractl.schema import Items, Origin, Schema, parse_toml, read_text
 
 LARGEST = 2**18  # bytes of a suite
 REMEDY = "correct it; hydractl guide data shows a suite"
@@ -93,20 +93,25 @@ def find_suite(suite: str | Path | Suite) -> Suite:
     return Suite(Path(suite).stem, found.tasks, found.about)
 
 
-def _suite(name: str, about: str, tasks: Mapping[str, Mapping[str, Any]]) -> Suite:
-    read = document({"about": about, "tasks": tasks}, Origin(name, OptionError, REMEDY)).read(_SuiteFile)
-    return Suite(name, read.tasks, read.about)
+def _suite(name: str, about: str, **tasks: tuple[str, list[str]]) -> Suite:
+    """Returns a built-in suite of tasks, each with the source of its ID data and its OOD data."""
+    read = {
+        task: SuiteTask(id_data=f"{task}={source}", ood_data=tuple(outside))
+        for task, (source, outside) in tasks.items()
+    }
+    return Suite(name, read, about)
 
 
-CIFAR10, CIFAR100 = "cifar10=uoft-cs/cifar10:test", "cifar100=uoft-cs/cifar100:test"
+CIFAR10, CIFAR100 = "uoft-cs/cifar10:test", "uoft-cs/cifar100:test?label=fine_label"
+IMAGENET = "ILSVRC/imagenet-1k:validation"
 TINY_IMAGENET = "near/tiny-imagenet=zh-plus/tiny-imagenet:valid"
 TEXTURES = "far/textures=tanganke/dtd:test"
 MNIST, SVHN = "far/mnist=ylecun/mnist:test", "far/svhn=ufldl-stanford/svhn:cropped_digits:test"
-FAR = [MNIST, SVHN, TEXTURES]
+FAR = [TINY_IMAGENET, MNIST, SVHN, TEXTURES]
 ZERO_SHOT = {
-    "imagenet1k": "ILSVRC/imagenet-1k:validation",
-    "cifar10": "uoft-cs/cifar10:test",
-    "cifar100": "uoft-cs/cifar100:test?label=fine_label",
+    "imagenet1k": IMAGENET,
+    "cifar10": CIFAR10,
+    "cifar100": CIFAR100,
     "food101": "ethz/food101:validation",
     "pets": "timm/oxford-iiit-pet:test?label=label",
     "cars": "tanganke/stanford_cars:test",
@@ -118,69 +123,35 @@ OPENOOD = "Yang et al. 2022, Zhang et al. 2023 (OpenOOD); sets that are not on t
 WITHOUT_PLACES = f"{OPENOOD}far Places365"
 WITHOUT_MOST = f"{OPENOOD}near SSB-hard and NINCO, far iNaturalist and OpenImage-O"
 
-SUITES = {
-    suite.name: suite
-    for suite in (
-        _suite(
-            "openood-cifar10",
-            WITHOUT_PLACES,
-            {"cifar10": {"id_data": CIFAR10, "ood_data": [f"near/{CIFAR100}?label=fine_label", TINY_IMAGENET, *FAR]}},
+BUILT_IN = (
+    _suite("openood-cifar10", WITHOUT_PLACES, cifar10=(CIFAR10, [f"near/cifar100={CIFAR100}", *FAR])),
+    _suite("openood-cifar100", WITHOUT_PLACES, cifar100=(CIFAR100, [f"near/cifar10={CIFAR10}", *FAR])),
+    _suite("openood-imagenet1k", WITHOUT_MOST, imagenet1k=(IMAGENET, [TEXTURES])),
+    _suite(
+        "openood-imagenet200",
+        f"{WITHOUT_MOST}; imagenet-200.txt is to name its 200 classes, one a line, as the ID data call them",
+        imagenet200=(f"{IMAGENET}?only=imagenet-200.txt", [TEXTURES]),
+    ),
+    _suite(
+        "clip",
+        "nine zero-shot tasks in the manner of [HE] arXiv 2510.18358, Table 3: compare the sets with the paper's",
+        **{name: (source, [SVHN, MNIST if name == "dtd" else TEXTURES]) for name, source in ZERO_SHOT.items()},
+    ),
+    _suite(
+        "sst2",
+        "[HE] arXiv 2510.18358, Table 4: SST-2 with near and far OOD data",
+        sst2=(
+            "stanfordnlp/sst2:validation",
+            [
+                "near/yelp=fancyzhx/yelp_polarity:test",
+                "near/amazon=fancyzhx/amazon_polarity:test?text=title,content",
+                "far/newsgroups=SetFit/20_newsgroups:test?text=text",
+                "far/trec=SetFit/TREC-QC:test?text=text",
+                "far/mnli=nyu-mll/glue:mnli:validation_matched?text=premise,hypothesis",
+                "far/rte=nyu-mll/glue:rte:validation?text=sentence1,sentence2",
+                "far/wmt16=wmt/wmt16:de-en:test?text=translation.en",
+            ],
         ),
-        _suite(
-            "openood-cifar100",
-            WITHOUT_PLACES,
-            {
-                "cifar100": {
-                    "id_data": f"{CIFAR100}?label=fine_label",
-                    "ood_data": [f"near/{CIFAR10}", TINY_IMAGENET, *FAR],
-                }
-            },
-        ),
-        _suite(
-            "openood-imagenet1k",
-            WITHOUT_MOST,
-            {
-                "imagenet1k": {
-                    "id_data": "imagenet1k=ILSVRC/imagenet-1k:validation",
-                    "ood_data": [TEXTURES],
-                }
-            },
-        ),
-        _suite(
-            "openood-imagenet200",
-            f"{WITHOUT_MOST}; imagenet-200.txt is to name its 200 classes, one a line, as the ID data call them",
-            {
-                "imagenet200": {
-                    "id_data": "imagenet200=ILSVRC/imagenet-1k:validation?only=imagenet-200.txt",
-                    "ood_data": [TEXTURES],
-                }
-            },
-        ),
-        _suite(
-            "clip",
-            "nine zero-shot tasks in the manner of [HE] arXiv 2510.18358, Table 3: compare the sets with the paper's",
-            {
-                name: {"id_data": f"{name}={source}", "ood_data": [SVHN, MNIST if name == "dtd" else TEXTURES]}
-                for name, source in ZERO_SHOT.items()
-            },
-        ),
-        _suite(
-            "sst2",
-            "[HE] arXiv 2510.18358, Table 4: SST-2 with near and far OOD data",
-            {
-                "sst2": {
-                    "id_data": "sst2=stanfordnlp/sst2:validation",
-                    "ood_data": [
-                        "near/yelp=fancyzhx/yelp_polarity:test",
-                        "near/amazon=fancyzhx/amazon_polarity:test?text=title,content",
-                        "far/newsgroups=SetFit/20_newsgroups:test?text=text",
-                        "far/trec=SetFit/TREC-QC:test?text=text",
-                        "far/mnli=nyu-mll/glue:mnli:validation_matched?text=premise,hypothesis",
-                        "far/rte=nyu-mll/glue:rte:validation?text=sentence1,sentence2",
-                        "far/wmt16=wmt/wmt16:de-en:test?text=translation.en",
-                    ],
-                }
-            },
-        ),
-    )
-}
+    ),
+)
+SUITES = {suite.name: suite for suite in BUILT_IN}

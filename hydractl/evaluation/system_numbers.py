@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -225,16 +225,16 @@ def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
     for part in measured:
         by_name.setdefault(part.name, []).append(part)
     systems: dict[str, System] = {}
-    first: tuple[Resampled[float], Replicates] | None = None
+    first: Resampled[_Estimate] | None = None
     for name, parts in by_name.items():
         system = parts[0].system if len(parts) == 1 else aggregate([part.system for part in parts])
         drawn = [part.replicates for part in parts if part.replicates is not None]
         if drawn:
             # Of a mean over seeds, the draws are means over seeds too.
-            values, numbers = combined(_mean_array, *drawn), system.resampled
-            difference = None if first is None else combined(_difference, first[1], values, first[0], numbers)
-            system = replace(system, intervals=combined(_interval, values, numbers), difference=difference)
-            first = first or (numbers, values)
+            estimates = combined(_Estimate, combined(_mean_array, *drawn), system.resampled)
+            difference = None if first is None else combined(_difference, first, estimates)
+            system = replace(system, intervals=combined(_interval, estimates), difference=difference)
+            first = first or estimates
         systems[name] = system
     return systems
 
@@ -251,21 +251,29 @@ def aggregate(systems: Sequence[System]) -> System:
     return replace(systems[0], **means, std=System(**spread), seeds=seeds)
 
 
-def _difference(theirs: FloatArray, ours: FloatArray, their_value: float, value: float) -> Difference:
-    return Difference(value - their_value, percentile_interval(_centred(ours - theirs, value - their_value)))
+class _Estimate(NamedTuple):
+    """Resampled values of a number, `[draws]`, and the number itself."""
+
+    draws: FloatArray
+    number: float
+
+    @property
+    def centred(self) -> FloatArray:
+        """The draws moved so that their mean is the number.
+
+        Resampled data looks worse calibrated than the data it is drawn from: ECE's draws may all lie above its ECE.
+        """
+        return self.draws - self.draws.mean() + self.number
 
 
-def _interval(values: FloatArray, number: float) -> Interval:
+def _difference(theirs: _Estimate, ours: _Estimate) -> Difference:
+    found = _Estimate(ours.draws - theirs.draws, ours.number - theirs.number)
+    return Difference(found.number, percentile_interval(found.centred))
+
+
+def _interval(found: _Estimate) -> Interval:
     # Every metric is 0 or more, and none can be above all of its draws and the number.
-    return percentile_interval(np.clip(_centred(values, number), 0, max(values.max(), number)))
-
-
-def _centred(values: FloatArray, number: float) -> FloatArray:
-    """Returns the draws moved so that their mean is the number.
-
-    Resampled data looks worse calibrated than the data it is drawn from, so that ECE's draws may all lie above its ECE.
-    """
-    return values - values.mean() + number
+    return percentile_interval(np.clip(found.centred, 0, max(found.draws.max(), found.number)))
 
 
 def _mean_array(*arrays: FloatArray) -> FloatArray:

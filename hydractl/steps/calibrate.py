@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Acceptance, Checkpoint
     from hydractl.data.samples import Samples
-    from hydractl.evaluation.model_calibration import Fitted
     from hydractl.metrics.checks import Logits
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
@@ -207,7 +206,9 @@ class Calibrate:
             watch.note(f"note: {text}")
         return samples
 
-    def _fitted(self, checkpoint: Checkpoint, samples: Samples, rate: float, watch: Watcher) -> Fitted:
+    def _fitted(
+        self, checkpoint: Checkpoint, samples: Samples, rate: float, watch: Watcher
+    ) -> tuple[FittedTemperature | FittedVector, Acceptance]:
         from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.evaluation.model_calibration import fit_network
         from hydractl.evaluation.systems import Running

@@ -108,7 +108,10 @@ def promises() -> Iterator[tuple[str, dict[str, bytes]]]:
         yield "larger than the", {"logits": header(shape), "labels": labels}
     yield "is not all there", {"logits": header((1, 6, 3)), "labels": labels}
     yield "is not all there", {"logits": header((1, 6, -3)) + b"0" * 72, "labels": labels}
-    yield "holds objects", {"logits": header((6, 3), "|O") + b"cos\nsystem\n(S'true'\ntR.", "labels": labels}
+    yield (
+        "of type object",
+        {"logits": header((6, 3), "|O") + b"cos\nsystem\n(S'true'\ntR.".ljust(144), "labels": labels},
+    )
     yield "cannot be read", {"logits": b"\x93NUMPY\x09\x00" + b"0" * 100, "labels": labels}
     yield "cannot be read", {"logits": b"", "labels": labels}
     yield "cannot be read", {"logits": b"\x93NUMPY\x01\x00\xff\xff{'shape': (" + b"1," * 32000, "labels": labels}
