@@ -174,7 +174,7 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     document = open_artifact(source, selections.FORMAT, selections.VERSION)
     facts: dict[str, object] = {}
     for number, one in enumerate(found.members):
-        dropped = ", ".join(map(_head, in_candidate_order(one.dropped or ())))
+        dropped = ", ".join(map(_head, in_candidate_order(one.heads)))
         made = f"the file {one.file.reference}" if one.file else f"without {dropped}"
         facts[f"member {number}"] = f"{one.candidate or 'a member'}, {made}"
     facts |= _made_of(found.model)

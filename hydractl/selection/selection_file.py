@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
@@ -31,36 +31,56 @@ FORMAT = "hydractl-selection"
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class Member:
-    """A chosen member: the network without some heads, or a file of its own.
+class _Head(Schema):
+    model_config = ConfigDict(extra="ignore")
 
-    Attributes:
-        candidate: its name in the selection.
-        dropped: the heads that the network loses; None for a file.
-        file: its place and its identity; None for the network without some heads.
-    """
-
-    candidate: str
-    dropped: frozenset[Head] | None
-    file: ModelReference | None = None
+    tower: TowerName
+    layer: Index
+    head: Index
 
 
-@dataclass(frozen=True)
-class Selection:
+class Member(Schema):
+    """A chosen member: the network without some heads, or a file of its own, named by its place and identity."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    candidate: str = ""
+    dropped: Items[_Head] | None = None
+    reference: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Member:
+        named = self.reference is not None and self.sha256 is not None
+        if named == (self.dropped is not None):
+            raise ValueError("a member has either the heads that it drops or a file's reference and sha256")
+        return self
+
+    @property
+    def heads(self) -> frozenset[Head]:
+        """The heads that the network loses; none for a file."""
+        return frozenset(Head(head.tower, head.layer, head.head) for head in self.dropped or ())
+
+    @property
+    def file(self) -> ModelReference | None:
+        """The file; None for the network without some heads."""
+        return None if self.dropped is not None else ModelReference(self.reference or "", self.sha256 or "")
+
+
+class Selection(ArtifactFile):
     """A selection as `fuse` and `prune` follow it.
 
     Attributes:
         model: the network that members are made of; None for a selection written by hand.
         options: those that determined it, for the history of what is made by it.
         search_data: fingerprints of the samples it was made on, which an evaluation then refuses.
+        name: for messages; not in the file.
     """
 
-    name: str
-    members: tuple[Member, ...]
-    model: ModelReference | None
-    options: Mapping[str, Any]
-    search_data: Mapping[str, Any] | None
+    members: Annotated[Items[Member], Field(min_length=1)]
+    options: dict[str, Any] = Field(default_factory=dict)
+    search_data: dict[str, Any] | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +103,7 @@ class Followed:
             OptionError: the network lacks a head that a member drops.
         """
         return [
-            drop_heads(self.network, member.dropped or ()) if member.file is None else self.files[member.file.sha256]
+            drop_heads(self.network, member.heads) if member.file is None else self.files[member.file.sha256]
             for member in self.selection.members
         ]
 
@@ -147,44 +167,6 @@ def _numbers(quality: Quality) -> dict[str, float | None]:
     return {"accuracy": float(quality.accuracy), "auroc": auroc, "nll": quality.nll}
 
 
-class _Head(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    tower: TowerName
-    layer: Index
-    head: Index
-
-
-class _Member(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    candidate: str = ""
-    dropped: Items[_Head] | None = None
-    reference: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-
-    @model_validator(mode="after")
-    def _is_one_thing(self) -> _Member:
-        named = self.reference is not None and self.sha256 is not None
-        if named == (self.dropped is not None):
-            raise ValueError("a member has either the heads that it drops or a file's reference and sha256")
-        return self
-
-    @property
-    def value(self) -> Member:
-        """The member."""
-        if self.dropped is not None:
-            return Member(self.candidate, frozenset(Head(head.tower, head.layer, head.head) for head in self.dropped))
-        assert self.reference is not None and self.sha256 is not None
-        return Member(self.candidate, None, ModelReference(self.reference, self.sha256))
-
-
-class _SelectionFile(ArtifactFile):
-    members: Annotated[Items[_Member], Field(min_length=1)]
-    options: dict[str, Any] = Field(default_factory=dict)
-    search_data: dict[str, Any] | None = None
-
-
 def read_selection(source: str) -> Selection:
     """Reads a selection from the file `source`, or from standard input for `-`.
 
@@ -193,22 +175,15 @@ def read_selection(source: str) -> Selection:
     Raises:
         ArtifactError: not a selection, or a member that is neither heads to drop nor a file.
     """
-    found = _selection(artifact_name(source), read_artifact(source, _SelectionFile, FORMAT, VERSION))
-    return replace(found, members=tuple(_located(member, source) for member in found.members))
+    found = read_artifact(source, Selection, FORMAT, VERSION)
+    members = tuple(
+        one if one.file is None else one.model_copy(update={"reference": found_reference(one.file.reference, source)})
+        for one in found.members
+    )
+    return found.model_copy(update={"name": artifact_name(source), "members": members})
 
 
 def selection_of(content: Mapping[str, Any]) -> Selection:
     """Returns the selection that `selection_json` wrote."""
     origin = Origin("the selection", ArtifactError, "make it again")
-    return _selection(origin.name, document(dict(content), origin).read(_SelectionFile))
-
-
-def _selection(name: str, file: _SelectionFile) -> Selection:
-    members = tuple(one.value for one in file.members)
-    return Selection(name, members, file.model, options=file.options, search_data=file.search_data)
-
-
-def _located(member: Member, source: str) -> Member:
-    if member.file is None:
-        return member
-    return replace(member, file=replace(member.file, reference=found_reference(member.file.reference, source)))
+    return document(dict(content), origin).read(Selection).model_copy(update={"name": origin.name})

@@ -15,7 +15,7 @@ from hydractl.options import Option, Rows, Without, function, remembered
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
-from hydractl.steps.prune_methods import PRUNE_METHODS, Choice, Method, Pruning, choose_heads, notes
+from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, choose_heads, notes
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import Result
 from hydractl.surgery.choose import heads_leaving
@@ -182,26 +182,26 @@ class Prune:
         if self.method is None or self.budget is None:
             missing = "`method`" if self.method is None else "`budget`"
             raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
-        choice = self.method.choice()
-        checkpoint = as_checkpoint(_model_of(choice.artifact) if self.model is None else self.model)
+        method = self.method
+        checkpoint = as_checkpoint(_model_of(method.artifact) if self.model is None else self.model)
         leaving = heads_leaving(self.budget, checkpoint)
-        options = self._options(choice, leaving)
+        options = self._options(method, leaving)
         path = self._file(checkpoint, options)
-        pruning, seen = self._pruning(self.method, choice, checkpoint, budget=leaving, watch=watch)
-        dropped = choose_heads(choice, self.method.spread, pruning)
+        pruning, seen = self._pruning(method, checkpoint, leaving, watch)
+        dropped = choose_heads(method, pruning)
         pruned = with_dtype(drop_heads(checkpoint, dropped), self.compute.torch_dtype)
         pruned = with_provenance(pruned, "prune", [checkpoint], options | {"search_data": seen})
         if path is not None:
             write_checkpoint(pruned, path, self.force)
-        for note in (*notes(choice, pruning), *headless(pruned)):
+        for note in (*notes(method, pruning), *headless(pruned)):
             watch.note(f"note: {note}")
         return Pruned((PrunedMember(pruned, dropped, path),))
 
-    def _options(self, choice: Choice, budget: int) -> dict[str, Any]:
+    def _options(self, method: Method, budget: int) -> dict[str, Any]:
         """Returns the options that the result depends on, with what provenance says of an artifact."""
-        batch_size = None if choice.id_data is None else self.compute.batch_size
-        seed = self.seed if choice.seeded else None
-        return {**remembered(self, budget=budget, seed=seed, batch_size=batch_size, template=None), **choice.origin}
+        batch_size = None if method.id_data is None else self.compute.batch_size
+        seed = self.seed if method.seeded else None
+        return {**remembered(self, budget=budget, seed=seed, batch_size=batch_size, template=None), **method.origin}
 
     def _file(self, checkpoint: Checkpoint, options: Mapping[str, Any]) -> Path | None:
         """Returns the file to write, whose name in a folder says how it was made."""
@@ -217,7 +217,7 @@ class Prune:
         return path
 
     def _pruning(
-        self, method: Method, choice: Choice, checkpoint: Checkpoint, budget: int, watch: Watcher
+        self, method: Method, checkpoint: Checkpoint, budget: int, watch: Watcher
     ) -> tuple[Pruning, Mapping[str, Any] | None]:
         """Returns the heads to choose from, and sketches of all samples that the choice depends on."""
         from hydractl.circuit.ranking import require_towers
@@ -228,18 +228,18 @@ class Prune:
         spread = method.spread
         towers = require_towers(spread.towers, checkpoint.heads) if spread.towers else []
         pruning = Pruning(checkpoint, budget, spread.scope or method.scope, towers, seed=self.seed)
-        if choice.id_data is None:
-            return pruning, samples_behind([choice.artifact, spread.common])
+        if method.id_data is None:
+            return pruning, samples_behind([method.artifact, spread.common])
         material = open_material(
             checkpoint,
-            choice.id_data,
+            method.id_data,
             ood_data=None,
             reading=self.reading,
             compute=replace(self.compute, dtype=None),
             watch=watch,
         )
-        if choice.samples is not None:
-            material = replace(material, id=material.id.draw(choice.samples, self.seed))
+        if method.samples is not None:
+            material = replace(material, id=material.id.draw(method.samples, self.seed))
         # Scores of two towers differ in scale. By default only the one that reads samples is pruned.
         towers = towers or [checkpoint.spec.towers[0].name]
         network = material.model, material.scoring_data(self.compute.batch_size, Ranks())

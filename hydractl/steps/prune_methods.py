@@ -5,7 +5,7 @@ A new one is a row here: a dataclass whose fields are its own options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
@@ -99,42 +99,43 @@ class Pruning:
         return by_scores({h: scores[h] for h in self.candidates if h in scores}, self.budget, self.scope)
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """A method with everything read that it needs.
-
-    Attributes:
-        heads: returns the heads to drop, first dropped first.
-        artifact: the circuit or the scores that it follows.
-        origin: what provenance says of that artifact.
-        scored_by: the name of the head scores that it goes by.
-        seeded: whether it depends on the seed.
-        id_data: labelled data to take gradients on; `samples` of them, all if None.
-    """
-
-    heads: Callable[[Pruning], list[Head]]
-    artifact: Circuit | Scores | None = None
-    origin: Mapping[str, str | None] = field(default_factory=dict)
-    scored_by: str | None = None
-    seeded: bool = False
-    id_data: DataLike | None = None
-    samples: int | None = None
-
-
 class Method(Protocol):
     """A way to choose heads; its fields are its options.
 
     Attributes:
         scope: how it spreads a budget by default.
+        id_data: labelled data to take gradients on, if it takes any; `samples` of them, all if None.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     scope: ClassVar[Scope] = "global"
     spread: Spread
+    id_data: DataLike | None = None
+    samples: int | None = None
 
-    def choice(self) -> Choice:
-        """Reads what it needs."""
+    @property
+    def artifact(self) -> Circuit | Scores | None:
+        """The circuit or the scores that it follows, read."""
+        return None
+
+    @property
+    def origin(self) -> Mapping[str, str | None]:
+        """What provenance says of that artifact."""
+        return {}
+
+    @property
+    def scored_by(self) -> str | None:
+        """The name of the head scores that it goes by."""
+        return None
+
+    @property
+    def seeded(self) -> bool:
+        """Whether it depends on the seed."""
+        return self.samples is not None
+
+    def heads(self, pruning: Pruning) -> list[Head]:
+        """Returns the heads to drop, first dropped first."""
 
 
 @dataclass(frozen=True)
@@ -155,14 +156,21 @@ class ByCircuit(Method):
     ] = None
     spread: Annotated[Spread, Without("scope", "towers")] = Spread()
 
-    def choice(self) -> Choice:
-        circuit = as_circuit(self.circuit)
+    @cached_property
+    def artifact(self) -> Circuit:
+        return as_circuit(self.circuit)
 
-        def heads(pruning: Pruning) -> list[Head]:
-            ranking = [head for head in circuit.ranking if head.layer >= pruning.first_layer]
-            return by_ranking(ranking, pruning.budget, self.pool, pruning.seed)
+    @property
+    def origin(self) -> Mapping[str, str | None]:
+        return {"objective": self.artifact.objective}
 
-        return Choice(heads, circuit, {"objective": circuit.objective}, seeded=self.pool is not None)
+    @property
+    def seeded(self) -> bool:
+        return self.pool is not None
+
+    def heads(self, pruning: Pruning) -> list[Head]:
+        ranking = [head for head in self.artifact.ranking if head.layer >= pruning.first_layer]
+        return by_ranking(ranking, pruning.budget, self.pool, pruning.seed)
 
 
 @dataclass(frozen=True)
@@ -177,15 +185,23 @@ class ByScores(Method):
     )
     spread: Spread = Spread()
 
-    def choice(self) -> Choice:
-        scores = as_scores(self.scores)
+    @cached_property
+    def artifact(self) -> Scores:
+        return as_scores(self.scores)
 
-        def heads(pruning: Pruning) -> list[Head]:
-            if missing := [tower for tower in pruning.towers if tower not in scores.towers]:
-                raise OptionError(f"`towers`: {scores.name} has no scores of the {missing[0]} tower: name another")
-            return pruning.lowest(scores.of_heads(pruning.checkpoint.heads, pruning.checkpoint.spec))
+    @property
+    def origin(self) -> Mapping[str, str | None]:
+        return {"scores": self.artifact.method}
 
-        return Choice(heads, scores, {"scores": scores.method}, scored_by=scores.method)
+    @property
+    def scored_by(self) -> str | None:
+        return self.artifact.method
+
+    def heads(self, pruning: Pruning) -> list[Head]:
+        scores = self.artifact
+        if missing := [tower for tower in pruning.towers if tower not in scores.towers]:
+            raise OptionError(f"`towers`: {scores.name} has no scores of the {missing[0]} tower: name another")
+        return pruning.lowest(scores.of_heads(pruning.checkpoint.heads, pruning.checkpoint.spec))
 
 
 @dataclass(frozen=True)
@@ -195,6 +211,7 @@ class ByTaylor(Method):
     name = "taylor"
     help = "layer by layer the lowest Taylor scores, with new gradients after each layer"
     scope = "layer"
+    scored_by = "taylor"
 
     spread: Annotated[Spread, Without("trunk", "common_circuit")] = Spread()
     id_data: Annotated[
@@ -205,11 +222,7 @@ class ByTaylor(Method):
         Option("Samples to draw from them by the seed. Default: all.", "Data", "N", minimum=1, maximum=bounds.SAMPLES),
     ] = None
 
-    def choice(self) -> Choice:
-        seeded = self.samples is not None
-        return Choice(self._lowest, scored_by="taylor", seeded=seeded, id_data=self.id_data, samples=self.samples)
-
-    def _lowest(self, pruning: Pruning) -> list[Head]:
+    def heads(self, pruning: Pruning) -> list[Head]:
         assert pruning.network is not None
         return by_taylor(*pruning.network, pruning.candidates, budget=pruning.budget, scope=pruning.scope)
 
@@ -221,7 +234,7 @@ class ByTaylorAtOnce(ByTaylor):
     name = "taylor-oneshot"
     help = "the lowest Taylor scores, computed once for all layers"
 
-    def _lowest(self, pruning: Pruning) -> list[Head]:
+    def heads(self, pruning: Pruning) -> list[Head]:
         from hydractl.circuit.saliency import taylor_scores
 
         assert pruning.network is not None
@@ -234,14 +247,12 @@ class AtRandom(Method):
 
     name = "random"
     help = "drawn by the seed"
+    seeded = True
 
     spread: Annotated[Spread, Without("towers")] = Spread()
 
-    def choice(self) -> Choice:
-        def heads(pruning: Pruning) -> list[Head]:
-            return at_random(pruning.candidates, pruning.budget, pruning.seed, pruning.scope)
-
-        return Choice(heads, seeded=True)
+    def heads(self, pruning: Pruning) -> list[Head]:
+        return at_random(pruning.candidates, pruning.budget, pruning.seed, pruning.scope)
 
 
 @dataclass(frozen=True)
@@ -253,16 +264,16 @@ class ByMagnitude(Method):
 
     spread: Annotated[Spread, Without("towers")] = Spread()
 
-    def choice(self) -> Choice:
+    def heads(self, pruning: Pruning) -> list[Head]:
         from hydractl.circuit.saliency import magnitude_scores
 
-        return Choice(lambda pruning: pruning.lowest(magnitude_scores(pruning.checkpoint)))
+        return pruning.lowest(magnitude_scores(pruning.checkpoint))
 
 
 PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, AtRandom, ByMagnitude)
 
 
-def choose_heads(choice: Choice, spread: Spread, pruning: Pruning) -> list[Head]:
+def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
     """Returns the heads to drop, those of the trunk first.
 
     Raises:
@@ -274,24 +285,24 @@ def choose_heads(choice: Choice, spread: Spread, pruning: Pruning) -> list[Head]
     from hydractl.surgery.provenance import require_same_model
 
     require_one_member(pruning.checkpoint)
-    below, common = spread.trunk, spread.common
-    for artifact in (choice.artifact, common):
+    below, common = method.spread.trunk, method.spread.common
+    for artifact in (method.artifact, common):
         if artifact is not None:
             require_same_model(pruning.checkpoint, artifact.name, artifact.model)
     if below is None:
-        return choice.heads(pruning)
+        return method.heads(pruning)
     first = by_ranking(common.ranking, pruning.budget) if common is not None else []
     shared = [head for head in first if head.layer < below]
-    return shared + choice.heads(replace(pruning, budget=pruning.budget - len(shared), first_layer=below))
+    return shared + method.heads(replace(pruning, budget=pruning.budget - len(shared), first_layer=below))
 
 
-def notes(choice: Choice, pruning: Pruning) -> Iterator[str]:
+def notes(method: Method, pruning: Pruning) -> Iterator[str]:
     """Yields what a user should know of heads chosen like this."""
-    if choice.id_data is not None and pruning.scope == "layer":
+    if method.id_data is not None and pruning.scope == "layer":
         shares = set(layer_budgets(pruning.candidates, pruning.budget).values())
         if len(shares) > 1:
             yield f"{pruning.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
-    row = next((row for row in SCORE_METHODS if row.name == choice.scored_by), None)
+    row = next((row for row in SCORE_METHODS if row.name == method.scored_by), None)
     if row is None:
         return
     if row.per_tower and pruning.scope == "global" and len({head.tower for head in pruning.candidates}) > 1:
