@@ -160,16 +160,16 @@ class ExtractCircuit:
         require_ood_sets(sources, objectives)
         outputs = self._outputs(objectives)
         tasks = open_tasks(self.model, sources, self.reading, compute=self.compute, watch=watch)
-        search = self._search(tasks.model)
-        options = remembered(self, budget=search.budget, template=tasks.template, task=tasks.names)
-        origin = origin_of(tasks.checkpoint, options, tasks.used())
+        search = self._search(tasks.first.model)
+        options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
+        origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
         journal = None if self.output is None else SearchJournal(state_file(Path(self.output), objectives), conditions)
-        with join_ranks(tasks.device) as ranks, _claimed(journal if ranks.leads else None):
+        with join_ranks(tasks.first.device) as ranks, _claimed(journal if ranks.leads else None):
             teller = watch if ranks.leads else LOG
             data = tasks.scoring_data(self.compute.batch_size, ranks)
             begun = self._begun(journal, objectives, teller)
-            found = _searched(tasks.model, data, search, begun=begun, journal=journal, watch=teller)
+            found = _searched(tasks.first.model, data, search, begun=begun, journal=journal, watch=teller)
             extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs)
             if ranks.leads:
                 extracted.write(self.force)

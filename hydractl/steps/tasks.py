@@ -6,7 +6,7 @@ Source: [HE] E.3.2, where one vision tower is searched for the mean over zero-sh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,15 @@ from hydractl.steps.material import Material, open_materials
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    import torch
-
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.objective import Objective, SearchData
     from hydractl.data.ranks import Ranks
     from hydractl.data.samples import Samples
-    from hydractl.model.hydra import Hydra
 
     TasksLike = Sequence[str] | Mapping[str, Sequence[DataLike]]
 else:
     TasksLike = Any
 
-#: The task of an option: its ID data, and its OOD sets if any.
+#: The data of a task: its ID data, and its OOD sets if any.
 Sources = tuple[DataLike, DataSetsLike | None]
 
 TASKS = Option(
@@ -46,7 +42,7 @@ NAME = re.compile(r"\w[\w.-]{0,99}")
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """A network and the data of each task by its name, of a task without one that is empty."""
+    """A network and the data of each task by its name, which is empty if no task was named."""
 
     materials: Mapping[str, Material]
 
@@ -56,31 +52,12 @@ class Tasks:
         return [*self.materials] if all(self.materials) else None
 
     @property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint of the network."""
-        return self._first.checkpoint
-
-    @property
-    def model(self) -> Hydra:
-        """The network that all tasks share."""
-        return self._first.model
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return self._first.device
-
-    @property
-    def template(self) -> str | None:
-        """The prompt of each class, see `Material.template`."""
-        return self._first.template
-
-    @property
-    def _first(self) -> Material:
+    def first(self) -> Material:
+        """The first task's data, with the network that all tasks share."""
         return next(iter(self.materials.values()))
 
     def scoring_data(self, batch_size: int, ranks: Ranks) -> SearchData:
-        """Returns the samples as a search takes them."""
+        """Returns the samples in the form that a search reads."""
         from hydractl.circuit.objective import SeveralTasks
 
         materials = self.materials.values()
@@ -89,23 +66,24 @@ class Tasks:
 
     def used(self) -> dict[str, Samples]:
         """Returns all samples by what they were used as."""
-        return dict(self._by_task({name: one.used("id", "ood") for name, one in self.materials.items()}))
+        return _by_task({name: one.used("id", "ood") for name, one in self.materials.items()})
 
     def data_identity(self) -> dict[str, Any]:
         """Returns everything that results depend on besides the model and the options, as plain JSON."""
-        return dict(self._by_task({name: one.data_identity() for name, one in self.materials.items()}))
+        return _by_task({name: one.data_identity() for name, one in self.materials.items()})
 
-    @staticmethod
-    def _by_task(named: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-        for task, values in named.items():
-            yield from ((f"{task} {what}" if task else what, value) for what, value in values.items())
+
+def _by_task(named: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        f"{task} {what}" if task else what: value for task, values in named.items() for what, value in values.items()
+    }
 
 
 def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: DataSetsLike | None) -> dict[str, Sources]:
-    """Returns the ID and OOD data of each task by its name, of the one task of `id_data` and `ood_data` that is empty.
+    """Returns the ID and OOD data of each task by name; the name is empty for `id_data` and `ood_data`.
 
     Raises:
-        OptionError: neither kind of option, both, a task of no name or no data, or two of one name.
+        OptionError: neither kind of option, both, a task without a name or data, or two of one name.
     """
     if tasks is None:
         if id_data is None:
@@ -126,7 +104,7 @@ def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: Dat
 
 
 def require_ood_sets(tasks: Mapping[str, Sources], objectives: Sequence[Objective]) -> None:
-    """Raises OptionError where an objective is of OOD samples and a task has none: of all, `acc` alone needs none."""
+    """Raises OptionError if an objective needs OOD samples and a task has none; only `acc` needs none."""
     from hydractl.circuit.objective import require_ood_data
 
     for name, (_, outside) in tasks.items():
