@@ -1,4 +1,4 @@
-"""JSON artifacts: what scores, circuits, reports and states of searches have in common, and references to models."""
+"""JSON artifacts: the fields that all of them have, references to models, and files of a search's state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hydractl.errors import ArtifactError
 from hydractl.schema import STDIN, Document, Origin, Schema, read_json, shown
 from hydractl.text import printable_json
 
-PREDICTIONS = "predictions:"  # what stands before a folder of saved predictions in the place of a model
+PREDICTIONS = "predictions:"  # before a folder of saved predictions that takes the place of a model
 REMEDY = "correct it or write the file again"
 
 #: A number of a layer or a head, bounded as those of a spec are.
@@ -47,7 +47,7 @@ class ArtifactFile(Schema):
 
 
 class State(ArtifactFile):
-    """The form of a state file; what was found stands in fields of its own."""
+    """The form of a state file; a subclass adds fields for the findings."""
 
     conditions: dict[str, Any]
 
@@ -80,15 +80,16 @@ def open_artifact(source: str, format_name: str, version: int) -> Document:
     """
     origin = Origin(artifact_name(source), ArtifactError, REMEDY)
     document = read_json(source, origin)
-    said = {key: shown(document.fields[key]) if key in document.fields else "missing" for key in ("format", "version")}
-    if "format" not in document.fields:  # somebody wrote it by hand
+    fields = document.fields
+    if "format" not in fields:  # somebody wrote it by hand
         wanted = f'"format": "{format_name}", "version": {version}'
         raise origin.refusal("format is missing", f"put {wanted} in, or name another file")
-    if document.fields.get("format") != format_name:
-        raise origin.refusal(f"format is {said['format']}, should be {format_name!r}", "name another file")
-    if said["version"] != str(version):
+    if fields["format"] != format_name:
+        raise origin.refusal(f"format is {shown(fields['format'])}, should be {format_name!r}", "name another file")
+    found = shown(fields["version"]) if "version" in fields else "missing"
+    if found != str(version):  # as text: neither `true` nor 1.0 is version 1
         remedy = "write the file again, or update hydractl"
-        raise origin.refusal(f"version is {said['version']}, this hydractl reads {version}", remedy)
+        raise origin.refusal(f"version is {found}, this hydractl reads {version}", remedy)
     return document
 
 
@@ -193,7 +194,7 @@ def _found(source: str, reference: str) -> str:
 
 @dataclass(frozen=True)
 class StateFile(ABC, Generic[S, T]):
-    """A file that holds what a search has found so far, written after every step, so that a killed one goes on.
+    """A file with the findings of a search so far, written after every step, so that a killed search can go on.
 
     Attributes:
         conditions: all that determines the result, as plain JSON.
@@ -208,22 +209,22 @@ class StateFile(ABC, Generic[S, T]):
 
     @abstractmethod
     def fields(self, found: T) -> Mapping[str, Any]:
-        """Returns what was found as fields of the file."""
+        """Returns the findings as fields of the file."""
 
     @abstractmethod
     def found(self, state: S) -> T:
-        """Returns what the fields of a file say."""
+        """Returns the findings in a file."""
 
     def save(self, found: T) -> None:
-        """Writes down what was found, atomically."""
+        """Writes the findings, atomically."""
         state = {"format": self.FORMAT, "version": self.VERSION, "conditions": self.conditions, **self.fields(found)}
         write_bytes(self.path, json.dumps(state).encode(), force=True)
 
     def read(self) -> T:
-        """Reads what to go on from.
+        """Reads the findings.
 
         Raises:
-            ArtifactError: it is missing, damaged, or of a search under other conditions; names the first difference.
+            ArtifactError: the file is missing, damaged, or of a search under other conditions.
         """
         state: Any = read_artifact(str(self.path), self.FILE, self.FORMAT, self.VERSION)
         origin = Origin(str(self.path), ArtifactError, "give what it was started with, or start over with `force`")
@@ -231,7 +232,7 @@ class StateFile(ABC, Generic[S, T]):
         return self.found(state)
 
     def begin(self, nothing: T, resume: bool, force: bool) -> T:
-        """Returns what an interrupted search has found, or `nothing`.
+        """Returns the findings of an interrupted search, or `nothing`.
 
         Raises:
             ArtifactError: see `read`.

@@ -1,6 +1,6 @@
-"""The most that anybody may ask for, said once: beyond it a command would run for ever or fill the memory.
+"""Bounds of every number that a user gives: beyond them a command would run for ever or fill the memory.
 
-Numbers that stand inside a text (`mc-dropout=10`, `0-5`, `fit|1.5`) are read here too, so that none escapes its bounds.
+Numbers inside a text (`mc-dropout=10`, `0-5`, `fit|1.5`) are read here too, so that none escapes its bounds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ RATE = 1e3  # of learning
 LEAST_COUNT = 1e-3  # of pseudo-samples
 COLDEST, HOTTEST = 1e-4, 1e4  # temperatures
 NUMBER = re.compile(r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][+-]?\d{1,4})?", re.ASCII)
-DIGITS = 20  # of a number in a text: more have none of the numbers above
+DIGITS = 20  # of a number in a text, more than any bound above has
 
 
 def whole(text: object, low: int, high: int) -> int | None:
-    """The whole number that a text is, plain digits with a sign or without; None for others and out of range."""
+    """Returns the whole number in a text of plain digits, with or without `-`; None for other text and out of range."""
     digits = str(text).strip()
     plain = digits.removeprefix("-")
     if len(plain) > DIGITS or not plain.isascii() or not plain.isdecimal():
@@ -37,7 +37,7 @@ def whole(text: object, low: int, high: int) -> int | None:
 
 
 def real(text: object, low: float, high: float) -> float | None:
-    """Returns the number that a text is, or None where it is none, not finite, or out of range."""
+    """Returns the number in a text; None if the text is not a number, not finite or out of range."""
     if NUMBER.fullmatch(digits := str(text).strip()) is None:
         return None
     return number if isfinite(number := float(digits)) and low <= number <= high else None

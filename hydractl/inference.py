@@ -1,4 +1,4 @@
-"""From a reference to a model that is ready to answer, and from batches to logits."""
+"""Loads a model that is ready to answer, and runs it over batches."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch
     """Returns a model in eval mode with its preprocessing, from a checkpoint folder or a file of ours.
 
     Args:
-        dtype: of the weights; the stored one where left out.
+        dtype: of the weights; default: the stored one.
 
     Raises:
         CheckpointError: see `read_checkpoint`.
@@ -49,7 +49,7 @@ def load(reference: str | Path, device: torch.device | str = "cpu", dtype: torch
 def load_checkpoint(
     checkpoint: Checkpoint, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
 ) -> Hydra:
-    """As `load`, for a checkpoint that is open already."""
+    """Returns a model as `load` does, from an open checkpoint."""
     model = from_checkpoint(checkpoint, device, dtype)
     model.preprocessor = _Preprocessing(checkpoint)
     return model
@@ -65,7 +65,7 @@ def save(model: Hydra, path: str | Path, force: bool = False) -> None:
 
 
 class _Preprocessing:
-    """Built at its first use: tokenizers take a while to load, and not every use of a model needs them."""
+    """Preprocessing that is built at its first use: tokenizers load slowly, and not every use of a model needs them."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -87,7 +87,7 @@ class MemberAnswers(NamedTuple):
 
     Attributes:
         logits: `[M,B,C]`.
-        features: `[M,B,D']`, what the classifiers read; None where they were not asked for.
+        features: `[M,B,D']`, the classifiers' inputs; None unless requested.
     """
 
     logits: Tensor
@@ -98,7 +98,7 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
     """Returns the members' outputs for one batch.
 
     Args:
-        features: whether those are wanted too.
+        features: whether to return these too.
 
     Raises:
         NotFiniteError: logits or features are not finite.
@@ -126,7 +126,7 @@ def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[i
 
     Args:
         batches: as `make_batches` yields them, in any order of samples.
-        on_batch: told the size of each finished batch.
+        on_batch: called with the size of each finished batch.
 
     Raises:
         DataError: there are no samples, or the model's logits are not finite.

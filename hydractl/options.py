@@ -16,8 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hydractl.errors import OptionError
-from hydractl.optional import naming_extras
+from hydractl.errors import OptionError, naming_extras
 from hydractl.watch import LOG, Watcher
 
 Heading = Literal["Model", "What to do", "Data", "Compute", "Output"]

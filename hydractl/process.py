@@ -1,4 +1,4 @@
-"""Settings of the whole process in which models run. They are made by the command line, or by a user who asks."""
+"""Settings of the whole process in which models run: `hydractl.process` in Python, set by every command."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
 
 def prepare() -> None:
-    """Makes a process fit for comparing and timing models; neither importing hydractl nor loading a model does so.
+    """Prepares a process for comparing and timing models; importing hydractl or loading a model does not.
 
-    TF32 is turned off, as equality and calibration want full float32 products and TF32 keeps ten bits of each factor.
-    On Linux, freed memory stays with the process for the next activation of that size.
+    Turns TF32 off: equality and calibration need full float32 products, and TF32 keeps ten bits of each factor.
+    On Linux, keeps freed memory in the process for the next activation of that size.
     """
     import torch
 
@@ -23,9 +23,8 @@ def prepare() -> None:
 
 
 def _keep_memory() -> None:
-    # Otherwise glibc hands a large block back as soon as it is free and takes fresh pages, cleared by the system, for
-    # the next layer. Measured on ViT-B/16, a Hydra of three members on a batch of 4: 15,000 to 92,000 page faults and
-    # .04 to .2 of .95 s a forward pass, against none.
+    # Otherwise glibc returns a large block as soon as it is free, and the next layer takes fresh pages that the system
+    # must clear: 15,000 to 92,000 page faults and 0.04 to 0.2 of 0.95 s in a forward pass of ViT-B/16.
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

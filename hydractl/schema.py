@@ -26,7 +26,6 @@ from hydractl.text import printable, shortened
 
 STDIN = "-"
 LARGEST = 2**26  # bytes; the largest tokenizers take half of that
-MOST_DIGITS = 300  # of a whole number; with more it is none of floating point
 DEEPEST = 200  # objects and lists inside one another
 LONGEST_LINE = 1000  # characters of TOML, whose reader takes time by the square of the parts that a key has
 LONGEST = 200  # characters of what was found, so that an error of any damage stays one line
@@ -178,23 +177,13 @@ def document(value: Any, origin: Origin) -> Document:
     """Returns plain values that have been read already as a document.
 
     Raises:
-        HydractlError: of the origin's kind: nesting beyond DEEPEST, or a number beyond reason.
+        HydractlError: of the origin's kind: nesting beyond DEEPEST, or a number of thousands of digits.
     """
     try:
         # Dates, which TOML has, stand as text; no field takes them for anything else.
         return Document(origin, json.dumps(_not_too_deep(value, origin), default=str), value)
     except (TypeError, ValueError) as error:
-        raise origin.refusal(f"{_beyond_reason(value)} is beyond what can be read") from error
-
-
-def _beyond_reason(value: Any) -> str:
-    """Returns the key of a value that JSON cannot hold, such as a number of thousands of digits."""
-    for key, child in value.items() if isinstance(value, dict) else ():
-        try:
-            json.dumps({key: child}, default=str)
-        except (TypeError, ValueError):
-            return shortened(str(key), 80)
-    return "what it holds"
+        raise origin.refusal(f"cannot be read ({error})") from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -213,13 +202,12 @@ def _refuse_constant(name: str) -> float:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text[:20]} is beyond what a number can be")
+        raise ValueError(f"{shortened(text, 20)} is beyond what a number can be")
     return number
 
 
 def _whole(text: str) -> int:
-    if len(text) > MOST_DIGITS:
-        raise ValueError(f"{text[:20]}... is beyond what a number can be")
+    _finite(text)  # refuses thousands of digits, which Python would not read as a whole number either
     return int(text)
 
 

@@ -63,11 +63,11 @@ def whole_numbers(*scales: Axis) -> None:
         scale.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
-def draw_matrix(axes: Axes, cells: ArrayLike, said: bool = False, **look: Any) -> AxesImage:
+def draw_matrix(axes: Axes, cells: ArrayLike, numbers: bool = False, **look: Any) -> AxesImage:
     """Draws a matrix with its first row on top and lines between cells; NaN stays empty.
 
     Args:
-        said: whether to write the numbers into the cells.
+        numbers: whether to write them into the cells.
         look: keywords of `imshow`.
     """
     import numpy as np
@@ -82,13 +82,13 @@ def draw_matrix(axes: Axes, cells: ArrayLike, said: bool = False, **look: Any) -
     axes.set_yticks(np.arange(rows + 1) - 0.5, minor=True)
     axes.grid(which="minor", color=GRID, linewidth=0.6)
     axes.tick_params(which="minor", length=0)
-    if said:
+    if numbers:
         for (row, column), number in np.ndenumerate(cells):
-            _say(axes, image, (column, row), float(number))
+            _write_number(axes, image, (column, row), float(number))
     return image
 
 
-def _say(axes: Axes, image: AxesImage, place: tuple[int, int], number: float) -> None:
+def _write_number(axes: Axes, image: AxesImage, place: tuple[int, int], number: float) -> None:
     """Writes a number into its cell, in black or white, whichever can be read; a dash for NaN."""
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Whom a step tells how it gets on: the command line draws bars and prints notes, a library logs them."""
+"""Progress and notes of a step: the command line draws bars and prints notes, a library logs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("hydractl")
 
 
 class Advance(Protocol):
-    """Told how much more is done, in the unit of the total, and what to say of it now."""
+    """Receives how much more is done, in the unit of the total, and a text to show beside it."""
 
     def __call__(self, done: float, said: str | None = None, /) -> None: ...
 
@@ -28,17 +28,17 @@ class Watcher(Protocol):
     command: str | None
 
     def note(self, message: str) -> None:
-        """A line that a person may want to know and a program may ignore."""
+        """Shows a line that a person may want to know and a program may ignore."""
 
     def warn(self, message: str) -> None:
-        """A line that a person must see."""
+        """Shows a line that a person must see."""
 
     def progress(self, what: str, total: float | None) -> AbstractContextManager[Advance]:
-        """Work that takes a while, `total` of it where that is known."""
+        """Shows how far long work has come; `total` is None if unknown."""
 
 
 class Log:
-    """Notes and warnings go to the logger `hydractl`; of progress nothing is said."""
+    """Sends notes and warnings to the logger `hydractl` and ignores progress."""
 
     command: str | None = None
 

@@ -7,11 +7,9 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-
-from tests import hostile
 
 if TYPE_CHECKING:
     import torch
@@ -63,28 +61,6 @@ def beside_ranks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     talking = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: request.param)
     monkeypatch.setattr("hydractl.data.batching.dist", talking)
     return bool(request.param)
-
-
-_cases_of_workers: list[int] = []
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints the number of generated cases of this process and its workers."""
-    total = hostile.cases + sum(_cases_of_workers)
-    if total:
-        terminalreporter.write_line(f"{total:,} generated cases, each within the limits of tests/hostile.py")
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Sends the number of cases from a worker of pytest-xdist to the process that started it."""
-    if output := getattr(session.config, "workeroutput", None):
-        output["cases"] = hostile.cases
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_testnodedown(node: Any) -> None:
-    """Receives that number; a worker that crashed sends none."""
-    _cases_of_workers.append(getattr(node, "workeroutput", {}).get("cases", 0))
 
 
 @pytest.fixture(scope="session")

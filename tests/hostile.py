@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 SECONDS = 10  # of the processor, so that a machine at other work makes no case fail
 MEMORY = 2**30
 HANGS = 300  # seconds by the clock: whoever waits for ever uses no processor
-#: Cases held to the limits in this process so far, which pytest says at its end.
-cases = 0
 #: The same cases each time; what fails is shown as it was found.
 SOME = settings(max_examples=25, derandomize=True, deadline=None, database=None, phases=(Phase.generate,))
 
@@ -50,9 +48,7 @@ def controls(text: str, allowed: str = "\n") -> set[str]:
 
 @contextmanager
 def within_limits() -> Iterator[None]:
-    """One generated case, which fails where it takes more than SECONDS, MEMORY or for ever."""
-    global cases
-    cases += 1
+    """Fails a generated case that takes more than SECONDS or MEMORY, or hangs."""
     with _no_hang(), _no_flood():
         started, before = time.process_time(), _memory("VmRSS")
         yield

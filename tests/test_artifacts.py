@@ -17,9 +17,9 @@ from hydractl.cli.console import print_json
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.saved_predictions import read_about
 from hydractl.report.artifact import read_report
-from hydractl.report.definitions import caption
 from hydractl.report.page import html_page
 from hydractl.report.table import latex, markdown, result_table
+from hydractl.report.verdict import caption
 from hydractl.selection.joint import TurnsJournal as Turns
 from tests.damage import refuse_all
 
@@ -91,7 +91,8 @@ REPORT = {
 
 def read_and_show(source: str) -> None:
     """Reads a report and makes everything of it that is made of reports."""
-    from hydractl.report.figures import figures
+    from hydractl.report.drawing import whole
+    from hydractl.report.figures import pictures
 
     report = read_report(source)
     for text in (
@@ -101,7 +102,8 @@ def read_and_show(source: str) -> None:
         *caption(report),
     ):
         assert text
-    figures(report)
+    for picture in pictures(report).values():
+        whole(picture)
 
 
 READERS: dict[str, tuple[dict[str, Any], Callable[[str], object], float]] = {

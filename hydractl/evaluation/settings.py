@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
 from hydractl.data.reading import DataLike, DataSetsLike, Indexed, SkipBad
-from hydractl.errors import OptionError
+from hydractl.errors import OptionError, require
 from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
 from hydractl.metrics.styles import STYLES, Style, find_style
-from hydractl.optional import require
 from hydractl.options import Option, Rows, brief
 
 if TYPE_CHECKING:

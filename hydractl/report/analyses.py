@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Point = Mapping[str, Any]
 Matrix = NDArray[np.float64]
 
-#: Of a point of `analyse budgets`: its key, its name, and whether it is a share.
+#: The columns of `analyse budgets`: key of a point, name, and whether it is a share.
 BUDGET_COLUMNS = (
     ("accuracy", "accuracy", True),
     ("nll", "NLL", False),
@@ -98,7 +98,6 @@ def _line_keys(names: Sequence[str]) -> list[Key]:
 
 def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
     """Yields a line for clean data, one for each kind and severity, and their mean."""
-
     clean = analysis.clean
     rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
     rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{analysis.slope:+.3g}", "", ""])
@@ -141,7 +140,7 @@ def _noisy_means(analysis: NoiseAnalysis) -> tuple[float, float, float]:
 
 
 class _Measure(NamedTuple):
-    """A number of each kind and severity with its standard error, and its value on clean data."""
+    """A panel of `noise_picture`: a number of each effect with its standard error, and its value on clean data."""
 
     title: str
     unit: str
@@ -213,7 +212,7 @@ def similarity_figure(found: Similarity) -> Figure:
         axes = figure.add_subplot(2, 2, place + 1)
         low, high = (-1, 1) if "cosine" in title else (0, None if "KL" in title else 1)
         colors = "RdBu_r" if "cosine" in title else "Blues"
-        image = draw_matrix(axes, matrix, said=True, cmap=colors, vmin=low, vmax=high)
+        image = draw_matrix(axes, matrix, numbers=True, cmap=colors, vmin=low, vmax=high)
         figure.colorbar(image, ax=axes, label=title)
         axes.set(title=title, xlabel="member", ylabel="member")
     return figure

@@ -1,4 +1,4 @@
-"""The report of an evaluation in its JSON form, `hydractl-report`: written, read with care, and joined."""
+"""The JSON form of a report, `hydractl-report`: writes it, reads it strictly, and joins several."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_report(source: str) -> Results:
 
 
 def without_curves(found: Results) -> Results:
-    """Returns the results without what only pictures need."""
+    """Returns the results without the curves, which only pictures need."""
     return replace(found, models={name: replace(system, curves=None) for name, system in found.models.items()})
 
 

@@ -1,4 +1,4 @@
-"""The columns of a table of results, whoever draws it: what each shows, where a report has it, what is better."""
+"""The columns of a table of results: which number each shows, how, and which direction is better."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Column:
         return found if isinstance(found, int | float) else None
 
     def interval(self, entry: System) -> str | None:
-        """Returns the interval of the number as people read it; None where none was computed."""
+        """Returns the interval of the number as text; None where none was computed."""
         found = self.ends(entry)
         return None if found is None else f"{self.show(found[0])} to {self.show(found[1])}"
 
     def ends(self, entry: System) -> tuple[float, float] | None:
-        """Both ends of the number's interval; None where none was computed."""
+        """Returns both ends of the number's interval; None where none was computed."""
         found: Interval | None = at(entry.intervals, self.path)
         return found
 
@@ -42,7 +42,7 @@ class Column:
         return found
 
     def difference(self, entry: System) -> str | None:
-        """The difference to the first system with its interval as people read it; None where none was computed."""
+        """Returns the difference to the first system with its interval as text; None where none was computed."""
         found = self.paired(entry)
         if found is None:
             return None
@@ -50,7 +50,7 @@ class Column:
         return f"{value if value.startswith('-') else '+' + value} ({low} to {high})"
 
     def text(self, entry: System) -> str:
-        """Returns the number as people read it, with the standard deviation over seeds where there are several."""
+        """Returns the number as text, with the standard deviation over seeds where there are several."""
         value = self.value(entry)
         if value is None:
             return "-"
@@ -65,10 +65,10 @@ class Column:
         return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
 
     def best(self, entries: Sequence[System]) -> float | None:
-        """Returns the value that wins, as far as the digits shown tell; None where nothing competes.
+        """Returns the winning value, by the digits shown; None if nothing competes.
 
-        Where differences to the first system are known, it wins only if they are beyond chance: that of the winner, or
-        if the first one wins those of all others.
+        Where paired differences to the first system are known, the winner must differ from it beyond chance; if the
+        first system wins, all others must.
         """
         values = [value for value in map(self.value, entries) if value is not None]
         if self.better is None or len(values) < 2:
@@ -152,7 +152,7 @@ def _path(group: str, names: Sequence[str]) -> tuple[str, str]:
 
 
 def _present(groups: Sequence[ColumnGroup], entries: Sequence[System]) -> list[ColumnGroup]:
-    """Returns the groups without columns of which nobody has a number, and without groups that are empty then."""
+    """Drops the columns that no system has a number for, and the groups that are then empty."""
     present = (
         ColumnGroup(group.title, [c for c in group.columns if any(c.value(entry) is not None for entry in entries)])
         for group in groups

@@ -17,7 +17,7 @@ from hydractl.circuit import circuit_file as circuits
 from hydractl.circuit import scores
 from hydractl.errors import ArtifactError
 from hydractl.report import artifact as reports
-from hydractl.report.heads import heat_map
+from hydractl.report.head_maps import heat_map
 from hydractl.report.table import aligned, draw, result_table
 from hydractl.report.verdict import verdicts
 from hydractl.schema import Items, Origin, Schema, read_json, shown
@@ -116,7 +116,7 @@ class _Step(_Member):
 
 
 class _Curve(ArtifactFile):
-    """The curve of a selection, which one written by hand may lack."""
+    """The curve of a selection; a selection written by hand may lack it."""
 
     objective: str
     members: Items[Any]

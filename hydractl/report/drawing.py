@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydractl.checkpoint.output import refuse_existing, write_bytes
-from hydractl.errors import OptionError
-from hydractl.optional import require
+from hydractl.errors import OptionError, require
 from hydractl.report.escape import drawn, html
 from hydractl.style import GRID, INK, SMALL, styled
 

@@ -1,7 +1,7 @@
-"""Text from outside, escaped for another format: one function per format, called by its writer.
+"""Escapes text from outside: one function per format, called by its writer.
 
 Names of systems, data and labels, fields of a manifest and values of options may hold markup of the format that they
-are written in. Each function returns text that shows the name there and does nothing else.
+are written to. Each function returns text that shows the name there and does nothing else.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ _LATEX = {
     "±": r"$\pm$",
     "†": r"$\dagger$",
 }
-
-
-#: What a formula of a spreadsheet begins with.
+#: The first characters of a spreadsheet's formula.
 _FORMULA = ("=", "+", "-", "@")
 
 

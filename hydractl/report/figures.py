@@ -12,23 +12,22 @@ import numpy as np
 
 from hydractl.evaluation.results import Curves, Reliability, Results, ScoreHistograms, System
 from hydractl.report.columns import Column, at, telling_means
-from hydractl.report.drawing import Key, Panel, Picture, whole
+from hydractl.report.drawing import Key, Panel, Picture
 from hydractl.report.escape import drawn
 from hydractl.style import COLORS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-MOST = 8  # systems with a colour each: of more nobody tells them apart
+MOST = 8  # systems with a colour each: more colours cannot be told apart
 
 
 def told_apart(models: Mapping[str, System]) -> tuple[Mapping[str, System], str]:
-    """The systems that pictures tell apart, the first and the best, in their order; and the number that chose them.
+    """Returns the systems that pictures tell apart, the first and the best, and the number that ranked them.
 
     Returns:
-        at most `MOST` systems, and the name of a column, empty where these are all.
+        at most `MOST` systems in their order, and the name of a column, empty if these are all systems.
     """
     if len(models) <= MOST:
         return models, ""
@@ -42,7 +41,7 @@ def told_apart(models: Mapping[str, System]) -> tuple[Mapping[str, System], str]
 
 
 def pictures(report: Results) -> dict[str, Picture]:
-    """The pictures by file name, each with a title in words under `TITLES`; only those there are numbers for."""
+    """Returns the pictures by file name, without those that the report has no numbers for; see `TITLES`."""
     every = report.models
     models, _ = told_apart(every)
     curves = {name: system.curves for name, system in models.items() if system.curves}
@@ -71,11 +70,6 @@ TITLES = {
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 #: Ticks of an axis of shares, as far as they are reached.
 SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
-
-
-def figures(report: Results) -> dict[str, Figure]:
-    """Returns the pictures by file name, each as one figure with its panels side by side."""
-    return {name: whole(picture) for name, picture in pictures(report).items()}
 
 
 def _color(place: int) -> str:
@@ -154,7 +148,7 @@ def _set_names(curves: Mapping[str, Curves]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Point:
-    """A system in a picture of costs: multiply-adds, a number, its interval if that is known."""
+    """A system in the picture of the cost: multiply-adds, a number, and its interval if that is known."""
 
     cost: float
     value: float
@@ -163,7 +157,7 @@ class _Point:
 
 
 def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
-    """Returns the picture of all systems; those that no other picture shows are grey."""
+    """Returns a picture of all systems; those missing from the other pictures are grey."""
     costs = [entry.cost.multiply_adds for entry in models.values() if entry.cost]
     if len(costs) < 2:
         return None
@@ -178,7 +172,7 @@ def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
 
 
 def _mean_auroc(models: Mapping[str, System]) -> Column | None:
-    """Returns the column of the mean over all sets, or of the only set."""
+    """Returns the column of the mean over OOD sets, or of the only set; None without sets."""
     sets = {name: one for entry in models.values() for name, one in entry.ood.items()}
     if means := telling_means(sets):
         return Column("AUROC, mean over sets (%)", ("ood_means", means[-1], "auroc"), "percent", "higher")

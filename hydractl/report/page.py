@@ -12,7 +12,6 @@ from hydractl.checkpoint.folders import refuse_folder, write_folder
 from hydractl.checkpoint.output import make_folder, write_bytes
 from hydractl.evaluation.results import Results, Sample, System
 from hydractl.report.artifact import report_json
-from hydractl.report.definitions import DEFINITIONS
 from hydractl.report.drawing import inline, png, svg, whole
 from hydractl.report.figures import TITLES, pictures, told_apart
 from hydractl.report.table import latex, markdown, result_table
@@ -103,7 +102,6 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         chosen_by=chosen_by,
         maps=list(_head_maps(models)),
         samples=list(_samples(models)),
-        definitions=DEFINITIONS,
         first=next(iter(models)),
     )
 
@@ -133,7 +131,7 @@ def _cards(models: Mapping[str, System], found: Mapping[str, Verdict]) -> Iterat
             "text": f"{column.text(first)} → {column.text(models[name])}",
             "mark": MARKS[judgement.outcome],
             "outcome": judgement.outcome,
-            "note": f"{judgement.said}: {judgement.outcome}",
+            "note": f"{judgement.text}: {judgement.outcome}",
         }
     if verdict.multiply_adds is not None:
         parameters = "" if verdict.parameters is None else f"{verdict.parameters:.2f} times the parameters; "

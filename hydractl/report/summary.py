@@ -122,10 +122,10 @@ def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
-    """Yields a line for a command with its options that are a number or a word, and below it those of its inputs."""
+    """Yields a line for a command with its options that are numbers or words, and below it the lines of its inputs."""
     options = made.get("options") or {}
-    said = ", ".join(f"{name} {value}" for name, value in options.items() if isinstance(value, int | float | str))
-    yield printable(shortened(f"{indent}{made.get('command', 'unknown')}{said and '  '}{said}", 200))
+    shown = ", ".join(f"{name} {value}" for name, value in options.items() if isinstance(value, int | float | str))
+    yield printable(shortened(f"{indent}{made.get('command', 'unknown')}{shown and '  '}{shown}", 200))
     for one in made.get("inputs") or ():
         if one.get("provenance"):
             yield from _history(one["provenance"], indent + "  ")

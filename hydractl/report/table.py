@@ -15,8 +15,7 @@ from rich.text import Text
 from hydractl.evaluation.results import Results, System
 from hydractl.report import escape
 from hydractl.report.columns import Column, column_groups, main_groups
-from hydractl.report.definitions import caption, marked
-from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, Outcome, legend, outcome, verdicts
+from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, Outcome, caption, legend, marked, outcome, verdicts
 from hydractl.text import printable
 
 #: The marks in LaTeX, whose fonts may lack triangles.

@@ -1,24 +1,28 @@
-"""Gains and losses against the first system of a report, told apart from chance by paired intervals."""
+"""Gains and losses against the first system of a report beyond chance, and the lines below a report's table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hydractl.evaluation.results import Difference, System
+from hydractl.evaluation.results import Difference, Results, System
+from hydractl.metrics.ood_scores import OOD_SCORES
+from hydractl.metrics.styles import OURS, STYLES
 from hydractl.report.columns import Column, at
 
 Outcome = Literal["better", "worse", "within chance"]
 Marks = Mapping[Outcome, str]
-#: How an outcome is marked beside a number: the arrow says better or worse, whichever way the number went.
+#: The mark of an outcome beside a number; the arrow means better or worse, whichever way the number went.
 MARKS: Marks = {"better": "▲", "worse": "▼", "within chance": ""}
 ASCII_MARKS: Marks = {"better": "^", "worse": "v", "within chance": ""}
+
+LEAK = "†"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A metric that a verdict speaks of: what JSON calls it, where a report has it, the unit of its differences."""
+    """A metric in a verdict: its key in JSON, its column, and the unit of its differences."""
 
     key: str
     column: Column
@@ -35,13 +39,17 @@ JUDGED = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """One metric of a system against the first: the difference, its paired 95 % interval, and what follows."""
+    """One metric of a system against the first: the paired difference and whether it is beyond chance.
+
+    Attributes:
+        text: the difference and its interval as people read them.
+    """
 
     key: str
     metric: str
     difference: Difference
     outcome: Outcome
-    said: str  # the difference as people read it
+    text: str
 
     def to_json(self) -> dict[str, Any]:
         return {"outcome": self.outcome, "difference": self.difference.value, "interval": [*self.difference.interval]}
@@ -75,7 +83,7 @@ class Verdict:
         parts = []
         for outcome in ("better", "worse"):
             if found := self.of(outcome):
-                parts.append(f"{outcome} in {_listed([f'{one.metric} ({one.said})' for one in found])}")
+                parts.append(f"{outcome} in {_listed([f'{one.metric} ({one.text})' for one in found])}")
         if not self.gains:
             parts.insert(0, "nothing is better beyond chance")
         if even := self.of("within chance"):
@@ -93,12 +101,12 @@ class Verdict:
 
     def _cost(self) -> str:
         known = {"the multiply-adds": self.multiply_adds, "the parameters": self.parameters}
-        said = [f"{ratio:.2f} times {name}" for name, ratio in known.items() if ratio is not None]
-        return f"; at {_listed(said)}" if said else ""
+        ratios = [f"{ratio:.2f} times {name}" for name, ratio in known.items() if ratio is not None]
+        return f"; at {_listed(ratios)}" if ratios else ""
 
 
 def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
-    """Returns by name what each system gains and loses against the first, if it has paired differences to it.
+    """Returns the verdicts by system, on those with paired differences to the first system.
 
     Args:
         models: of a report, with the `difference` that resampling gives.
@@ -128,8 +136,56 @@ def legend(models: Mapping[str, System], marks: Marks = MARKS) -> str:
     """Returns the line that explains the marks of a table; empty if nothing was compared."""
     first = next(iter(models), "")
     compared = any(entry.difference for entry in models.values())
-    said = f"{marks['better']} better, {marks['worse']} worse than {first} beyond chance (paired 95 % interval)."
-    return said if compared else ""
+    text = f"{marks['better']} better, {marks['worse']} worse than {first} beyond chance (paired 95 % interval)."
+    return text if compared else ""
+
+
+def marked(name: str, entry: System) -> str:
+    """Returns the name of a system in a table, with a mark where it was evaluated on samples that made it."""
+    return f"{name} {LEAK}" if entry.leaks else name
+
+
+def caption(report: Results, full: bool = False) -> Iterator[str]:
+    """Yields the lines under a table: what tells OOD from ID, and how it was averaged.
+
+    Args:
+        full: whether the table shows every metric.
+    """
+    models = report.models
+    style = report.options.get("style", OURS.name)
+    score = report.options.get("ood_score", OOD_SCORES[0].name)
+    if any(system.ood for system in models.values()):
+        yield f"OOD is positive. Score: {score}, {_meaning(score)}."
+        yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
+        if own := [name for name, system in models.items() if system.score]:
+            yield f"Scored by a confidence of their own: {', '.join(own)}."
+        if full:
+            yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
+    if style != OURS.name:
+        yield f"Style: {next((row.help for row in STYLES if row.name == style), style)}."
+    if fitted := "; ".join(_fitted(models)):
+        yield f"Temperature fitted: {fitted}."
+    for name, system in models.items():
+        for leak in system.leaks or ():
+            counted = f"{leak.overlap} of {leak.samples} samples of {leak.name} ({leak.set})"
+            yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak.used_as)}): flattered."
+    if not report.complete:
+        yield "Interrupted: systems are missing."
+
+
+def _meaning(score: str) -> str:
+    for row in OOD_SCORES:
+        if row.name == score:
+            return f"{row.help}; fitted on calibration data" if row.needs_features else row.help
+    return "as given"
+
+
+def _fitted(models: Mapping[str, System]) -> Iterator[str]:
+    for name, system in models.items():
+        found = system.temperature
+        if found is not None and found.argmax_changed is not None:
+            changed = f"{100 * found.argmax_changed:.2f} % of predictions changed"
+            yield f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"
 
 
 def _judgement(judged: Judged, entry: System) -> Judgement | None:
@@ -138,8 +194,8 @@ def _judgement(judged: Judged, entry: System) -> Judgement | None:
     if result is None or found is None:
         return None
     value, (low, high) = found.value, found.interval
-    said = f"{_signed(column, value)}{unit}, 95 % {_signed(column, low)} to {_signed(column, high)}"
-    return Judgement(judged.key, column.name, found, result, said=said)
+    text = f"{_signed(column, value)}{unit}, 95 % {_signed(column, low)} to {_signed(column, high)}"
+    return Judgement(judged.key, column.name, found, result, text=text)
 
 
 def _signed(column: Column, value: float) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hydractl.circuit.objective import ScoringData
     from hydractl.data.corruptions import Corruption
     from hydractl.model.hydra import Hydra
-    from hydractl.report.heads import Projection
+    from hydractl.report.head_maps import Projection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class AnalyseHeads:
         from hydractl.circuit.separation import separations
         from hydractl.data.ranks import Ranks
         from hydractl.data.sources import parse_data
-        from hydractl.report.heads import separated_facts, separated_lines
+        from hydractl.report.head_maps import separated_facts, separated_lines
 
         self.picture.check()
         parse_data(self.ood_data, "OOD data")  # refuses several sets, which have no one centroid
@@ -129,7 +129,7 @@ def _heads_json(found: Separated) -> dict[str, Any]:
 def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.analysis.head_groups import shown
     from hydractl.circuit.scores import as_towers
-    from hydractl.report.heads import separation_figure
+    from hydractl.report.head_maps import separation_figure
 
     maps: dict[str, list[list[float | None]]] = {}
     crossed: dict[str, list[tuple[int, int]]] = {}
@@ -145,7 +145,7 @@ def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
 
 def _projections(heads: Sequence[Head], found: Separated, model: Hydra, data: ScoringData) -> list[Projection]:
     from hydractl.circuit.separation import outputs_on_both
-    from hydractl.report.heads import project
+    from hydractl.report.head_maps import project
 
     if not heads:
         return []

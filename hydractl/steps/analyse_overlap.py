@@ -98,7 +98,7 @@ class AnalyseOverlap:
 
     def run(self, watch: Watcher) -> Finding[Overlaps]:
         from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes
-        from hydractl.report.heads import overlap_figure
+        from hydractl.report.head_maps import overlap_figure
 
         self.picture.check()
         read = [one for given in self.circuits for one in self._lists(given)]
@@ -192,7 +192,7 @@ def _heads(heads: Sequence[Head]) -> list[dict[str, Any]]:
 
 
 def _lines(found: Overlaps) -> Iterator[str]:
-    from hydractl.report.heads import map_lines
+    from hydractl.report.head_maps import map_lines
 
     budget, width = found.budget, max(len("  ".join(pair.names)) for pair in found.pairs)
     yield f"{'':{width}}  {f'shared of {budget}':>14}  by chance  JSD over layers  over heads (bits)"

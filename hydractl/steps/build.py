@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
 from hydractl.data.reading import Limit
-from hydractl.errors import OptionError, OutputError
-from hydractl.optional import require
+from hydractl.errors import OptionError, OutputError, require
 from hydractl.options import Option, function
 from hydractl.selection.candidates import SelectionObjective
 from hydractl.steps.compute import Compute

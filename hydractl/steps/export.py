@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
-from hydractl.errors import OptionError
-from hydractl.optional import require
+from hydractl.errors import OptionError, require
 from hydractl.options import Option, Rows, function
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, Model, as_checkpoint

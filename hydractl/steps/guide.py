@@ -10,8 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from hydractl.errors import OptionError
-from hydractl.optional import require
+from hydractl.errors import OptionError, require
 from hydractl.options import Option, function
 from hydractl.steps.inputs import Force
 from hydractl.steps.result import Result

@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.optional import require
+from hydractl.errors import require
 from hydractl.options import Option, Without, function
 from hydractl.steps.inputs import Force
 from hydractl.steps.result import Result

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.score_methods import Scored
     from hydractl.circuit.scores import Scores
-    from hydractl.report.heads import HeadMap as Map
-    from hydractl.report.heads import Projection
+    from hydractl.report.head_maps import HeadMap as Map
+    from hydractl.report.head_maps import Projection
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +56,7 @@ class HeadScores(Result):
         return dict(self.artifact)
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.heads import heat_map
+        from hydractl.report.head_maps import heat_map
 
         for name, rows in self.maps.items():
             yield from heat_map(name, rows)
@@ -64,7 +64,7 @@ class HeadScores(Result):
             yield str(self.output)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.heads import extent
+        from hydractl.report.head_maps import extent
 
         ends = {name: extent(rows) for name, rows in self.maps.items()}
         ranges = {name: f"{low:.4g} to {high:.4g}" for name, (low, high) in ends.items()}
@@ -175,7 +175,7 @@ score_heads = function(ScoreHeads)
 def _projections(scored: Scored, scoring: Scoring) -> list[Projection]:
     """Returns the outputs of the heads with the highest and the lowest scores, in two dimensions."""
     from hydractl.circuit.separation import extremes, outputs_on_both
-    from hydractl.report.heads import project
+    from hydractl.report.head_maps import project
 
     shown = extremes(scored.heads)
     inside, outside = outputs_on_both(*scoring.network, list(shown))
@@ -187,6 +187,6 @@ def _projections(scored: Scored, scoring: Scoring) -> list[Projection]:
 
 
 def _figure(result: HeadScores, projections: Sequence[Projection]) -> Figure:
-    from hydractl.report.heads import heat_map_figure, separation_figure
+    from hydractl.report.head_maps import heat_map_figure, separation_figure
 
     return separation_figure(result.maps, {"": projections}) if projections else heat_map_figure(result.maps)

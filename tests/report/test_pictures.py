@@ -26,12 +26,11 @@ from hydractl.evaluation.results import (
 )
 from hydractl.evaluation.timing import Row, Timing, Weight
 from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure, timing_lines
-from hydractl.report.drawing import Key, Panel, Picture, arranged, whole, write_picture
+from hydractl.report.drawing import Key, Panel, Picture, whole, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
-from hydractl.report.heads import heat_map_figure, overlap_figure, project, separation_figure
+from hydractl.report.head_maps import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.steps.benchmark import PIPE_WIDTH
-from hydractl.style import COLORS, GREY, GRID, INK, STYLE, draw_matrix, line, whole_numbers
-from hydractl.training.record import plot_curve
+from hydractl.style import COLORS, GREY, INK, STYLE, draw_matrix, line
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
 CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]
@@ -128,7 +127,7 @@ def test_a_matrix_without_numbers_is_left_out_and_numbers_stand_in_the_cells() -
 
 def test_numbers_can_be_read_on_their_cells() -> None:
     axes = Figure().add_subplot()
-    draw_matrix(axes, [[0.0, 1.0, np.nan]], said=True, cmap="Blues", vmin=0, vmax=1)
+    draw_matrix(axes, [[0.0, 1.0, np.nan]], numbers=True, cmap="Blues", vmin=0, vmax=1)
     assert [(text.get_text(), text.get_color()) for text in axes.texts] == [
         ("0.00", INK),
         ("1.00", "white"),
@@ -149,37 +148,6 @@ def test_lines_are_told_apart_beyond_the_number_of_colours() -> None:
     picture = Picture([Panel("", lambda axes: None)], [Key("one", INK, ":")])
     (legend,) = whole(picture).legends
     assert [(key.get_color(), key.get_linestyle()) for key in legend.get_lines()] == [(INK, ":")]
-
-
-@pytest.mark.parametrize(
-    ("count", "rows_and_columns"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3)), (7, (3, 3))]
-)
-def test_panels_are_arranged_evenly(count: int, rows_and_columns: tuple[int, int]) -> None:
-    assert arranged(count) == rows_and_columns
-
-
-def test_ticks_at_whole_numbers_also_where_the_range_is_short() -> None:
-    axes = Figure().add_subplot()
-    axes.set_xlim(1, 2)
-    whole_numbers(axes.xaxis)
-    assert [float(tick) for tick in axes.get_xticks() if 1 <= tick <= 2] == [1.0, 2.0]
-
-
-def test_a_curve_without_validation_has_no_empty_panel(tmp_path: Path) -> None:
-    plain = [{"step": step, "loss": 1 / step, "lr": 0.1} for step in (1, 2, 3)]
-    assert plot_curve(plain, tmp_path / "plain.png")
-    assert plot_curve([*plain, {"step": 3, "nll": 0.5, "accuracy": 0.5}], tmp_path / "validated.png")
-    from PIL import Image
-
-    heights = [Image.open(tmp_path / name).height for name in ("plain.png", "validated.png")]
-    assert heights[1] - heights[0] == pytest.approx(2 * 1.5 * 150, abs=2)
-
-
-def test_the_grid_of_matrices_is_fine() -> None:
-    axes = Figure().add_subplot()
-    draw_matrix(axes, np.zeros((2, 3)))
-    assert axes.xaxis.get_minorticklocs().tolist() == [-0.5, 0.5, 1.5, 2.5]
-    assert axes.xaxis.get_minor_ticks()[0].gridline.get_color() == GRID
 
 
 def system(cost: int, nll: float) -> System:

@@ -55,10 +55,6 @@ def test_the_best_of_each_column_is_bold_and_ties_all_are() -> None:
     assert "\x1b[1m50.00" not in by_model["a"]
 
 
-def test_a_model_alone_is_not_the_best_of_anything() -> None:
-    assert "\x1b[1m75" not in printed({"a": result(0.75)}, 1000, colour=True)
-
-
 @pytest.mark.parametrize("width", [60, 80, 120, 1000])
 def test_no_width_loses_a_number(width: int) -> None:
     rows = {"single": result(0.5), "hydra": result(0.75, members=3)}

@@ -7,14 +7,10 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from rich.console import Console
 
-import hydractl
 from hydractl.evaluation.results import Cost, DataInfo, Difference, LabelledMetrics, Resampled, Results, SetInfo, System
 from hydractl.report.artifact import join_reports, read_report, report_json, results
 from hydractl.report.columns import main_groups
@@ -142,65 +138,6 @@ def test_a_verdict_in_a_file_is_computed_again(tmp_path: Path) -> None:
     forged["models"]["b"]["verdict"] = {"sentence": "all is well"}
     (tmp_path / "r.json").write_text(json.dumps(forged))
     assert report_json(read_report(str(tmp_path / "r.json"))) == content
-
-
-def softmax(logits: NDArray[Any]) -> NDArray[Any]:
-    grown = np.exp(logits)
-    return grown / grown.sum(axis=1, keepdims=True)
-
-
-def by_hand(logits: NDArray[Any], labels: NDArray[Any], far: NDArray[Any], near: NDArray[Any]) -> dict[str, float]:
-    """Accuracy, NLL, ECE and the mean of two AUROCs, each from its definition."""
-    p = softmax(logits)
-    confidence, correct = p.max(axis=1), p.argmax(axis=1) == labels
-    ece = 0.0
-    for k in range(15):
-        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
-        ece += abs((correct[inside] - confidence[inside]).sum()) / len(labels)
-    aurocs = []
-    for outside in (far, near):
-        lower = softmax(outside).max(axis=1)[:, None] - confidence
-        aurocs.append(((lower < 0) + (lower == 0) / 2).mean())
-    nll = -np.log(p[np.arange(len(labels)), labels]).mean()
-    return {"accuracy": correct.mean(), "nll": nll, "ece": ece, "mean_auroc": np.mean(aurocs)}
-
-
-def test_the_verdict_agrees_with_a_computation_by_hand(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    labels = generator.integers(3, size=30)
-    systems = {}
-    for name, sharpness in (("one", 1.0), ("two", 3.0)):
-        logits, far, near = (generator.normal(size=(n, 3)) for n in (30, 20, 10))
-        logits[np.arange(30), labels] += sharpness
-        (tmp_path / name / "ood").mkdir(parents=True)
-        np.savez(tmp_path / name / "id.npz", logits=logits, labels=labels)
-        np.savez(tmp_path / name / "ood" / "far.npz", logits=far)
-        np.savez(tmp_path / name / "ood" / "near.npz", logits=near)
-        systems[name] = (logits, labels, far, near)
-    found = hydractl.evaluate({name: f"predictions:{tmp_path / name}" for name in systems}, bootstrap=50, seed=3)
-    verdict = found.models["two"]["verdict"]
-
-    whole = {name: by_hand(*given) for name, given in systems.items()}
-    # Classification draws from ID samples alone, detection from ID samples and then from each OOD set.
-    for keys, sizes in ((("accuracy", "nll", "ece"), (30,)), (("mean_auroc",), (30, 20, 10))):
-        drawing, draws = np.random.default_rng(3), []
-        for _ in range(50):
-            places = [drawing.integers(size, size=size) for size in sizes] + [np.arange(20), np.arange(10)]
-            drawn = {
-                name: by_hand(x[places[0]], y[places[0]], far[places[1]], near[places[2]])
-                for name, (x, y, far, near) in systems.items()
-            }
-            draws.append([drawn["two"][key] - drawn["one"][key] for key in keys])
-        for key, values in zip(keys, np.transpose(draws), strict=True):
-            difference = whole["two"][key] - whole["one"][key]
-            low, high = np.percentile(values - values.mean() + difference, [2.5, 97.5])
-            higher_is_better = key in ("accuracy", "mean_auroc")
-            expected = "within chance" if low <= 0 <= high else "better" if (low > 0) == higher_is_better else "worse"
-            assert verdict[key]["outcome"] == expected
-            assert verdict[key]["difference"] == pytest.approx(difference)
-            assert verdict[key]["interval"] == pytest.approx([low, high])
-    assert {verdict[key]["outcome"] for key in ("accuracy", "nll")} == {"better"}
-    assert found.models["one"].get("verdict") is None
 
 
 def test_a_page_begins_with_the_system_of_its_cards_and_tells_of_the_others_below_them() -> None:

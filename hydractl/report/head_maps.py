@@ -1,4 +1,4 @@
-"""Numbers of heads as maps of layers by heads, in a terminal and as pictures, and the outputs of a few heads."""
+"""Maps with a row per layer and a column per head, on a terminal and as pictures, and the outputs of a few heads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETS = {"ID": COLORS[0], "OOD": COLORS[1]}
 
 #: A value per layer and head; None for a head that the network does not have.
 HeadMap = Sequence[Sequence[float | None]]
-#: Layer and head of those to cross out, by the map.
+#: Layer and head of each cross, by the name of its map.
 Crosses = Mapping[str, Sequence[tuple[int, int]]]
 NO_CROSSES: Crosses = MappingProxyType({})
 Points = NDArray[np.float64]
@@ -77,7 +77,7 @@ def _map_size(maps: Mapping[str, HeadMap]) -> tuple[float, float]:
 
 
 def _map_height(layers: int) -> float:
-    # A row per layer and the text around them, of which the name of the colours is the longest.
+    # A row per layer and the text around them; the longest is the name of the colours.
     return 1.2 + 0.2 * max(5, layers)
 
 
@@ -101,7 +101,7 @@ def _draw_map(axes: Axes, cells: NDArray[np.float64], title: str, label: str, **
 
 
 def separated_lines(found: Separated) -> Iterator[str]:
-    """Yields a line for the kept and the dropped heads, of the last layer and of all."""
+    """Yields lines for the kept and the dropped heads of the last layer and of all layers."""
     yield from aligned(
         [
             ["", "heads", "Euclidean", "Mahalanobis"],
@@ -256,7 +256,7 @@ def _draw_pairs(figure: SubFigure, names: Sequence[str], budget: int, pairs: Seq
         for pair in pairs:
             a, b = map(names.index, pair.names)
             matrix[a, b] = matrix[b, a] = value(pair)
-        draw_matrix(axes, matrix, said=True, cmap="Blues", vmin=0, vmax=1)
+        draw_matrix(axes, matrix, numbers=True, cmap="Blues", vmin=0, vmax=1)
         axes.set_title(title)
         axes.set_xticks(range(len(names)), list(map(drawn, names)), rotation=30, ha="right", fontsize=8)
         axes.set_yticks(range(len(names)), list(map(drawn, names)), fontsize=8)

@@ -1,4 +1,4 @@
-"""Without any extra the core works, and what takes one names it in a line before anything is written."""
+"""Without any extra the core works; a command that needs one names it before it writes anything."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.errors import OptionError
-from hydractl.optional import EXTRAS, naming_extras, require
+from hydractl.errors import EXTRAS, naming_extras
 from tests.cli.conftest import save_images, save_vit
 from tests.test_project import PROJECT, ROOT
 
-#: Runs commands where no package of an extra can be imported: those of argv[2], JSON as is what it prints.
+#: Runs the commands in argv[2] without the packages in argv[1], and prints as JSON what each writes to stderr.
 WITHOUT = """
 import contextlib, io, json, sys
 sys.modules.update(dict.fromkeys(json.loads(sys.argv[1])))
@@ -93,12 +92,6 @@ def test_the_core_works_without_any_extra(told: tuple[Path, dict[str, str]], com
     assert "error" not in said[" ".join(command)]
     written = {"-o": command[-1]}.get(command[-2], "r.json")
     assert (here / written).exists()
-
-
-def test_python_is_told_as_the_command_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(OptionError, match=re.escape("pip install 'hydractl[plots]'")):
-        require("matplotlib")
 
 
 def test_a_part_that_an_installed_package_lacks_is_not_called_missing() -> None:
