@@ -83,11 +83,11 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     data = EvaluationData({ID: samples})
 
     def forward() -> None:
-        with batch_workers(torch.device("cpu"), ahead=1) as in_parallel:
+        with batch_workers(torch.device("cpu")) as in_parallel:
             list(in_parallel(partial(member_logits, model), prepared))
 
     def evaluation() -> None:
-        with batch_workers(torch.device("cpu"), ahead=1) as in_parallel:
+        with batch_workers(torch.device("cpu")) as in_parallel:
             networks = Networks([model], prepare, data, running(in_parallel))
             numbers_of(predict_sets(networks, [ID]), networks.cost, Settings())
 

@@ -167,22 +167,29 @@ class StreamedBatches:
 class JoinedBatches(Sequence[Batch]):
     """Batches of several data sets one after the other; positions count on from one set to the next."""
 
-    def __init__(self, sets: Sequence[Sequence[Batch]], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        sets: Sequence[Sequence[Batch]],
+        sizes: Sequence[int],
+        advance: Callable[[float], None] = lambda samples: None,
+    ) -> None:
         """
         Args:
-            sizes: how many samples each set holds.
+            sizes: the number of samples of each set.
+            advance: receives the number of samples of each batch that is read.
         """
         starts = accumulate(sizes, initial=0)
         self._places = [(own, at, start) for own, start in zip(sets, starts, strict=False) for at in range(len(own))]
+        self._advance = advance
 
     def __len__(self) -> int:
         return len(self._places)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
         own, at, start = self._places[index]
-        return replace(own[at], positions=own[at].positions + start)
+        batch = own[at]
+        self._advance(len(batch.positions))
+        return replace(batch, positions=batch.positions + start)
 
 
 class CachedBatches(Sequence[Batch]):
@@ -196,13 +203,11 @@ class CachedBatches(Sequence[Batch]):
         return len(self._batches)
 
     def __getitem__(self, index: Any) -> Any:
-        """Returns a batch, or several for a slice.
+        """Returns a batch.
 
         Raises:
             DataError: an image that cannot be read.
         """
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
         if index in self._kept:
             return self._kept[index]
         batch = _readable(self._batches[index])
@@ -210,24 +215,6 @@ class CachedBatches(Sequence[Batch]):
         if size <= self._room:
             self._room -= size
             self._kept[index] = batch
-        return batch
-
-
-@dataclass(frozen=True, eq=False)
-class ToldBatches(Sequence[Batch]):
-    """Batches that pass the number of samples of each to `tell` when it is read."""
-
-    batches: Sequence[Batch]
-    tell: Callable[[float], None]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        batch = self.batches[index]
-        self.tell(len(batch.positions))
         return batch
 
 

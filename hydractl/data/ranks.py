@@ -1,6 +1,6 @@
-"""Several processes on one job, as torchrun starts them, and several threads in each: results do not show them.
+"""Several processes on one job, as torchrun starts them, and several threads in each, with unchanged results.
 
-What processes tell each other goes through accelerate, but for sums that must round as on one rank.
+Processes exchange values by accelerate, except for sums that must round as on one rank.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -25,7 +24,7 @@ from hydractl.errors import HydractlError
 
 In = TypeVar("In")
 Out = TypeVar("Out")
-# One rank may wait long for another that has more to do; one that died ends the job by closing its connections.
+# A rank may wait long for another with more work; a rank that dies ends the job by closing its connections.
 PATIENCE = timedelta(days=1)
 END = "end"
 
@@ -46,11 +45,11 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Says that this process is the one that prints and writes."""
+        """Whether this process prints and writes."""
         return self.rank == 0
 
     def total(self, tensor: Tensor) -> Tensor:
-        """Returns the sum over ranks, on each of them; exact where all ranks but one hold zeros."""
+        """Returns the sum over ranks, on every rank; exact where all ranks but one hold zeros."""
         if self.size == 1:
             return tensor
         from accelerate.utils import reduce
@@ -59,11 +58,11 @@ class Ranks:
         return summed.to(tensor.device)
 
     def in_turn(self, parts: Iterator[Tensor], total: Tensor, count: int) -> Tensor:
-        """Returns the sum of `count` parts in their order, whichever rank has them, so that it rounds as on one rank.
+        """Returns the sum of `count` parts of all ranks in their order, so that it rounds as on one rank.
 
         Args:
-            parts: this rank's, number `rank`, `rank + size`, ...
-            total: where the sum starts from, the same on every rank.
+            parts: this rank's parts, number `rank`, `rank + size`, ...
+            total: the start of the sum, the same on every rank.
         """
         for number in range(self.rank, count, self.size):
             part = next(parts)
@@ -86,14 +85,14 @@ class Ranks:
         return held.to(tensor.device)
 
     def ask(self, what: object, own: Any = None) -> list[Any]:
-        """Returns the answer of every rank, in order; for the leading rank, while the others `hear` and `reply`.
+        """Returns the answer of every rank, in order. The leading rank calls it while the others `hear` and `reply`.
 
         Args:
-            what: they hear.
+            what: the question that the others hear.
             own: this rank's own answer, the first of the list.
 
         Raises:
-            HydractlError: what a rank replied in place of an answer, or a rank is gone.
+            HydractlError: a rank replied with an error, or ended.
         """
         if self.size == 1:
             return [own]
@@ -103,14 +102,14 @@ class Ranks:
             broadcast_object_list([what])
             answers: list[Any] = gather_object([own])
         except RuntimeError as error:
-            raise HydractlError("a process of this job ended before its time: see what it said") from error
+            raise HydractlError("a process of this job ended too early: see its own error") from error
         for answer in answers:
             if isinstance(answer, HydractlError):
                 raise answer
         return answers
 
     def hear(self) -> Any:
-        """Returns what the leading rank asks; this process ends silently where that one has failed and said why."""
+        """Returns the question of the leading rank; ends this process silently if that rank failed and printed why."""
         from accelerate.utils import broadcast_object_list
 
         try:
@@ -123,7 +122,7 @@ class Ranks:
         return heard
 
     def reply(self, answer: object) -> None:
-        """Answers what was heard; an error is raised by the leading rank, which says it once for all."""
+        """Answers the leading rank, which raises an answer that is an error, once for all ranks."""
         from accelerate.utils import gather_object
 
         try:
@@ -133,7 +132,7 @@ class Ranks:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """Tells the other ranks where the leading one fails while it asks, after whatever it does on its way out."""
+        """Ends the other ranks if the leading one fails while it asks."""
         try:
             yield
         except BaseException:
@@ -143,24 +142,24 @@ class Ranks:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Has the leading rank raise, when it asks next, what fails here while other ranks answer."""
+        """Passes an error of this rank to the leading one, which raises it when it asks next."""
         try:
             yield
         except HydractlError as error:
             self.hear()
             self.reply(error)
-            self.hear()  # the end, which comes when the leading rank has said what happened
+            self.hear()  # the end, once the leading rank has printed the error
 
 
 @contextmanager
 def join_ranks(device: torch.device) -> Iterator[Ranks]:
-    """Joins the ranks that torchrun started, gloo between CPUs and nccl between GPUs; one rank without torchrun."""
+    """Joins the ranks that torchrun started, by gloo between CPUs and nccl between GPUs; one rank without torchrun."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1 or not dist.is_torchelastic_launched():
         yield Ranks()
         return
-    # What this module's functions take for their default group is the one there is at its import. Imported later, by
-    # torch._dynamo for one, it keeps the group, whose threads then outlive the interpreter and abort the process.
+    # The functions of this module keep the group that exists at its import. An import after the start, such as that by
+    # torch._dynamo, would keep our group, whose threads then outlive the interpreter and abort the process.
     importlib.import_module("torch.distributed.nn.functional")
     from accelerate import PartialState
 
@@ -169,21 +168,21 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
         torch.cuda.set_device(local_device(device))
     store, rank, size = next(rendezvous("env://"))
     dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    state = PartialState(cpu=not gpu)  # finds the group that there is
+    state = PartialState(cpu=not gpu)  # finds the existing group
     try:
         yield Ranks(rank, size, "cuda" if gpu else "cpu")
-        # Ranks leave together: gloo aborts one whose peer closes the connection while its threads still read. Past the
-        # barrier a peer may still be reading of it; what they tell the launcher's store needs no connection of theirs.
+        # Ranks leave together: gloo aborts a rank whose peer closes the connection while its threads still read. A peer
+        # may still be reading from the barrier; the launcher's store needs no connection between ranks.
         state.wait_for_everyone()
         store.set(f"left/{rank}", "yes")
         store.wait([f"left/{number}" for number in range(size)], PATIENCE)
     finally:
         state.destroy_process_group()
-        PartialState._reset_state()  # it would take the group for one that still is
+        PartialState._reset_state()  # otherwise it keeps the destroyed group
 
 
 def local_device(device: torch.device) -> torch.device:
-    """Returns the device of this process: under torchrun each has a GPU of its own."""
+    """Returns the device of this process; under torchrun each process has its own GPU."""
     named: int | None = device.index
     if device.type != "cuda" or named is not None or "LOCAL_RANK" not in os.environ:
         return device
@@ -191,34 +190,28 @@ def local_device(device: torch.device) -> torch.device:
 
 
 @contextmanager
-def batch_workers(device: torch.device, ahead: int | None = None) -> Iterator[InParallel]:
-    """Yields a map that runs whole batches side by side, on a CPU one to a core, and gives results in order.
+def batch_workers(device: torch.device) -> Iterator[InParallel]:
+    """Yields a map that computes whole batches in parallel, one per core on a CPU, with results in order.
 
-    A matrix product shared by several threads may round otherwise than by one; a batch on one thread is the same
-    number whatever the machine has, and threads that need not wait for each other are faster.
-
-    Args:
-        ahead: how many batches beyond those at work are taken from the input, all of them where it is left out.
+    Each batch runs on one thread: a matrix product shared by several threads may round differently, and threads that
+    need not wait for each other are faster. The map takes only one item ahead of those in work.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     workers = threads if device.type == "cpu" else 1
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
+    def in_parallel(function: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
+        begun: deque[Future[Out]] = deque()
+        for item in items:
+            begun.append(pool.submit(function, item))
+            if len(begun) == workers + 1:
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
+
     try:
-        yield pool.map if ahead is None else partial(_few_at_a_time, pool, workers + ahead)
+        yield in_parallel
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
-
-
-def _few_at_a_time(
-    pool: ThreadPoolExecutor, most: int, function: Callable[[In], Out], items: Iterable[In]
-) -> Iterator[Out]:
-    begun: deque[Future[Out]] = deque()
-    for item in items:
-        begun.append(pool.submit(function, item))
-        if len(begun) == most:
-            yield begun.popleft().result()
-    while begun:
-        yield begun.popleft().result()

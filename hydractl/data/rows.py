@@ -16,7 +16,7 @@ from hydractl.data.hashes import hash_inputs
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.labels import MISSING, label_words, read_labels
 from hydractl.data.reading import EVERYTHING, Indexed, Modality, Reading, Text
-from hydractl.data.samples import Samples, fewer_classes, find_bad, refuse_empty_texts, spread
+from hydractl.data.samples import Samples, fewer_classes, spread
 from hydractl.data.sources import DataSpec, DataValues
 from hydractl.data.table_columns import ChosenColumns, choose_columns, is_text, nested_columns, type_name
 from hydractl.errors import DataError
@@ -87,12 +87,16 @@ def read_samples(table: datasets.Dataset, request: Request, chosen: ChosenColumn
     skipped: tuple[str, ...] = ()
     hashes = None
     inputs = _inputs(table, request, chosen, first)
+    empty = _empty(inputs) if request.modality == "text" else []
     if request.skip_bad:
-        hashes, bad = find_bad(inputs, str(request), first)
+        hashes, bad = hash_inputs(inputs)
+        bad |= {at: f"{request}: sample {first + at}: empty text" for at in empty}
         good = [at for at in range(len(table)) if at not in bad]
         table, hashes, skipped = table.select(good), hashes[good], tuple(bad.values())
         inputs = _inputs(table, request, chosen, first)
-    refuse_empty_texts(inputs, str(request), first)
+    elif empty:
+        where = f"sample {first + empty[0]}"
+        raise DataError(f"{request}: {len(empty)} of {len(table)} texts are empty, the first is {where}: remove them")
     samples = Samples(
         request.data.name, request.modality, inputs, chosen_columns=chosen, skipped=skipped, hashes=hashes
     )
@@ -123,6 +127,12 @@ def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[
     rows = table.select_columns(list(columns)).with_format("arrow")[:]
     read = [[text or "" for text in rows[column].to_pylist()] for column in columns]
     return read[0] if len(read) == 1 else list(zip(*read, strict=True))
+
+
+def _empty(texts: Sequence[Text]) -> list[int]:
+    """Returns the positions of texts that are blank, or a part of which is."""
+    parts = [(text,) if isinstance(text, str) else text for text in texts]
+    return [at for at, some in enumerate(parts) if not all(part.strip() for part in some)]
 
 
 def read_values(request: Request) -> Samples:

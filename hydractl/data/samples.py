@@ -28,9 +28,8 @@ Labels = NDArray[np.int64]
 class Samples:
     """N samples of one data set.
 
-    `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` count in `label_names`; None
-    where there are none, and `label_problem` says why. `notes` are for the user's eyes; `skipped` says what is wrong
-    with each sample left out.
+    `inputs` are PIL images (decoded when read), texts or pairs of texts. `labels` `[N]` are indices into `label_names`,
+    or None with the reason in `label_problem`. `notes` are shown to the user; `skipped` explains each sample left out.
     """
 
     name: str
@@ -48,7 +47,7 @@ class Samples:
         return len(self.inputs)
 
     def called(self, place: int) -> str:
-        """Returns what messages call a sample: a text itself, the file of an image, else its place in the data."""
+        """Returns the name of a sample in messages: a text, the file of an image, or its place in the data."""
         if self.modality == "image":
             return _file_of(self.inputs, place) or f"{self.name} {place}"
         text = self.inputs[place]
@@ -70,7 +69,7 @@ class Samples:
         return hashes
 
     def identity(self) -> str:
-        """Returns SHA-256 over content hashes and labels in order: of one identity, of one effect on a model."""
+        """Returns SHA-256 over content hashes and labels, in order."""
         digest = hashlib.sha256(self.content_hashes().astype("<u8").tobytes())
         if self.labels is not None:
             digest.update(self.labels.astype("<i8").tobytes())
@@ -86,13 +85,13 @@ class Samples:
         )
 
     def draw(self, count: int, seed: int) -> Samples:
-        """Returns so many of the samples, drawn at random and in their order; the same ones for the same seed.
+        """Returns `count` of the samples, drawn at random and kept in order; the same ones for the same seed.
 
         Raises:
-            DataError: there are not so many.
+            DataError: the data set has fewer samples.
         """
         if count > len(self):
-            raise DataError(f"{self.name}: {count} samples are asked for, there are {len(self)}")
+            raise DataError(f"{self.name}: has {len(self)} samples, {count} are wanted: give more data")
         return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), count, replace=False)))
 
 
@@ -124,8 +123,8 @@ def _chained(parts: Sequence[Sequence[Any]], ends: Sequence[int], place: int) ->
 
 
 def join(sets: Sequence[Samples]) -> Samples:
-    """Returns the samples of one or more data sets of one kind, one set after the other, without their labels."""
-    if sets[0].modality == "text":  # what looks into texts looks into lists
+    """Returns the samples of one or more data sets of one modality, one set after the other, without labels."""
+    if sets[0].modality == "text":
         inputs: Sequence[Any] = list(chain.from_iterable(samples.inputs for samples in sets))
     else:
         ends = list(accumulate(map(len, sets)))
@@ -138,22 +137,21 @@ def join(sets: Sequence[Samples]) -> Samples:
 def spread(size: int, limit: int | None) -> Sequence[int]:
     """Returns the places of at most `limit` samples, evenly over `size`.
 
-    Data often comes sorted by class: its first samples would be of one class only.
+    Data are often sorted by class, so that the first samples would be of one class only.
     """
     return range(size) if limit is None or limit >= size else [i * size // limit for i in range(limit)]
 
 
 def fewer_classes(taken: Labels, all_labels: Labels, where: str) -> tuple[str, ...]:
-    """Returns a note where the samples taken are of fewer classes than all are."""
+    """Returns a note if the samples taken are of fewer classes than all samples."""
     have, of = np.unique(taken).size, np.unique(all_labels).size
     return () if have == of else (_classes_held(where, len(taken), have, of),)
 
 
 def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
-    """Returns a note where the samples are of fewer of their classes than so many drawn at random would be.
+    """Returns a note if the samples have far fewer classes than a random draw, as a slice of sorted data has.
 
-    That is what a slice gives of data that lie in order of class. Fewer means four standard deviations below what is
-    expected of classes that are alike in size.
+    Far fewer means four standard deviations below the expectation for classes of equal size.
     """
     if samples.labels is None or not samples.label_names:
         return ()
@@ -168,30 +166,3 @@ def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
 
 def _classes_held(where: str, size: int, have: int, of: int) -> str:
     return f"{where}: the {size} samples taken hold {have} of {of} classes"
-
-
-def find_bad(inputs: Sequence[Any], where: str, first: int = 0) -> tuple[Hashes, dict[int, str]]:
-    """Returns the hash of each input, `[N]`, and the position of each bad image or empty text with what is wrong.
-
-    Args:
-        where: the data set, for messages.
-        first: the place of the first input in that data set.
-    """
-    hashes, bad = hash_inputs(inputs)
-    return hashes, bad | {at: f"{where}: sample {first + at}: empty text" for at in _empty_texts(inputs)}
-
-
-def refuse_empty_texts(inputs: Sequence[Any], where: str, first: int = 0) -> None:
-    """Raises DataError where a text, or a part of a pair, is blank; see `find_bad`."""
-    if empty := _empty_texts(inputs):
-        raise DataError(
-            f"{where}: {len(empty)} of {len(inputs)} texts are empty, the first is sample {first + empty[0]}: "
-            "remove them"
-        )
-
-
-def _empty_texts(inputs: Sequence[Any]) -> list[int]:
-    if not isinstance(inputs, list):  # texts are lists, images are read when they are used
-        return []
-    texts = ((text,) if isinstance(text, str) else text for text in inputs)
-    return [at for at, text in enumerate(texts) if not all(part.strip() for part in text)]

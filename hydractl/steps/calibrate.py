@@ -215,7 +215,7 @@ class Calibrate:
         from hydractl.model.hydra import Hydra
 
         place = self.compute.torch_device
-        with batch_workers(place, ahead=1) as in_parallel, watch.progress("calibrate", len(samples)) as advance:
+        with batch_workers(place) as in_parallel, watch.progress("calibrate", len(samples)) as advance:
             running = Running(
                 device=place,
                 dtype=self.compute.torch_dtype,

@@ -103,7 +103,7 @@ class Evaluate:
 
         self.outputs.check()
         place = local_device(self.compute.torch_device)
-        with join_ranks(place) as ranks, batch_workers(place, ahead=1) as in_parallel:
+        with join_ranks(place) as ranks, batch_workers(place) as in_parallel:
             if self.sets.streaming and ranks.size > 1:
                 raise OptionError("`streaming` reads its data in one process: leave torchrun out")
             running = Running(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.objective import ScoringData
-    from hydractl.data.batching import Batch, CachedBatches
+    from hydractl.data.batching import CachedBatches
     from hydractl.data.ranks import Ranks
     from hydractl.data.reading import Modality
     from hydractl.data.samples import Samples
@@ -56,7 +56,7 @@ class Material:
     prompts: Mapping[str, Tensor]
 
     def scoring_data(
-        self, batch_size: int, ranks: Ranks, share: int = 1, advance: Callable[[float], None] | None = None
+        self, batch_size: int, ranks: Ranks, share: int = 1, advance: Callable[[float], None] = lambda samples: None
     ) -> ScoringData:
         """Returns the samples as head scores and searches take them.
 
@@ -65,14 +65,12 @@ class Material:
             advance: receives the number of samples of each batch that is read.
         """
         from hydractl.circuit.objective import ScoringData, prompt_batches
-        from hydractl.data.batching import JoinedBatches, ToldBatches
+        from hydractl.data.batching import JoinedBatches
 
         sizes = tuple(map(len, self.ood.values()))
-        inside: Sequence[Batch] = self.batches(self.id, batch_size, share)
+        inside = JoinedBatches([self.batches(self.id, batch_size, share)], [len(self.id)], advance)
         sets = [self.batches(samples, batch_size, share) for samples in self.ood.values()]
-        outside: Sequence[Batch] = JoinedBatches(sets, sizes)
-        if advance is not None:
-            inside, outside = ToldBatches(inside, advance), ToldBatches(outside, advance)
+        outside = JoinedBatches(sets, sizes, advance)
         prompts = prompt_batches(self.prompts, batch_size)
         return ScoringData(inside, len(self.id), outside, sum(sizes), prompts=prompts, ranks=ranks, ood_sets=sizes)
 
