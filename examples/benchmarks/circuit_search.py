@@ -28,7 +28,6 @@ from hydractl.circuit.objective import ScoringData, measure
 from hydractl.circuit.ranking import Ranking, Search
 from hydractl.circuit.replay import Replay, tokens_of
 from hydractl.circuit.search import extract_circuits
-from hydractl.circuit.search_cost import base_cost, candidate_cost, tower_cost
 from hydractl.circuit.shortcuts import rough_network
 from hydractl.data.batching import Batch
 from hydractl.families.load import read_checkpoint
@@ -106,6 +105,44 @@ def timed(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def layer_cost(tower: TowerSpec, heads: float, tokens: int) -> float:
+    """Counts a whole layer with so many heads on: projections, scores and mixtures, MLP."""
+    rows = heads * tower.head_width
+    return tokens * (4 * tower.width * rows + 2 * tokens * rows + 2 * tower.width * tower.mlp_width)
+
+
+def pooled_layer_cost(tower: TowerSpec, heads: float, tokens: int) -> float:
+    """Counts the last layer if few tokens are read: queries absorbed into the keys, W_V applied to mixtures."""
+    rows = heads * tower.head_width
+    one = 4 * tower.width * rows + 2 * heads * tokens * tower.width + 2 * tower.width * tower.mlp_width
+    return tower.tokens_read * one
+
+
+def tower_cost(tower: TowerSpec, heads: Sequence[float], tokens: int) -> float:
+    """Counts every layer whole, as transformers computes them: the cost of a candidate in Algorithm 1 as printed."""
+    return sum(layer_cost(tower, count, tokens) for count in heads)
+
+
+def base_cost(tower: TowerSpec, heads: Sequence[float], tokens: int) -> float:
+    """Counts the forward pass that all replays start from."""
+    *counts, last = heads
+    return tower_cost(tower, counts, tokens) + _last_cost(tower, last, tokens)
+
+
+def candidate_cost(tower: TowerSpec, heads: Sequence[float], tokens: int, layer: int) -> float:
+    """Counts the replay of a candidate of `layer`: its contribution, that layer's MLP, and the layers above."""
+    *counts, last = heads
+    if layer == len(counts):
+        after = tower.tokens_read or tokens
+        return after * (tower.head_width + 2 * tower.mlp_width) * tower.width
+    own = tokens * (tower.head_width + 2 * tower.mlp_width) * tower.width
+    return own + tower_cost(tower, counts[layer + 1 :], tokens) + _last_cost(tower, last, tokens)
+
+
+def _last_cost(tower: TowerSpec, heads: float, tokens: int) -> float:
+    return (pooled_layer_cost if tower.tokens_read else layer_cost)(tower, heads, tokens)
 
 
 def counted_ratio(dropped: Sequence[Head], candidates: Sequence[Head], tower: TowerSpec) -> float:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 
 from hydractl.artifacts import (
+    REMEDY,
     ArtifactFile,
     Index,
     ModelReference,
@@ -22,8 +23,8 @@ from hydractl.artifacts import (
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
 from hydractl.circuit.ranking import DroppedHead, Ranking, Restriction, Shortcut
-from hydractl.errors import OptionError
-from hydractl.schema import Items, Schema
+from hydractl.errors import ArtifactError, OptionError
+from hydractl.schema import Items, Origin, Schema, document
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
@@ -69,16 +70,9 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
     """Returns the circuit that `circuit_json` writes, as `read_circuit` reads it."""
-    model, options = origin["model"], origin["options"]
-    return Circuit(
-        f"the {ranking.objective} circuit of {model['reference']}",
-        tuple(step.head for step in ranking.steps),
-        ranking.objective,
-        model=ModelReference(
-            model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}
-        ),
-        search_data=origin["search_data"],
-        restriction=Restriction(options.get("towers"), options.get("layers")),
+    name = f"the {ranking.objective} circuit of {origin['model']['reference']}"
+    return _circuit(
+        name, document(circuit_json(ranking, origin), Origin(name, ArtifactError, REMEDY)).read(_CircuitFile)
     )
 
 
@@ -136,9 +130,12 @@ def read_circuit(source: str) -> Circuit:
     Raises:
         ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.
     """
-    found = read_artifact(source, _CircuitFile, FORMAT, VERSION)
+    return _circuit(artifact_name(source), read_artifact(source, _CircuitFile, FORMAT, VERSION))
+
+
+def _circuit(name: str, found: _CircuitFile) -> Circuit:
     return Circuit(
-        artifact_name(source),
+        name,
         tuple(map(_head, found.steps)),
         found.objective,
         model=found.model,
@@ -154,21 +151,12 @@ def _head(step: _Step) -> Head:
 PLACEHOLDER = "{objective}"
 
 
-def _possible(measure: Measure) -> Measure:
-    if not 0 <= measure.correct <= measure.id_samples or measure.id_samples < 1 or measure.ood_samples < 0:
-        raise ValueError(f"{measure.correct} correct of {measure.id_samples} samples cannot be")
-    return measure
-
-
-_Measure = Annotated[Measure, AfterValidator(_possible)]
-
-
 class _Ranking(Schema):
     """A ranking as JSON: heads, measures and the shortcut as lists of their fields."""
 
     objective: Objective
-    baseline: _Measure | None
-    steps: Items[tuple[tuple[TowerName, Index, Index], _Measure]]
+    baseline: Measure | None
+    steps: Items[tuple[tuple[TowerName, Index, Index], Measure]]
     shortcut: tuple[str, int, Items[int]] | None = None
 
     @property
@@ -178,7 +166,7 @@ class _Ranking(Schema):
         return Ranking(self.objective, self.baseline, steps, Shortcut(*self.shortcut) if self.shortcut else None)
 
 
-class _State(State):
+class _SearchState(State):
     rankings: Items[_Ranking]
 
 
@@ -199,22 +187,13 @@ def state_file(output: Path, objectives: Sequence[Objective]) -> Path:
     return output.with_name(output.name.replace(PLACEHOLDER, "-".join(objectives)) + ".state")
 
 
-class SearchJournal(StateFile[_State, Sequence[Ranking]]):
+class SearchJournal(StateFile[_SearchState, Sequence[Ranking]]):
     """A search's rankings so far."""
 
-    FORMAT, VERSION, FILE = "hydractl-search-state", 1, _State
+    FORMAT, VERSION, FILE = "hydractl-search-state", 1, _SearchState
 
     def fields(self, found: Sequence[Ranking]) -> Mapping[str, Any]:
-        return {"rankings": [_to_json(ranking) for ranking in found]}
+        return {"rankings": [vars(ranking) for ranking in found]}
 
-    def found(self, state: _State) -> list[Ranking]:
+    def found(self, state: _SearchState) -> list[Ranking]:
         return [ranking.value for ranking in state.rankings]
-
-
-def _to_json(ranking: Ranking) -> dict[str, Any]:
-    return {
-        "objective": ranking.objective,
-        "baseline": list(ranking.baseline) if ranking.baseline else None,
-        "steps": [[list(step.head), list(step.measure)] for step in ranking.steps],
-        "shortcut": [cut.kind, cut.slack, cut.checked] if (cut := ranking.shortcut) else None,
-    }

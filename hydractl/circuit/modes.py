@@ -42,9 +42,6 @@ class Mode(Protocol):
     help: ClassVar[str]
     shortfall: ClassVar[str]
 
-    def check(self, network: Hydra) -> None:
-        """Raises OptionError for a network that it cannot search, before any work."""
-
     def round(self, search: Search, done: int) -> Round:
         """Returns the round after so many heads have left."""
 
@@ -68,9 +65,6 @@ class Exact:
 
     heads_per_step: HeadsPerStep = 1
 
-    def check(self, network: Hydra) -> None:
-        """Accepts every network."""
-
     def round(self, search: Search, done: int) -> Round:
         return greedy_round(search, done, self.heads_per_step)
 
@@ -92,11 +86,6 @@ class Screened:
     shortfall: ClassVar[str] = ", of heads within {slack} of the best, a margin that the first step suggests"
 
     heads_per_step: HeadsPerStep = 1
-
-    def check(self, network: Hydra) -> None:
-        from hydractl.circuit.shortcuts import refuse_half_precision
-
-        refuse_half_precision(network)
 
     def round(self, search: Search, done: int) -> Round:
         # The first round measures both ways. Nobody knows how many candidates come near the best later.
@@ -134,9 +123,6 @@ class Shortlist:
                 f"`shortlist` {self.shortlist} is shorter than `heads_per_step` {self.heads_per_step}: lengthen it"
             )
 
-    def check(self, network: Hydra) -> None:
-        """Accepts every network."""
-
     def round(self, search: Search, done: int) -> Round:
         whole = greedy_round(search, done, self.heads_per_step)
         return whole._replace(passes=min(1.0, self.shortlist / whole.left)) if done else whole
@@ -161,9 +147,6 @@ class HeadMap:
     shortfall: ClassVar[str] = ""
 
     measure = Exact.measure
-
-    def check(self, network: Hydra) -> None:
-        """Accepts every network."""
 
     def round(self, search: Search, done: int) -> Round:
         for place, share in layer_budgets(search.candidates, search.budget).items():

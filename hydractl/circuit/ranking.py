@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 TieBreak = Literal["order", "nll"]
 
 
-@dataclass(frozen=True)
-class DroppedHead:
+class DroppedHead(NamedTuple):
     """A head that was dropped, and how the network does without it and all before it.
 
     Heads that left in the same round were each measured with the others still on.
@@ -29,8 +28,7 @@ class DroppedHead:
     measure: Measure
 
 
-@dataclass(frozen=True)
-class Shortcut:
+class Shortcut(NamedTuple):
     """Account of a search that measured some candidates inexactly or not at all.
 
     Attributes:
@@ -115,6 +113,14 @@ class Search:
     def round(self, done: int) -> Round:
         """Returns the round after so many heads have left."""
         return self.mode.round(self, done)
+
+    def networks(self, done: int) -> float:
+        """Counts the networks with a head off that are measured after so many heads, as far as it can be foreseen."""
+        count = 0.0
+        while done < self.budget:
+            turn = self.round(done)
+            count, done = count + turn.left * turn.passes, done + turn.drops
+        return count
 
     def left(self, dropped: frozenset[Head]) -> list[Head]:
         """Returns the candidates of the round after these have left, in candidate order."""

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hydractl.artifacts import ArtifactFile, ModelReference, TowerName, artifact_name, read_artifact
+from hydractl.artifacts import REMEDY, ArtifactFile, ModelReference, TowerName, artifact_name, read_artifact
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import ArtifactError
-from hydractl.schema import Items
+from hydractl.schema import Items, Origin, document
 
 FORMAT = "hydractl-scores"
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class Scores:
+class ScoreTable:
     """A score per head, [L][H] for each tower that was scored, higher = keep; None for a head that was not there.
 
     `method` and `model` are None for scores written by hand; `search_data` fingerprints the samples they were
@@ -87,18 +87,10 @@ def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[l
     }
 
 
-def scores_of(artifact: Mapping[str, Any]) -> Scores:
+def scores_of(artifact: Mapping[str, Any]) -> ScoreTable:
     """Returns the scores in the result of `scores_json`, as `read_scores` does for a file."""
-    model = artifact["model"]
-    return Scores(
-        f"the {artifact['method']} scores of {model['reference']}",
-        {tower: tuple(map(tuple, rows)) for tower, rows in artifact["towers"].items()},
-        artifact["method"],
-        model=ModelReference(
-            model["reference"], model["sha256"], {name: (n, h) for name, (n, h) in model["towers"].items()}
-        ),
-        search_data=artifact.get("search_data"),
-    )
+    name = f"the {artifact['method']} scores of {artifact['model']['reference']}"
+    return _scores(name, document(dict(artifact), Origin(name, ArtifactError, REMEDY)).read(_ScoresFile))
 
 
 class _ScoresFile(ArtifactFile):
@@ -107,11 +99,14 @@ class _ScoresFile(ArtifactFile):
     search_data: dict[str, Any] | None = None
 
 
-def read_scores(source: str) -> Scores:
+def read_scores(source: str) -> ScoreTable:
     """Returns the scores in the file `source`, or on standard input where that is `-`.
 
     Raises:
         ArtifactError: not scores, an unknown tower, or an entry that is no finite number.
     """
-    found = read_artifact(source, _ScoresFile, FORMAT, VERSION)
-    return Scores(artifact_name(source), found.towers, found.method, model=found.model, search_data=found.search_data)
+    return _scores(artifact_name(source), read_artifact(source, _ScoresFile, FORMAT, VERSION))
+
+
+def _scores(name: str, found: _ScoresFile) -> ScoreTable:
+    return ScoreTable(name, found.towers, found.method, model=found.model, search_data=found.search_data)

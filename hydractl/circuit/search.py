@@ -23,6 +23,7 @@ from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit.objective import Measure, Measures, Objective, ScoringData, SearchData, mean_over_tasks, measure
 from hydractl.circuit.ranking import DroppedHead, Ranking, Search
 from hydractl.circuit.replay import Group, Replay
+from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import batch_workers
 from hydractl.errors import DataError
@@ -85,7 +86,7 @@ def ablate(
 
     Args:
         model: of one member, with all `heads`.
-        progress: told of each group of heads that was replayed, and on how many samples.
+        progress: receives each group of heads that was replayed, and the number of samples.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
@@ -106,7 +107,7 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
         batches, number, offset = job
         whole = batches[number]
         for batch in parts(whole, network.at_once(whole.inputs)):
-            columns, labels = batch.positions.numpy() + offset, None if offset else _labels(batch)
+            columns, labels = batch.positions.numpy() + offset, None if offset else required_labels(batch).numpy()
             with torch.inference_mode():
                 for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
                     if stop.is_set():
@@ -141,12 +142,6 @@ def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:
     return scores.astype(np.float64) / temperature
 
 
-def _labels(batch: Batch) -> NDArray[np.int64]:
-    if batch.labels is None:
-        raise DataError("the ID samples have no labels: choose labelled data, or name their column with `label_column`")
-    return batch.labels.numpy()
-
-
 def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData) -> dict[Head | None, Measure]:
     correct, nll, msp = (
         data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
@@ -163,7 +158,7 @@ def extract_circuits(
     data: SearchData,
     search: Search,
     rankings: Sequence[Ranking],
-    on_round: Callable[[Hydra, Sequence[Ranking]], Progress] = lambda network, growing: lambda group, samples: None,
+    on_round: Callable[[Sequence[Ranking]], Progress] = lambda growing: lambda group, samples: None,
     on_step: Callable[[Sequence[Ranking], Ranking], None] = lambda rankings, grown: None,
 ) -> list[Ranking]:
     """Returns the rankings grown to the search's budget, each the same as if it were grown alone.
@@ -173,9 +168,8 @@ def extract_circuits(
     Args:
         model: of one member.
         rankings: one for each objective, empty or from an earlier run.
-        on_round: told of each network whose candidates are measured, and which rankings grow by it; returns who is
-            told of progress.
-        on_step: told of all rankings whenever one of them has grown, and which.
+        on_round: receives the rankings that grow in a round; returns a function that receives its progress.
+        on_step: receives all rankings and the one of them that has just grown.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
@@ -186,7 +180,7 @@ def extract_circuits(
         dropped = min(unfinished, key=lambda ranking: len(ranking.steps)).dropped
         network = without_heads(model, dropped)
         growing = [ranking for ranking in found if ranking.dropped == dropped]
-        measured = search.mode.measure(search, network, data, growing=growing, progress=on_round(network, growing))
+        measured = search.mode.measure(search, network, data, growing=growing, progress=on_round(growing))
         for ranking, (accounted, measures) in zip(growing, measured, strict=True):
             grown = _grown(accounted, measures, search)
             found[found.index(ranking)] = grown

@@ -51,12 +51,6 @@ def measure_screened(
     return [(_accounted(ranking, len(some)), full_of[some]) for ranking, some in zip(growing, near, strict=True)]
 
 
-def refuse_half_precision(network: Hydra) -> None:
-    """Raises OptionError for a network that is in half precision itself."""
-    if next(network.parameters()).dtype in HALF:
-        raise OptionError("`search` screened compares half precision with float32: pass `dtype` float32")
-
-
 def rough_network(network: Hydra) -> Hydra:
     """Returns the network with its encoder layers in half precision.
 
@@ -65,8 +59,9 @@ def rough_network(network: Hydra) -> Hydra:
     Raises:
         OptionError: it is in half precision itself.
     """
-    refuse_half_precision(network)
     weight = next(network.parameters())
+    if weight.dtype in HALF:
+        raise OptionError("`search` screened compares half precision with float32: pass `dtype` float32")
     rough = copied(network)
     for tower in network.spec.towers:
         # bfloat16 is what processors have fast products for; float16 has more digits and is as fast on a GPU.
@@ -95,7 +90,7 @@ def _near_best(rough: Measures, left: Sequence[Head], drops: int, ranking: Ranki
 
 def _accounted(ranking: Ranking, checked: int) -> Ranking:
     assert ranking.shortcut is not None
-    return replace(ranking, shortcut=replace(ranking.shortcut, checked=(*ranking.shortcut.checked, checked)))
+    return replace(ranking, shortcut=ranking.shortcut._replace(checked=(*ranking.shortcut.checked, checked)))
 
 
 def measure_shortlisted(
@@ -143,7 +138,7 @@ def _account(ranking: Ranking, measures: Measures, few: Sequence[Head]) -> Short
     if before is None:
         best_of_all, best_of_few = (_best(measures, heads, ranking.objective) for heads in (measured, few))
         return Shortcut("gap", best_of_all - best_of_few, (len(measured),))
-    return replace(before, checked=(*before.checked, len(measured)))
+    return before._replace(checked=(*before.checked, len(measured)))
 
 
 def _best(measures: Measures, heads: Sequence[Head], objective: Objective) -> int:

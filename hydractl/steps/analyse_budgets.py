@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hydractl.analysis.budgets import Cut, PrunedQuality
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.evaluation.sets import Leak
     from hydractl.selection.answers import Answering
 
@@ -162,7 +162,7 @@ analyse_budgets = function(AnalyseBudgets)
 
 
 def _cuts(
-    checkpoint: Checkpoint, circuits: Mapping[str, Circuit], scores: Mapping[str, Scores], budgets: str
+    checkpoint: Checkpoint, circuits: Mapping[str, Circuit], scores: Mapping[str, ScoreTable], budgets: str
 ) -> list[Cut]:
     """Returns the network itself, and what each method leaves of it at each budget.
 
@@ -186,7 +186,7 @@ def _cuts(
     return cuts
 
 
-def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | Scores]) -> list[Leak]:
+def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | ScoreTable]) -> list[Leak]:
     """Returns the sets with samples that heads were chosen on or weights were trained on."""
     from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.overlap import HeadList, Overlap
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
 
     ListLike = CircuitLike | ScoresLike | ModelLike
 else:
@@ -115,10 +115,10 @@ class AnalyseOverlap:
     def _lists(self, given: ListLike) -> list[HeadList]:
         """Returns the lists of heads that something stands for: one, or one for each member of a model."""
         from hydractl.circuit.circuit_file import Circuit
-        from hydractl.circuit.scores import Scores
+        from hydractl.circuit.scores import ScoreTable
 
         found = _read(given)
-        if isinstance(found, Scores):
+        if isinstance(found, ScoreTable):
             return [_of_scores(found, self.scope or "global")]
         return [_of_circuit(found)] if isinstance(found, Circuit) else _of_members(found)
 
@@ -126,15 +126,15 @@ class AnalyseOverlap:
 analyse_overlap = function(AnalyseOverlap)
 
 
-def _read(given: ListLike) -> Circuit | Scores | Checkpoint:
+def _read(given: ListLike) -> Circuit | ScoreTable | Checkpoint:
     """Returns the circuit, scores or model that a path names or a value holds."""
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.schema import STDIN
 
     if not isinstance(given, str | Path):
         scores, circuit = getattr(given, "scores", given), getattr(given, "circuit", given)
-        if isinstance(scores, Scores):
+        if isinstance(scores, ScoreTable):
             return scores
         return circuit if isinstance(circuit, Circuit) else as_checkpoint(cast("ModelLike", given))
     if str(given) == STDIN:
@@ -229,7 +229,7 @@ def _of_circuit(circuit: Circuit) -> HeadList:
     )
 
 
-def _of_scores(scores: Scores, scope: Scope) -> HeadList:
+def _of_scores(scores: ScoreTable, scope: Scope) -> HeadList:
     from hydractl.circuit.overlap import HeadList
     from hydractl.circuit.ranking import Restriction
     from hydractl.surgery.choose import by_scores

@@ -181,7 +181,6 @@ class ExtractCircuit:
         from hydractl.circuit.ranking import Restriction, Search, heads_to_rank
 
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
-        self.search.check(model)
         return Search(candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break)
 
     def _outputs(self, objectives: Sequence[Objective]) -> dict[Objective, Path]:
@@ -234,18 +233,16 @@ def _searched(
 ) -> list[Ranking]:
     """Runs the search, saves each step, and tells the watcher of it."""
     from hydractl.circuit.search import extract_circuits
-    from hydractl.circuit.search_cost import networks, round_progress, search_cost
 
-    total = sum(search_cost(model.spec, model.heads, search, len(ranking.steps)) for ranking in begun)
+    total = sum(search.networks(len(ranking.steps)) for ranking in begun)
     samples = (data.id_samples + data.ood_samples) / data.ranks.size
     told = {ranking.objective: len(ranking.steps) for ranking in begun}
     if total:
-        count = sum(networks(search, len(ranking.steps)) for ranking in begun)
-        watch.note(f"note: {count:.0f} networks to measure")
+        watch.note(f"note: {total:.0f} networks to measure")
     with watch.progress("search", total) as advance:
 
-        def on_round(network: Hydra, growing: Sequence[Ranking]) -> Progress:
-            return round_progress(model, network, search, growing, samples=samples, advance=advance)
+        def on_round(growing: Sequence[Ranking]) -> Progress:
+            return lambda group, count: advance(len(growing) * len(group) * count / samples)
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
             if journal is not None and data.ranks.leads:

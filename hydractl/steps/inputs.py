@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.model.hydra import Hydra
 
     class HasCheckpoint(Protocol):
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
         """A result of scoring heads."""
 
         @property
-        def scores(self) -> Scores: ...
+        def scores(self) -> ScoreTable: ...
 
     CircuitLike = str | Path | Circuit | HasCircuit
-    ScoresLike = str | Path | Scores | HasScores
+    ScoresLike = str | Path | ScoreTable | HasScores
 else:  # what the command line derives flags from: any text will do
     ModelLike = CircuitLike = ScoresLike = Any
 
@@ -159,18 +159,18 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
     return _value(found, Circuit, "a circuit (a path, or the result of extract_circuit)")
 
 
-def as_scores(scores: ScoresLike) -> Scores:
+def as_scores(scores: ScoresLike) -> ScoreTable:
     """Returns head scores from their file (`-` is standard input), or from the step that computed them.
 
     Raises:
         ArtifactError: the file cannot be read, or holds no scores.
         OptionError: not head scores.
     """
-    from hydractl.circuit.scores import Scores, read_scores
+    from hydractl.circuit.scores import ScoreTable, read_scores
 
     if isinstance(scores, str | Path):
         return read_scores(str(scores))
-    return _value(getattr(scores, "scores", scores), Scores, "head scores (a path, or the result of score_heads)")
+    return _value(getattr(scores, "scores", scores), ScoreTable, "head scores (a path, or the result of score_heads)")
 
 
 def _value(found: object, kind: type[Kind], expected: str) -> Kind:

@@ -24,7 +24,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.selection.selection_file import Followed
 
     Budget = int | str
@@ -297,7 +297,7 @@ class Prune:
 prune = function(Prune)
 
 
-def _model_of(artifact: Circuit | Scores | None) -> str:
+def _model_of(artifact: Circuit | ScoreTable | None) -> str:
     """Returns where the model lies that an artifact was made from."""
     if artifact is None:
         raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")

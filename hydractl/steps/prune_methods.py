@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.objective import ScoringData
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.model.hydra import Hydra
 
 
@@ -115,7 +115,7 @@ class Method(Protocol):
     samples: int | None = None
 
     @property
-    def artifact(self) -> Circuit | Scores | None:
+    def artifact(self) -> Circuit | ScoreTable | None:
         """The circuit or the scores that it follows, read."""
         return None
 
@@ -186,7 +186,7 @@ class ByScores(Method):
     spread: Spread = Spread()
 
     @cached_property
-    def artifact(self) -> Scores:
+    def artifact(self) -> ScoreTable:
         return as_scores(self.scores)
 
     @property

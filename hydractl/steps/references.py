@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hydractl.artifacts import ModelReference
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.selection.selection_file import Followed, Selection
 
     class HasContent(Protocol):
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         def content(self) -> Mapping[str, Any]: ...
 
     SelectionLike = str | Path | HasContent
-    Artifact = TypeVar("Artifact", Circuit, Scores)
+    Artifact = TypeVar("Artifact", Circuit, ScoreTable)
 else:  # what the command line derives flags from
     SelectionLike = Any
 
@@ -37,7 +37,7 @@ def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Check
     return _by_name(map(as_circuit, _listed(circuits)), network, lambda one: one.objective or "circuit")
 
 
-def named_scores(scores: Sequence[ScoresLike] | ScoresLike, network: Checkpoint) -> dict[str, Scores]:
+def named_scores(scores: Sequence[ScoresLike] | ScoresLike, network: Checkpoint) -> dict[str, ScoreTable]:
     """Returns head scores by name: their methods, with numbers if these are not unique.
 
     Raises:

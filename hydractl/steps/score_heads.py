@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.score_methods import Scored
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
     from hydractl.report.head_maps import HeadMap as Map
     from hydractl.report.head_maps import Projection
 
@@ -39,7 +39,7 @@ class HeadScores(Result):
     output: Path | None = None
 
     @property
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreTable:
         """The scores, for `hydractl.prune`."""
         from hydractl.circuit.scores import scores_of
 

@@ -19,7 +19,7 @@ from hydractl.errors import ArtifactError
 if TYPE_CHECKING:
     from hydractl.artifacts import ModelReference
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import Scores
+    from hydractl.circuit.scores import ScoreTable
 
 LIBRARIES = ("hydractl", "torch", "safetensors")
 SEEN = "search_data"  # where a history remembers the samples that an evaluation refuses
@@ -73,7 +73,7 @@ def search_data(provenance: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
             yield from search_data(origin["provenance"])
 
 
-def samples_behind(artifacts: Iterable[Circuit | Scores | None]) -> dict[str, Any] | None:
+def samples_behind(artifacts: Iterable[Circuit | ScoreTable | None]) -> dict[str, Any] | None:
     """Returns all samples that some artifacts were made with, sketches by name; None if they name none."""
     given = [artifact for artifact in artifacts if artifact is not None]
     seen = [named for artifact in given for named in (artifact.search_data or {}).items()]

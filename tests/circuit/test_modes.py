@@ -78,7 +78,7 @@ def test_only_the_layers_are_halved(vit: Case) -> None:
     halved = vit.model.vision.layers[0].mlp.fc1.weight.bfloat16()
     assert torch.equal(rough.vision.layers[0].mlp.fc1.weight, halved)
     with pytest.raises(OptionError, match="pass `dtype` float32"):
-        shortcuts.refuse_half_precision(rough.to(torch.bfloat16))
+        shortcuts.rough_network(rough.to(torch.bfloat16))
 
 
 HEADS = [Head("vision", 0, head) for head in range(4)]
@@ -180,7 +180,7 @@ def test_headmap_goes_layer_by_layer(case: Case) -> None:
         case.data(),
         search,
         [Ranking(objective) for objective in OBJECTIVES],
-        on_round=lambda network, growing: lambda group, count: networks.extend(group),
+        on_round=lambda growing: lambda group, count: networks.extend(group),
     )
     naive = case.naive()
     for ranking in found:

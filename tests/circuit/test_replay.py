@@ -10,10 +10,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from examples.benchmarks.circuit_search import base_cost, candidate_cost
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import replay as replay_module
 from hydractl.circuit.replay import Replay
-from hydractl.circuit.search_cost import base_cost, candidate_cost
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, without_heads
 from hydractl.model.fast import products
