@@ -54,11 +54,6 @@ def test_a_zero_shot_model_keeps_the_classes_it_was_told(tmp_path: Path, held_ou
     assert told != library.calibrate(clip, id_data=held_out, template="{label}").fitted
 
 
-def test_classes_are_for_zero_shot_models(vit: Path, held_out: Path) -> None:
-    with pytest.raises(OptionError, match="cannot be set"):
-        library.calibrate(vit, id_data=held_out, classes=list(LABELS))
-
-
 def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
     done = hydractl("calibrate", vit, "--method=vector", "--id-data", held_out, "-o", tmp_path / "scaled", "--json")
     found = json.loads(done.out)

@@ -123,15 +123,6 @@ def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action]
     assert refused >= len(numbers) // 3
 
 
-def test_a_file_that_may_not_grow_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"out: cannot write: File too large"), refusing(1, errno.EFBIG, tmp_path):
-        output.write_bytes(tmp_path / "out", b"x")
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(OutputError, match=r"log: cannot write: No space"), refusing(1, errno.ENOSPC, tmp_path):
-        output.append_bytes(tmp_path / "log", b"x")
-    assert (tmp_path / "log").read_bytes() == b""
-
-
 @pytest.mark.parametrize("name", ["finetune", "export", "evaluate", "select", "extract"])
 def test_a_second_run_on_one_output_is_refused_by_who_holds_it(
     name: str, actions: dict[str, Action], tmp_path: Path

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hydractl as library
-from hydractl.errors import OptionError, OutputError
+from hydractl.errors import OptionError
 from hydractl.evaluation.results import LabelledMetrics, Results, System
 from hydractl.options import declared
 from hydractl.report.artifact import report_json
@@ -40,31 +40,8 @@ def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
         library.export(vit, format="hf", output=tmp_path / "c", report=report)
 
 
-def test_a_folder_of_somebody_else_is_never_replaced(vit: Path, tmp_path: Path) -> None:
-    library.export(vit, format="hf", output=tmp_path / "folder")
-    with pytest.raises(OutputError, match="exists already"):
-        library.export(vit, format="hf", output=tmp_path / "folder")
-    library.export(vit, format="hf", output=tmp_path / "folder", force=True)
-    (tmp_path / "folder" / "mine.txt").write_text("kept")
-    with pytest.raises(OutputError, match="holds mine.txt, which hydractl did not write"):
-        library.export(vit, format="hf", output=tmp_path / "folder", force=True)
-
-
 def takes(row: type) -> set[str]:
     return {option.name for option in declared(row)}
-
-
-VALUES = {"check": True, "report": {"models": {}}, "classes": ["a"], "dtype": "bf16"}
-
-
-@pytest.mark.parametrize("option", VALUES)
-@pytest.mark.parametrize("each", FORMATS, ids=lambda each: each.name)
-def test_options_that_a_format_has_not_are_refused(each, option: str, vit: Path, tmp_path: Path) -> None:
-    if option in takes(each):
-        return
-    with pytest.raises(OptionError, match=f"`{option}` has no effect with `format` {each.name}: leave it out"):
-        library.export(vit, format=each.name, output=tmp_path / "out", **{option: VALUES[option]})
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
