@@ -37,7 +37,7 @@ class Traced:
     metadata: Mapping[str, str]
 
 
-class _Answers(nn.Module):
+class _TensorModel(nn.Module):
     """A model as a function from tensors to tensors."""
 
     def __init__(self, model: Hydra) -> None:
@@ -73,7 +73,7 @@ def trace(model: Hydra) -> Traced:
     model.optimize_for_inference()
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():
-        program = torch.export.export(_Answers(model).eval(), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
+        program = torch.export.export(_TensorModel(model).eval(), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
     return Traced(program, tuple(inputs), {**to_metadata(to_checkpoint(model)), "outputs": ", ".join(OUTPUTS)})
 
 

@@ -1,1 +1,1 @@
-"""Surgery: heads are taken out of members, and members are fused into one network."""
+"""Surgery: takes heads out of members, and fuses members into one network."""

@@ -55,28 +55,15 @@ def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global"
         scores: higher = keep, of every head that may be dropped.
         scope: one ranking over the whole model, or one per layer with the budget spread evenly over layers.
     """
-    check_budget(budget, len(scores))
-    order = in_candidate_order(scores)
-    if scope == "global":
-        return sorted(order, key=scores.__getitem__)[:budget]
-    chosen = []
-    for layer, share in layer_budgets(order, budget).items():
-        heads = [head for head in order if (head.tower, head.layer) == layer]
-        chosen += sorted(heads, key=scores.__getitem__)[:share]
-    return chosen
+    groups = _shares(list(scores), budget, scope)
+    return [head for heads, share in groups for head in sorted(heads, key=scores.__getitem__)[:share]]
 
 
 def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "global") -> list[Head]:
     """Draws `budget` of the heads uniformly, the same ones for the same seed."""
-    check_budget(budget, len(heads))
-    order, random = in_candidate_order(heads), Random(seed)
-    if scope == "global":
-        return in_candidate_order(random.sample(order, budget))
-    return [
-        head
-        for layer, share in layer_budgets(order, budget).items()
-        for head in in_candidate_order(random.sample([h for h in order if (h.tower, h.layer) == layer], share))
-    ]
+    random = Random(seed)
+    groups = _shares(heads, budget, scope)
+    return [head for group, share in groups for head in in_candidate_order(random.sample(group, share))]
 
 
 def by_taylor(
@@ -101,18 +88,20 @@ def by_taylor(
 
     if scope == "global":
         return by_scores(taylor_scores(model, data, heads), budget, "global")
-    check_budget(budget, len(heads))
-    shares = layer_budgets(heads, budget)
     dropped: list[Head] = []
-    for (tower, layer), share in shares.items():
+    for candidates, share in _shares(heads, budget, "layer"):
         if share:
-            candidates = [head for head in heads if (head.tower, head.layer) == (tower, layer)]
             scores = taylor_scores(without_heads(model, frozenset(dropped)), data, candidates)
             dropped += by_scores(scores, share)
     return dropped
 
 
-def check_budget(budget: int, available: int) -> None:
-    """Raises OptionError unless so many heads can be dropped."""
-    if not 0 <= budget <= available:
-        raise OptionError(f"`budget` {budget}: the model has {available} heads to drop: ask for fewer")
+def _shares(heads: Sequence[Head], budget: int, scope: Scope) -> list[tuple[list[Head], int]]:
+    """Returns groups of heads in candidate order, the whole model or its layers, and how many each gives up."""
+    if not 0 <= budget <= len(heads):
+        raise OptionError(f"`budget` {budget}: the model has {len(heads)} heads to drop: ask for fewer")
+    order = in_candidate_order(heads)
+    if scope == "global":
+        return [(order, budget)]
+    shares = layer_budgets(order, budget).items()
+    return [([head for head in order if (head.tower, head.layer) == layer], share) for layer, share in shares]

@@ -134,12 +134,13 @@ def _units(spec: ModelSpec) -> Iterable[list[str]]:
 def _fuse_unit(
     members: Sequence[Checkpoint], names: Sequence[str], separate: frozenset[str], dtype: torch.dtype | None
 ) -> tuple[dict[str, LazyTensor], bool]:
-    slot = slots(members[0].spec)[names[0]]
+    """Returns the tensors of one unit, and whether all members share them."""
+    table = slots(members[0].spec)
+    slot = table[names[0]]
     if _identical(members, names, slot):
         return {name: members[0].tensors[name] for name in names}, True
     if slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}:
         return {name: _mean([member.tensors[name] for member in members], dtype) for name in names}, True
-    table = slots(members[0].spec)
     return {name: packed([member.tensors[name] for member in members], table[name]) for name in names}, False
 
 
@@ -157,11 +158,8 @@ def _identical(members: Sequence[Checkpoint], names: Sequence[str], slot: Slot) 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
     # torch.equal calls 0.0 and -0.0 equal; a stored tensor is the same only if its bytes are.
-    return a.shape == b.shape and torch.equal(_bytes(a), _bytes(b))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    first, second = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b))
+    return a.shape == b.shape and torch.equal(first, second)
 
 
 def _mean(tensors: Sequence[LazyTensor], dtype: torch.dtype | None) -> LazyTensor:

@@ -1,4 +1,4 @@
-"""Changes the numbers of a checkpoint: their precision, and what its classifier says of each class."""
+"""Changes the numbers of a checkpoint: their precision, and the scale and shift of each class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records how a file came to be for its manifest, and what looks odd in it.
+"""Records the provenance of a file for its manifest, and notes what looks odd in the file.
 
 A manifest holds no paths and no dates: the same inputs and options give the same bytes wherever the command runs.
 """

@@ -50,12 +50,7 @@ def _sliced(checkpoint: Checkpoint, heads: KeptHeads, slot: Slot, tensor: LazyTe
 
 
 def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
-    """Returns the members of a checkpoint as checkpoints of one member each.
-
-    Each of them reads what they share.
-
-    A member's change of shared weights becomes part of its weights.
-    """
+    """Returns the members of a checkpoint as checkpoints of one member each, changes of shared weights applied."""
     if checkpoint.members == 1:
         return [checkpoint]
     return [_member(checkpoint, member) for member in range(checkpoint.members)]

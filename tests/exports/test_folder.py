@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
+from tests.checkpoint import test_hub
 from tests.conftest import build_reference
 from tests.references import CLASSES as COUNT
 from tests.references import Reference
@@ -154,14 +154,7 @@ def test_pipeline_gives_the_mean_of_the_members_probabilities(tmp_path: Path) ->
         assert answer == pytest.approx(dict(zip(LABELS, expected, strict=True)), abs=1e-6)
 
 
-@pytest.fixture
-def own_process() -> Iterator[None]:
-    """Leaves no settings of accelerate behind, which transformers makes for the whole process."""
-    yield
-    AcceleratorState._reset_state(reset_partial_state=True)
-
-
-def test_trainer_trains_it(tmp_path: Path, own_process: None) -> None:
+def test_trainer_trains_it(tmp_path: Path) -> None:
     checkpoint = hydra_of(build_reference("bert", dtype=torch.float32), tmp_path / "theirs")
     write_hydra(checkpoint, tmp_path / "hydra")
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hydra")
@@ -170,11 +163,14 @@ def test_trainer_trains_it(tmp_path: Path, own_process: None) -> None:
         str(tmp_path / "run"), max_steps=8, learning_rate=5e-3, per_device_train_batch_size=7, report_to=[],
         use_cpu=True, save_strategy="no", per_device_eval_batch_size=3, disable_tqdm=True, logging_strategy="no",
     )  # fmt: skip
-    trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
-    before = trainer.evaluate()["eval_loss"]
-    trainer.train()
-    assert trainer.evaluate()["eval_loss"] < before
-    assert trainer.predict(rows).predictions[0].shape == (7, COUNT)
+    try:
+        trainer = transformers.Trainer(model, arguments, train_dataset=rows, eval_dataset=rows)
+        before = trainer.evaluate()["eval_loss"]
+        trainer.train()
+        assert trainer.evaluate()["eval_loss"] < before
+        assert trainer.predict(rows).predictions[0].shape == (7, COUNT)
+    finally:  # transformers sets accelerate up for the whole process
+        AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_card_says_what_it_is_and_how_it_did(tmp_path: Path) -> None:
@@ -204,3 +200,22 @@ def test_weights_that_are_loaded_are_not_drawn_anew(tmp_path: Path) -> None:
     with guard_torch_init_functions():
         model.apply(model._init_weights)
     assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+hub = test_hub.hub
+
+
+def test_push_to_hub_and_back(hub: test_hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    reference = build_reference("vit")
+    checkpoint = hydra_of(reference, tmp_path / "theirs")
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "hydra")
+    model.push_to_hub("owner/name")
+    assert "Bearer hf_secret" in hub.tokens
+    assert {"config.json", "model.safetensors", "README.md"} <= hub.files.keys()
+    # What it takes to run without this project goes along.
+    assert any(name.endswith(".py") for name in hub.files)
+    back = transformers.AutoModelForImageClassification.from_pretrained("owner/name")
+    expected = from_checkpoint(checkpoint)(**reference.inputs).logits
+    assert_close(back(**reference.inputs).logits, expected, rtol=0, atol=1e-12)

@@ -22,7 +22,7 @@ from hydractl.surgery.slicing import drop_heads, fold, split_members
 from hydractl.training.conditions import Training
 from hydractl.training.ensembles import METHODS, Ensemble, LoraEnsemble, MaskEnsemble, features_kept, masks, spread
 from hydractl.training.network import build_network, trained_parameters
-from hydractl.training.recipe import Recipe, changed
+from hydractl.training.recipe import Recipe
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData
 from tests.conftest import build_reference
@@ -157,8 +157,6 @@ def test_parts_of_low_rank_members_are_those_of_the_recipe(tmp_path: Path) -> No
         "mlp.fc1.lora_a": (2, 3, 16), "mlp.fc1.lora_b": (2, 24, 3),
         "mlp.fc2.lora_a": (2, 3, 24), "mlp.fc2.lora_b": (2, 16, 3),
     }  # fmt: skip
-    with pytest.raises(OptionError, match="takes each part once"):
-        changed(RECIPE, {"lora_parts": ["mlp.fc1", "mlp.fc1"]}, "test")
 
 
 def test_the_size_of_a_lora_ensemble_by_hand(tmp_path: Path) -> None:

@@ -21,15 +21,13 @@ from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
-from hydractl.training.losses import batch_loss
 from hydractl.training.order import outlier_seeds, sample_at
-from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds, TrainingSources
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, open_training_data
 from tests.cli.conftest import save_images, save_vit
 from tests.training.conftest import RECIPE, at, image_samples, text_samples
-from tests.training.test_trainer import float64, weights
+from tests.training.test_trainer import float64, require_equal_by_hand
 
 EXPOSED = replace(RECIPE, outlier_weight=0.7, outlier_share=0.5)
 
@@ -59,7 +57,6 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
     )
 
     model = kind.from_pretrained(checkpoint.name).double().eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     preprocess = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, family)
 
     def logits(samples: Samples, positions: list[int]) -> torch.Tensor:
@@ -68,28 +65,16 @@ def test_equals_a_hand_written_loop_over_transformers_own_model(
 
     assert data.outliers is not None and isinstance(data.train, Samples) and data.train.labels is not None
     order = outlier_seeds(Seeds(3)).order
-    for step in range(4):
+
+    def loss_of_step(step: int) -> torch.Tensor:
         positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
         beside = [sample_at(order, place, 7) for place in range(3 * step, 3 * step + 3)]
         labels = torch.from_numpy(data.train.labels[positions])
         unsure = logits(data.outliers, beside)
         uniform = torch.full_like(unsure, 1 / unsure.shape[-1])
-        (cross_entropy(logits(data.train, positions), labels) + 0.7 * cross_entropy(unsure, uniform)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(folder / "theirs")
-    expected = weights(read_checkpoint(folder / "theirs"))
-    for name, tensor in weights(ours.checkpoint).items():
-        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
+        return cross_entropy(logits(data.train, positions), labels) + 0.7 * cross_entropy(unsure, uniform)
 
-
-def test_no_weight_is_no_exposure() -> None:
-    logits = torch.randn(2, 3, 4)
-
-    recipe = Recipe(batch=6, outlier_share=0.5, outlier_weight=1)
-    by_hand = -(logits.softmax(-1).log() / 4).sum((1, 2)).mean() / 3
-    torch.testing.assert_close(batch_loss(logits, None, recipe), by_hand)
-    assert batch_loss(logits, None, replace(recipe, outlier_weight=0)) == 0
+    require_equal_by_hand(ours.checkpoint, model, loss_of_step, folder)
 
 
 def test_outliers_are_unsure_after_it_and_an_evaluation_on_them_is_refused(tmp_path: Path) -> None:

@@ -1,18 +1,23 @@
-"""Recipes: the published numbers, TOML and back, settings that make no sense."""
+"""Recipes: the published numbers, TOML and back; any damage is refused in one line that says where and what."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
+import tomli_w
 import torch
 
 from hydractl.checkpoint.slots import Slot
 from hydractl.errors import OptionError
+from hydractl.steps.guide import page
 from hydractl.training.optimizer import build_optimizer, build_schedule, step_count, warmup_steps
-from hydractl.training.published import RECIPES, find_recipe
-from hydractl.training.recipe import Recipe, changed, parse_settings, read_recipe, to_toml
+from hydractl.training.published import RECIPES, choose_recipe, find_recipe
+from hydractl.training.recipe import LARGEST, SETTINGS, Recipe, changed, parse_settings, read_recipe, to_toml
+from tests.damage import refused
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -72,8 +77,6 @@ def test_betas_and_eps_reach_the_optimiser_or_are_refused() -> None:
     for setting in ({"betas": (0.9, 0.98)}, {"eps": 1e-6}):
         with pytest.raises(OptionError, match="optimizer 'sgd' has none"):
             build_optimizer(Recipe(optimizer="sgd", **setting), 0.1, parameters())
-    with pytest.raises(OptionError, match="betas: takes two numbers"):
-        changed(Recipe(), {"betas": 0.9}, "mine")
 
 
 def test_sgd_is_plain_momentum() -> None:
@@ -98,24 +101,21 @@ def test_epochs_replace_the_recipe_s_steps() -> None:
     assert step_count(changed(RECIPES["sst2"], {"steps": 3}, "here"), 67_349) == 3
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_bad_settings_are_named() -> None:
+    for settings, named in (
         ({"learning_rate": 1}, "learning_rate is unknown, the nearest that is known is final_rate"),
-        ({"steps": 2.5}, "steps is 2.5, should be a valid integer"),
         ({"schedule": "step"}, "schedule is \"step\", should be 'constant', 'linear' or 'cosine'"),
-        ({"lr": "0.1,x"}, 'lr.1 is "x", should be a valid number'),
-        ({"clip": float("inf")}, "clip is Infinity, should be a finite number"),
-        ({"steps": 5, "epochs": 1}, "steps and epochs are both given"),
-        ({"dropout": -0.5}, "dropout: is -0.5, should be from 0 to 1, or -1"),
-        ({"crop_scale": [0.8, 0.5]}, "crop_scale: takes two shares, the smaller one first"),
-        ({"randaugment": [2, 31]}, "randaugment: takes two numbers, at least one operation and a magnitude of 0 to 30"),
-    ],
-)
-def test_bad_settings_are_named(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError) as error:
-        changed(Recipe(), settings, "here")
-    assert str(error.value).startswith(f"here: {message}")
+        ({"lr": "0.1,x"}, "lr.1"),
+        ({"clip": float("inf")}, "clip"),
+        ({"steps": 5, "epochs": 1}, "steps and epochs"),
+        ({"dropout": -0.5}, "dropout"),
+        ({"crop_scale": [0.8, 0.5]}, "crop_scale"),
+        ({"randaugment": [2, 31]}, "randaugment"),
+        ({"betas": 0.9}, "betas"),
+        ({"lora_parts": ["mlp.fc1", "mlp.fc1"]}, "lora_parts"),
+    ):
+        with pytest.raises(OptionError, match=f"^here: {named}"):
+            changed(Recipe(), settings, "here")
 
 
 def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
@@ -129,3 +129,77 @@ def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
         find_recipe(str(path))
     with pytest.raises(OptionError, match="timm cannot build it"):
         build_optimizer(replace(Recipe(), optimizer="nonsense"), 0.1, parameters())
+
+
+KEYS = [field.name for field in fields(Recipe)]
+#: What may stand behind a key in TOML.
+VALUES = [
+    '""', '"x"', "'''\n\x1b[2J'''", f'"{"y" * 10_000}"', '"1e-4"', "true", "0", "-1", "7", "0.5", "1e38", "1e999",
+    "inf", "-inf", "nan", "9" * 300, "9" * 5000, "0x7fffffffffffffff", f"0x{'f' * 5000}", f"-{'9' * 40}", "0o7", "0b1",
+    "[]", "[[[]]]", '["x", 1]', "[1, 2, 3]", "[nan]", f"[{'0.1,' * 10_000}]", "{}", "{a = {b = 1}}", "1979-05-27",
+    "1979-05-27T07:32:00Z", "07:32:00", "[" * 50_000, "{a=" * 300 + "1" + "}" * 300, "\x00", "", "= 1", "1\nx = 2",
+]  # fmt: skip
+
+
+def read_file(path: Path) -> Callable[[str], Recipe]:
+    def read(text: str) -> Recipe:
+        path.write_text(text, encoding="utf-8")
+        return sound(read_recipe(path))
+
+    return read
+
+
+def sound(recipe: Recipe) -> Recipe:
+    """The recipe, if no number in it is beyond reason."""
+    values = [item for value in asdict(recipe).values() for item in (value if isinstance(value, tuple) else (value,))]
+    assert all(abs(value) < 1e8 and math.isfinite(value) for value in values if isinstance(value, int | float))
+    return recipe
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_damage_to_a_setting_of_a_file(key: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    content = {name: value for name, value in asdict(RECIPES["imagenet1k"]).items() if name != key}
+    rest = tomli_w.dumps(content)
+    outcomes = [refused(read_file(path), str(path), OptionError, f"{key} = {value}\n{rest}") for value in VALUES]
+    assert sum(outcomes) > len(outcomes) / 2
+    assert refused(read_file(path), str(path), OptionError, f"{key} = 1\n{key} = 1\n{rest}")
+    assert refused(
+        read_file(path), f"{key}x is unknown, the nearest that is known is {key}", OptionError, f"{key}x = 1"
+    )
+    assert refused(read_file(path), key, OptionError, f"[{key}]\na = 1")
+    read_file(path)(rest)
+
+
+def test_every_damage_to_a_setting_of_the_command() -> None:
+    def read(text: str) -> Recipe:
+        return sound(choose_recipe(None, [text], {}))
+
+    for key in KEYS:
+        outcomes = [refused(read, key, OptionError, f"{key}={value}") for value in (*VALUES, "x,1", "1,x", ",", ".5")]
+        assert sum(outcomes) > len(outcomes) / 2
+
+
+def test_an_option_is_named_by_its_own_name() -> None:
+    for options in ({"lr": "0.1,x"}, {"lr": [math.nan]}, {"lr": -1}):
+        with pytest.raises(OptionError, match="^`lr_grid`: lr"):
+            choose_recipe(None, (), options)
+    with pytest.raises(OptionError, match="^`train_only`: train_only"):
+        choose_recipe(None, (), {"train_only": [1]})
+
+
+def test_files_that_are_no_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    for text in ("", "[", "x", "[[a]]", "a" + ".a" * 30_000 + "=1", "#" * (LARGEST + 1), "\ufeffbatch = 1"):
+        refused(read_file(path), str(path), OptionError, text)
+    path.write_bytes(b"\xff\xfe")
+    assert refused(lambda _: read_recipe(path), str(path), OptionError, "")
+    assert refused(lambda _: read_recipe(tmp_path), str(tmp_path), OptionError, "")
+    assert refused(lambda _: read_recipe(tmp_path / "none.toml"), "none.toml: is missing", OptionError, "")
+
+
+def test_the_guide_lists_every_setting_with_its_range() -> None:
+    text = page("fine-tuning")
+    assert [row.name for row in SETTINGS] == KEYS
+    assert "| `label_smoothing` | 0.0 | from 0 below 1 |" in text
+    assert all(f"| `{row.name}` | {row.default} | {row.values} | {row.help} |" in text for row in SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from torch.nn.functional import cross_entropy
-from transformers import ViTForImageClassification
+from transformers import PreTrainedModel, ViTForImageClassification
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
@@ -54,6 +55,21 @@ def float64(checkpoint: Checkpoint) -> Checkpoint:
         for name, tensor in checkpoint.tensors.items()
     }
     return replace(checkpoint, tensors=tensors)
+
+
+def require_equal_by_hand(
+    ours: Checkpoint, model: PreTrainedModel, loss_of_step: Callable[[int], torch.Tensor], folder: Path
+) -> None:
+    """Trains transformers' own model by a plain loop and requires the same weights."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for step in range(4):
+        loss_of_step(step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder / "theirs")
+    expected = weights(read_checkpoint(folder / "theirs"))
+    for name, tensor in weights(ours).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
 
 
 def test_equals_a_hand_written_loop_over_transformers_own_model(
@@ -236,7 +252,11 @@ def test_what_a_published_recipe_freezes_stays_bit_for_bit(
     checkpoint = request.getfixturevalue({"sst2": "bert", "clip-lit": "clip"}.get(name, "vit"))
     if name == "cifar100":  # of this network's two layers, as of the twelve it was written for, one is frozen
         recipe = replace(recipe, freeze_below=-1)
-    data = request.getfixturevalue("pairs") if name == "clip-lit" else TrainingData(samples_for(checkpoint, 20))
+    if name == "clip-lit":
+        pairs = request.getfixturevalue("pairs").train
+        data = TrainingData(pairs, pairs)
+    else:
+        data = TrainingData(samples_for(checkpoint, 20))
     tuned = fine_tune_checkpoint(checkpoint, Training(data, recipe), at(folder, accelerator))
     trained = weights(tuned.checkpoint)
     frozen = {
