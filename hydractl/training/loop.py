@@ -205,7 +205,7 @@ def _start(checkpoint: Checkpoint, training: Training, place: Workplace, lr: flo
         checkpoint,
         training,
         place,
-        lr,
+        lr=lr,
         conditions=conditions,
         network=network,
         model=model,

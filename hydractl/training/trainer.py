@@ -113,14 +113,14 @@ def fine_tune_checkpoint(
     if place.accelerator.is_main_process:
         prepare_folder(place.folder, place.execution.resume)
     place.accelerator.wait_for_everyone()
-    best = _best_rate(fitted, training, place, conditions, on_step)
+    best = _best_rate(fitted, training, place, conditions=conditions, on_step=on_step)
     result = fold(best.checkpoint) if ensemble is not None and ensemble.method.fold else best.checkpoint
     options = {**as_provenance(conditions, recipe, best.lr), "best_step": best.step, **_data_provenance(training)}
     return replace(best, checkpoint=with_provenance(result, "finetune", [checkpoint, *teachers], options))
 
 
 def _best_rate(
-    checkpoint: Checkpoint, training: Training, place: Workplace, conditions: Conditions, on_step: OnStep | None
+    checkpoint: Checkpoint, training: Training, place: Workplace, *, conditions: Conditions, on_step: OnStep | None
 ) -> Tuned:
     """Trains with each rate of the recipe, each in a folder of its own if there are several."""
     best: Tuned | None = None
