@@ -38,19 +38,14 @@ def test_a_calibrated_file_predicts_with_its_temperature(
 def test_predict_flags_what_is_less_sure_than_a_share_of_the_data(
     hydractl: Command, vit: Path, bert: Path, held_out: Path, tmp_path: Path
 ) -> None:
-    result = hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
+    hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
     acceptance = read_checkpoint(tmp_path / "warm").acceptance
     assert acceptance is not None and acceptance.rate == 0.75
-    assert result.err.rstrip().endswith(f"; 75 % have an MSP of {acceptance.msp:.4f} or more")
     found = json.loads(hydractl("predict", tmp_path / "warm", held_out, "--json").out)["predictions"]
     # 14 is the least number that is 75 % of 18; samples that are as sure as the last of these are accepted too.
     least = np.float32(acceptance.msp)  # as precise as what it is compared with
     surer = sum(np.float32(row["msp"]) > least for row in found)
     assert surer < 14 <= sum(not row["ood"] for row in found)
     assert all(row["ood"] == (np.float32(row["msp"]) < least) for row in found)
-    plain = hydractl("predict", tmp_path / "warm", held_out).out.splitlines()
-    assert [len(line.split("\t")) for line in plain] == [4] * 18
-    first = hydractl("predict", tmp_path / "warm", held_out, "--csv").out.splitlines()[0]
-    assert first == "input,label,msp,entropy,mutual_information,ood,p(cat),p(dog),p(owl)"
     hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
     assert read_checkpoint(tmp_path / "m1").acceptance is None  # found for other weights

@@ -89,20 +89,8 @@ def test_every_system_and_option(hydractl: Command, case: Case, tmp_path: Path) 
         assert found["hydra"]["id"][key] == pytest.approx(value, abs=1e-5), key
     assert found["mc"]["id"]["mutual_information"] > 0
     again = models(hydractl, f"DE=predictions:{tmp_path / 'logits' / 'DE'}", *fit)["DE"]
-    assert {key: again[key] for key in ("id", "ood", "shift", "conformal", "intervals")} == {
-        key: found["DE"][key] for key in ("id", "ood", "shift", "conformal", "intervals")
-    }
-
-
-def test_texts_cannot_be_corrupted_and_empty_ones_are_left_out(hydractl: Command, tmp_path: Path) -> None:
-    case = texts(tmp_path)
-    result = hydractl("evaluate", case.a, "--id-data", case.id, "--corrupt", "contrast")
-    assert (result.code, "--shift-data" in result.err) == (2, True)
-    save_texts(case.id, ["a good film", "", "bad"])
-    assert "1 of 3 texts are empty" in hydractl("evaluate", case.a, "--id-data", case.id).err
-    result = hydractl("evaluate", case.a, "--id-data", case.id, "--skip-bad", "--json", "-")
-    assert json.loads(result.out)["models"]["a"]["id"]["samples"] == 2
-    assert "1 samples left out" in result.err
+    for key in ("id", "ood", "shift", "conformal", "intervals"):
+        assert again[key] == found["DE"][key]
 
 
 def test_a_compiled_model_says_the_same(

@@ -41,23 +41,14 @@ def test_images(
     hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = save_vit(tmp_path / "other", seed=1)
-    held_out = save_images(tmp_path / "held-out", count=3, seed=5)
+    held_out = save_images(tmp_path / "held-out", count=18, seed=5)
     systems = (f"DE={vit}+{other}", f"mc={vit},mc-dropout=3,p=0.2", f"other={other}")
     data = ("--id-data", images, "--ood-data", f"far/n={noise}", "--calib-data", held_out, "--corrupt", "contrast:5")
     kept = ("--save-logits", "logits", "--report", "report", "--json", "report.json")
-    wanted = ("--temperature", "fit", "--conformal", "aps", "--bootstrap", 20, "--workers", 1)
+    wanted = ("--ood-score", "knn", "--temperature", "fit", "--conformal", "aps", "--bootstrap", 20, "--workers", 1)
     # Twelve images in batches of five: the second process has one batch, the first two.
     written = compare(hydractl, tmp_path, monkeypatch, "evaluate", *systems, *data, *wanted, *kept, "--batch-size", 5)
     assert {"report.json", "report/index.html", "logits/mc/ood/far/n.safetensors"} < written.keys()
-
-
-def test_scores_of_features(
-    hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held_out = save_images(tmp_path / "held-out", count=18, seed=5)
-    data = ("--id-data", images, "--ood-data", noise, "--calib-data", held_out, "--ood-score", "knn")
-    written = compare(hydractl, tmp_path, monkeypatch, "evaluate", vit, *data, "--json", "r", "--batch-size", 5)
-    assert "r" in written
 
 
 def test_texts(hydractl: Command, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

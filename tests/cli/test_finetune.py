@@ -1,4 +1,4 @@
-"""`hydractl finetune` and `hydractl recipes`: files, names, messages; killed and resumed; two processes."""
+"""`hydractl finetune`: files, names, messages; killed and resumed; two processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from transformers import ViTModel
 
 from hydractl.checkpoint.contents import identity
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import Command, save_images
-from tests.conftest import build_reference
+from tests.cli.conftest import Command
 from tests.references import make_timm, save_timm
 
 FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--steps", "3", "--device", "cpu")
@@ -29,7 +28,6 @@ def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
 ) -> None:
     result = hydractl("finetune", vit, "--train-data", images, "--val-split", 3, *FAST, "-o", "m1")
     assert (result.code, result.out) == (0, "m1\n")
-    assert "of 3 at lr 0.05: validation accuracy" in result.err
     assert {path.name for path in here.iterdir()} == {"m1", "m1.training"}
     assert {path.name for path in (here / "m1.training").iterdir()} == {".hydractl.json", "log.jsonl", "curve.png"}
     lines = [json.loads(line) for line in (here / "m1.training" / "log.jsonl").read_text().splitlines()]
@@ -45,41 +43,6 @@ def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
     refused = hydractl("evaluate", "m1", "--id-data", images)
     assert refused.code == 1
     assert "12 of 12 samples were used to make m1 (as training data, validation data)" in refused.err
-
-
-def test_members_train_with_seeds_in_turn(hydractl: Command, vit: Path, images: Path, here: Path) -> None:
-    for seed in (0, 1):
-        hydractl("prune", vit, "--method", "random", "--budget", 2, "--seed", seed, "-o", f"p{seed}", "-f")
-    both = hydractl("finetune", "p0", "p1", "--train-data", images, "--seed", 5, *FAST, "-o", "tuned/", "--json")
-    assert json.loads(both.out)["outputs"] == ["tuned/p0.safetensors", "tuned/p1.safetensors"]
-    hydractl("finetune", "p1", "--train-data", images, "--seed", 6, *FAST, "-o", "alone")
-    assert identity(read_checkpoint("alone")) == identity(read_checkpoint("tuned/p1.safetensors"))
-    assert hydractl("fuse", "tuned/p0.safetensors", "tuned/p1.safetensors", "-o", "hydra").code == 0
-    numbered = hydractl("finetune", "p0", "p1", "--train-data", images, *FAST, "-o", "t{member}.safetensors")
-    assert numbered.out == "t0.safetensors\nt1.safetensors\n"
-
-
-def test_texts_train_by_the_recipe(hydractl: Command, bert: Path, here: Path) -> None:
-    (here / "texts.csv").write_text("text,label\ngood film,cat\nbad film,dog\na owl,owl\ngood owl,cat\n")
-    result = hydractl("finetune", bert, "--train-data", "texts.csv", "--recipe", "sst2", "--epochs", 8,
-                      "--device", "cpu", "--val-data", "texts.csv", "-o", "m1")  # fmt: skip
-    assert (result.code, result.out) == (0, "m1\n")
-    assert read_checkpoint("m1").provenance["options"]["recipe"]["clip"] == 1.0
-
-
-def test_an_output_that_exists_or_an_unfinished_run_is_not_overwritten(
-    hydractl: Command, vit: Path, images: Path, here: Path
-) -> None:
-    train = ("finetune", vit, "--train-data", images, *FAST, "-o", "m1")
-    assert hydractl(*train).code == 0
-    assert "error: m1: exists already" in hydractl(*train).err
-    assert hydractl(*train, "--resume").code == 0  # finished: nothing left to do
-    assert hydractl(*train, "--force").code == 0
-    Path("m1").unlink()
-    (here / "m1.training" / "state-00000001.pt").write_bytes(b"")
-    result = hydractl(*train)
-    assert result.err.startswith("error: m1.training: ") and "--resume" in result.err
-    assert "state-00000001.pt: cannot be read" in hydractl(*train, "--resume").err
 
 
 def long_run(vit: Path, images: Path, output: str) -> list[str]:
@@ -124,15 +87,6 @@ def test_two_processes_equal_one_with_twice_the_batch(vit: Path, images: Path, h
     assert identity(read_checkpoint("one")) != identity(read_checkpoint(vit))
 
 
-def test_other_labels_need_a_new_classifier(hydractl: Command, vit: Path, here: Path) -> None:
-    images = save_images(here / "birds")
-    (images / "owl").rename(images / "emu")
-    train = ("finetune", vit, "--train-data", images, *FAST, "-o", "m1")
-    assert "or train a new classifier with --new-classifier zeros" in hydractl(*train).err
-    assert hydractl(*train, "--new-classifier", "normal").code == 0
-    assert read_checkpoint("m1").labels == ("cat", "dog", "emu")
-
-
 def save_base(library: str, folder: Path, vit: Path) -> Path:
     if library == "timm":
         save_timm(make_timm("vit_tiny_patch16_224", img_size=8, patch_size=4, depth=2, num_classes=0), folder)
@@ -154,12 +108,6 @@ def test_a_base_network_gets_the_data_s_classifier(
     assert trained.labels == ("cat", "dog", "owl") and trained.tensors["classifier.weight"].load().any()
     report = hydractl("evaluate", "m1", "--id-data", images, "--allow-leak", "--device", "cpu")
     assert report.code == 0, report.err
-
-
-def test_an_open_clip_has_no_place_for_a_classifier(hydractl: Command, images: Path, here: Path) -> None:
-    build_reference("open-clip").save(here / "base")
-    result = hydractl("finetune", "base", "--train-data", images, *FAST, "-o", "m1", "--new-classifier", "zeros")
-    assert result.code == 2 and "start from CLIP as transformers writes it, or from timm's image tower" in result.err
 
 
 def test_a_hydra_trains_member_by_member_or_jointly(hydractl: Command, vit: Path, images: Path, here: Path) -> None:

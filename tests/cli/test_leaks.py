@@ -73,14 +73,6 @@ def test_seeds_of_one_system_share_their_mark(hydractl: Command, leaking: str, v
     assert json.loads(result.out)["models"]["a"]["leaks"][0]["overlap"] == 12
 
 
-def test_calibrating_on_what_is_evaluated(hydractl: Command, vit: Path, images: Path) -> None:
-    arguments = ["evaluate", f"vit={vit}", f"--id-data=pets={images}", f"--calib-data={images}", "--temperature=fit"]
-    refused = hydractl(*arguments)
-    assert refused.err.startswith("error: ID data pets: 12 of 12 samples are in --calib-data too: ")
-    allowed = hydractl(*arguments, "--allow-leak")
-    assert allowed.code == 0 and "(as --calib-data)" in allowed.out
-
-
 def test_a_hydra_remembers_what_each_step_of_each_member_used(
     hydractl: Command, vit: Path, noise: Path, here: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
@@ -16,7 +15,6 @@ from torch.utils.data import DataLoader
 
 from hydractl.cli.commands import COMMANDS as ALL
 from tests.cli.conftest import Command
-from tests.steps.test_disk import refusing
 
 HYDRACTL = [sys.executable, "-m", "hydractl"]
 COMMANDS = ("score-heads", "extract-circuit", "prune", "fuse", "evaluate", "inspect", "predict", "calibrate", "report")
@@ -81,10 +79,6 @@ def test_first_lines_of_commands_are_short(hydractl: Command, monkeypatch: pytes
     monkeypatch.setenv("COLUMNS", "80")
     for group in ((), *((each.name.split()[0],) for each in ALL if " " in each.name)):
         assert "..." not in hydractl(*group, "--help").out.split("Commands:")[1]
-
-
-def test_no_arguments_shows_the_help(hydractl: Command) -> None:
-    assert "Commands:" in (result := hydractl()).out + result.err
 
 
 def test_version(hydractl: Command) -> None:
@@ -189,37 +183,3 @@ def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
         done = subprocess.run([*HYDRACTL, "inspect", vit], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "write", "named"),
-    [
-        ("prune VIT --method random --budget 1 -o out", 1, "out"),
-        ("export VIT --format hf -o out", 2, "out/"),
-        ("predict VIT PETS --csv out", 1, "out"),
-        ("score-heads VIT --method magnitude -o out", 1, "out"),
-    ],
-)
-def test_a_disk_that_is_full_as_a_disk_is(
-    hydractl: Command, vit: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    arguments: str, write: int, named: str,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    with refusing(write, errno.ENOSPC, tmp_path):
-        result = hydractl(*(str({"VIT": vit, "PETS": images}.get(word, word)) for word in arguments.split()))
-    assert result.code == 1
-    assert result.err.startswith(f"error: {named}") and result.err.count("\n") == 1
-    assert result.err.endswith(": No space left on device: free some space or name another output\n")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_error_that_is_its_own_cause_is_told_like_any_other(
-    hydractl: Command, monkeypatch: pytest.MonkeyPatch, vit: Path
-) -> None:
-    def circular(_summary: object) -> list[str]:
-        one, other = TypeError("one"), TypeError("other")
-        one.__cause__, other.__cause__ = other, one
-        raise one
-
-    monkeypatch.setattr("hydractl.report.summary.summary_lines", circular)
-    assert "internal error: TypeError: one" in hydractl("inspect", vit).err

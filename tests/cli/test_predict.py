@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from transformers import AutoImageProcessor, AutoTokenizer, BertForSequenceClassification, ViTForImageClassification
+from transformers import AutoImageProcessor, ViTForImageClassification
 
 from tests.cli.conftest import LABELS, Command
 
@@ -31,20 +31,6 @@ def test_images_by_name_and_on_standard_input(hydractl: Command, vit: Path, imag
         assert row["mutual_information"] == pytest.approx(0, abs=1e-6)
     piped = hydractl("predict", vit, "-", stdin=files[0].read_bytes())
     assert piped.out == f"-\t{rows[0]['label']}\t{rows[0]['msp']:.4f}\t0.0000\n"
-
-
-@torch.no_grad()
-def test_texts_a_line_each(hydractl: Command, bert: Path, tmp_path: Path) -> None:
-    texts = ["a good film", "bad owl"]
-    (tmp_path / "texts.txt").write_text("\n\n".join(texts) + "\n")
-    inputs = AutoTokenizer.from_pretrained(bert)(texts, return_tensors="pt", padding=True)
-    expected = BertForSequenceClassification.from_pretrained(bert).eval()(**inputs).logits.softmax(-1)
-    result = hydractl("predict", bert, tmp_path / "texts.txt")
-    lines = [line.split("\t") for line in result.out.splitlines()]
-    assert [line[0] for line in lines] == texts
-    assert [line[1] for line in lines] == [LABELS[i] for i in expected.argmax(-1)]
-    assert [float(line[2]) for line in lines] == pytest.approx(expected.amax(-1).tolist(), abs=1e-4)
-    assert hydractl("predict", bert, "-", stdin="\n".join(texts).encode()).out == result.out
 
 
 def test_products_are_in_full_float32(

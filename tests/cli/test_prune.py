@@ -52,48 +52,6 @@ def test_the_plain_command_works_beside_a_circuit(
     assert kept("vit-circuit-avg-2.safetensors") == everything - set(RANKING[:2])
 
 
-def test_a_pool_draws_among_the_first_of_the_circuit(
-    hydractl: Command, here: Path, vit: Path, everything: set[Head]
-) -> None:
-    (here / "circuit.json").write_text(json.dumps(circuit(objective="acc")))
-    drawn = set()
-    for seed in range(6):
-        arguments = ("prune", vit, "--method=circuit", "--budget=2", "--pool=3", f"--seed={seed}")
-        path = hydractl(*arguments).out.strip()
-        assert path == f"vit-circuit-acc-2-pool3-seed{seed}.safetensors"
-        dropped = everything - kept(path)
-        assert len(dropped) == 2
-        assert dropped <= set(RANKING[:3])
-        drawn.add(frozenset(dropped))
-    assert len(drawn) > 1
-
-
-@pytest.mark.parametrize(
-    ("scope", "dropped"),
-    [
-        ("global", {Head("vision", 1, 2), Head("vision", 0, 1)}),
-        ("layer", {Head("vision", 0, 1), Head("vision", 1, 2)}),
-    ],
-)
-def test_scores_lose_their_lowest(
-    hydractl: Command, here: Path, vit: Path, everything: set[Head], scope: str, dropped: set[Head]
-) -> None:
-    (here / "scores.json").write_text(json.dumps(scores(method="taylor")))
-    result = hydractl("prune", vit, "--method=scores", "--budget=2", f"--scope={scope}")
-    assert result.out == f"vit-scores-taylor-{scope}-2.safetensors\n"
-    assert everything - kept(result.out.strip()) == dropped
-
-
-def test_random_members_differ_by_seed_and_only_by_seed(hydractl: Command, here: Path, vit: Path) -> None:
-    first = hydractl("prune", vit, "--method=random", "--budget=3", "--seed=1").out.strip()
-    assert first == "vit-random-3-seed1.safetensors"
-    hydractl("prune", vit, "--method=random", "--budget=3", "--seed=1", "-o", "again")
-    hydractl("prune", vit, "--method=random", "--budget=3", "--seed=2", "-o", "other")
-    assert Path(first).read_bytes() == Path("again").read_bytes()
-    assert kept(first) != kept("other")
-    assert len(kept(first)) == len(kept("other")) == 5
-
-
 def test_provenance_says_how_but_not_where_or_when(hydractl: Command, here: Path, vit: Path) -> None:
     record = {"search": {"samples": 1, "complete": True, "hashes": "eJxjYGBgAAAABAAB"}}
     (here / "c.json").write_text(json.dumps(circuit(objective="ood", search_data=record)))
@@ -116,21 +74,6 @@ def test_numbers_keep_their_precision_unless_another_is_asked_for(hydractl: Comm
     assert half.provenance["options"]["dtype"] == "bfloat16"
     hydractl("fuse", "same", vit, "-o", "hydra", "--dtype=float16")
     assert {tensor.dtype for tensor in read_checkpoint("hydra").tensors.values()} == {torch.float16}
-
-
-def test_the_change_the_next_step_and_layers_without_heads_are_noted(hydractl: Command, here: Path, vit: Path) -> None:
-    changed, following = hydractl("prune", vit, "--method=random", "--budget=33%", "-o", "a member").err.splitlines()
-    dense, pruned = (
-        sum(tensor.load().numel() for tensor in read_checkpoint(path).tensors.values()) for path in (vit, "a member")
-    )
-    assert changed.startswith(f"heads 8 -> 5, parameters {dense / 1e3:.2f} k -> {pruned / 1e3:.2f} k")
-    assert changed.endswith(f"file {(here / 'a member').stat().st_size / 1e3:.2f} kB")
-    assert "hydractl fuse 'a member'" in following
-    layer = [{"tower": "vision", "layer": 1, "head": head} for head in range(4)]
-    (here / "circuit.json").write_text(json.dumps(circuit(steps=layer)))
-    assert "layer 1 of the vision tower" in hydractl("prune", vit, "--method=circuit", "--budget=4", "-o", "m1").err
-    quiet = hydractl("prune", vit, "--method=random", "--budget=100%", "-o", "m2", "--quiet")
-    assert (quiet.out, quiet.err) == ("m2\n", "")
 
 
 def steps(*heads: tuple[int, int]) -> list[dict[str, Any]]:
@@ -229,9 +172,3 @@ def test_members_pruned_above_a_common_circuit_have_a_trunk(
         assert hydractl("prune", vit, "--method", method, *options, *seeded).code == 0
         assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in (1, 2, 3)}
         assert len(kept(f"m{seed}")) == 5
-
-
-def test_a_trunk_keeps_all_heads_unless_a_circuit_says_which_go(hydractl: Command, here: Path, vit: Path) -> None:
-    assert hydractl("prune", vit, "--method=random", "--budget=2", "--trunk=1", "-o", "m").code == 0
-    assert {head for head in kept("m") if head.layer == 0} == {Head("vision", 0, h) for h in range(4)}
-    assert len(kept("m")) == 6
