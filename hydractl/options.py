@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
-from math import isfinite
+from math import inf
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hydractl.errors import OptionError, naming_extras
+from hydractl.text import shortened
 from hydractl.watch import LOG, Watcher
 
 Heading = Literal["Model", "What to do", "Data", "Compute", "Output"]
@@ -103,6 +104,7 @@ class Declared:
         choice: the option whose chosen row it belongs to; None if it always counts.
         takers: the names of the rows that take it.
         row_default: what a row takes if it is not given.
+        chooses: whether it chooses a row.
     """
 
     name: str
@@ -112,6 +114,7 @@ class Declared:
     choice: str | None = None
     takers: tuple[str, ...] = ()
     row_default: Any = None
+    chooses: bool = False
 
     @property
     def required(self) -> bool:
@@ -130,7 +133,17 @@ class Declared:
         if self.choices and not is_dataclass(value) and value not in self.choices:
             raise OptionError(f"`{self.name}` {brief(value)}: expected {' or '.join(map(str, self.choices))}")
         if self.type in (int, float) or (isinstance(value, int | float) and float in get_args(self.type)):
-            _check_number(self, value)
+            self._check_number(value)
+
+    def _check_number(self, value: Any) -> None:
+        low, high = self.option.minimum, self.option.maximum
+        kind, expected = (int, "a whole number") if self.type is int else (int | float, "a number")
+        if not isinstance(value, kind) or isinstance(value, bool) or not -inf < value < inf:
+            raise OptionError(f"`{self.name}` {brief(value)}: expected {expected}")
+        if (low is not None and value < low) or (high is not None and value > high):
+            ends = [f"{end}" if isinstance(end, int) else f"{end:g}" for end in (low, high) if end is not None]
+            expected = " to ".join(ends) if len(ends) == 2 else f"at {'most' if low is None else 'least'} {ends[0]}"
+            raise OptionError(f"`{self.name}` {brief(value)}: expected {expected}")
 
 
 def name_of(row: Any) -> str:
@@ -145,12 +158,15 @@ def flags_of(option: Declared) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A field of an options dataclass, with what its annotation says.
+class _Entry:
+    """A field that is an option, a choice of rows or a group of options.
 
     Attributes:
-        type: the annotation without None and without what it is annotated with.
-        options: the `Option` first, if it has any.
+        type: the annotation without None and notes.
+        default: MISSING if there is none.
+        option: None for a group.
+        rows: the dataclasses to choose among; None for other fields.
+        without: the options of a group that the command does not take.
     """
 
     name: str
@@ -160,24 +176,23 @@ class _Part:
     rows: Rows | None
     without: frozenset[str]
 
-    @property
-    def is_group(self) -> bool:
-        return self.option is None and is_dataclass(self.type)
-
 
 @cache
-def _parts(kind: Any) -> tuple[_Part, ...]:
+def _entries_of(kind: Any) -> tuple[_Entry, ...]:
     hints = get_type_hints(kind, include_extras=True)
-    return tuple(_part(field, hints[field.name]) for field in fields(kind) if field.init)
+    entries = (_entry(field, hints[field.name]) for field in fields(kind) if field.init)
+    return tuple(entry for entry in entries if entry.option is not None or is_dataclass(entry.type))
 
 
-def _part(field: Field[Any], hint: Any) -> _Part:
+def _entry(field: Field[Any], hint: Any) -> _Entry:
     kind, notes = _without_none(hint)
     option = next((note for note in reversed(notes) if isinstance(note, Option)), None)
     rows = next((note for note in notes if isinstance(note, Rows)), None)
     without = next((note.names for note in notes if isinstance(note, Without)), frozenset())
     default = field.default if field.default_factory is MISSING else field.default_factory()
-    return _Part(field.name, kind, default, option=option, rows=rows, without=without)
+    if option is None and default is MISSING and isinstance(kind, type) and is_dataclass(kind):
+        default = kind()
+    return _Entry(field.name, kind, default, option=option, rows=rows, without=without)
 
 
 def _without_none(hint: Any) -> tuple[Any, list[Any]]:
@@ -192,37 +207,41 @@ def _without_none(hint: Any) -> tuple[Any, list[Any]]:
     return hint, []
 
 
+def _entries(kind: Any, start: Any) -> Iterator[_Entry]:
+    """Yields the fields of a dataclass; a value of it gives their defaults."""
+    for entry in _entries_of(kind):
+        yield entry if start is None else replace(entry, default=getattr(start, entry.name))
+
+
 def declared(step: Any) -> tuple[Declared, ...]:
     """Returns the options of a command or of its function, in the order of its fields."""
     return tuple(_declared(getattr(step, "step", step), None))
 
 
 def _declared(kind: Any, start: Any) -> Iterator[Declared]:
-    for part in _parts(kind):
-        default = part.default if start is None else getattr(start, part.name)
-        if part.is_group:
-            group = part.type() if default is MISSING else default
-            yield from (one for one in _declared(part.type, group) if one.name not in part.without)
-        elif part.option is not None and part.rows is not None:
-            yield from _declared_rows(part, default)
-        elif part.option is not None:
-            yield Declared(part.name, part.type, _or_empty(default), part.option)
+    for entry in _entries(kind, start):
+        if entry.option is None:
+            yield from (one for one in _declared(entry.type, entry.default) if one.name not in entry.without)
+        elif entry.rows is not None:
+            chosen = entry.default if entry.default in (None, MISSING) else name_of(entry.default)
+            names = tuple(map(name_of, entry.rows.rows))
+            yield Declared(entry.name, Literal[names], _or_empty(chosen), entry.option, chooses=True)
+            yield from _of_rows(entry.name, entry.rows)
+        else:
+            yield Declared(entry.name, entry.type, _or_empty(entry.default), entry.option)
 
 
-def _declared_rows(part: _Part, default: Any) -> Iterator[Declared]:
-    assert part.option is not None and part.rows is not None
-    names = tuple(map(name_of, part.rows.rows))
-    chosen = default if default in (None, MISSING) else name_of(default)
-    yield Declared(part.name, Literal[names], _or_empty(chosen), part.option)
-    takers: dict[str, list[str]] = {}
+def _of_rows(choice: str, rows: Rows) -> Iterator[Declared]:
+    """Yields the options of the rows, each once."""
     found: dict[str, Declared] = {}
-    for row in part.rows.rows:
+    takers: dict[str, list[str]] = {}
+    for row in rows.rows:
         for one in _declared(row, None):
-            takers.setdefault(one.name, []).append(name_of(row))
             found.setdefault(one.name, one)
+            takers.setdefault(one.name, []).append(name_of(row))
     for name, one in found.items():
         shown = None if one.required else one.default
-        yield replace(one, default=None, choice=part.name, takers=tuple(takers[name]), row_default=shown)
+        yield replace(one, default=None, choice=choice, takers=tuple(takers[name]), row_default=shown)
 
 
 def _or_empty(default: Any) -> Any:
@@ -247,57 +266,54 @@ def make(step: type[T], given: Mapping[str, Any]) -> T:
 
 def _made(kind: Any, start: Any, given: Mapping[str, Any]) -> Any:
     values = {}
-    for part in _parts(kind):
-        default = part.default if start is None else getattr(start, part.name)
-        if part.is_group:
-            group = part.type() if default is MISSING else default
-            own = {name: value for name, value in given.items() if name not in part.without}
-            values[part.name] = _made(part.type, group, own)
-        elif part.option is not None and part.rows is not None:
-            values[part.name] = _chosen(part, default, given)
-        elif part.option is not None and part.name in given:
-            values[part.name] = given[part.name]
+    for entry in _entries(kind, start):
+        if entry.option is None:
+            own = {name: value for name, value in given.items() if name not in entry.without}
+            values[entry.name] = _made(entry.type, entry.default, own)
+        elif entry.rows is not None:
+            values[entry.name] = _chosen(entry, entry.rows, given)
+        elif entry.name in given:
+            values[entry.name] = given[entry.name]
     return kind(**values) if start is None else replace(start, **values)
 
 
-def _chosen(part: _Part, default: Any, given: Mapping[str, Any]) -> Any:
+def _chosen(entry: _Entry, rows: Rows, given: Mapping[str, Any]) -> Any:
     """Returns the chosen row with its options."""
-    assert part.rows is not None
-    wanted = given.get(part.name)
-    if wanted is None and part.rows.guess is not None:
-        wanted = part.rows.guess(given)
-    if wanted is None or (isinstance(wanted, str) and default not in (None, MISSING) and wanted == name_of(default)):
-        start = None if default is MISSING else default
+    default = None if entry.default is MISSING else entry.default
+    wanted = given.get(entry.name)
+    if wanted is None and rows.guess is not None:
+        wanted = rows.guess(given)
+    if wanted is None or (isinstance(wanted, str) and default is not None and wanted == name_of(default)):
+        start = default
     else:
         start = wanted if is_dataclass(wanted) and not isinstance(wanted, type) else None
-    row: Any = type(start) if start is not None else None if wanted is None else part.rows.named(wanted)
+    row: Any = type(start) if start is not None else None if wanted is None else rows.named(wanted)
     own = {one.name for one in _declared(row, None)} if row is not None else set()
-    options = {one.name: one for one in _declared_rows(part, default) if one.choice is not None}
-    for name, option in options.items():
-        if given.get(name) is not None and name not in own:
-            now = f"without `{part.name}`" if row is None else f"with `{part.name}` {name_of(row)}"
-            raise OptionError(f"`{name}` has no effect {now}: leave it out, or choose {' or '.join(option.takers)}")
+    for option in _of_rows(entry.name, rows):
+        if given.get(option.name) is not None and option.name not in own:
+            now = f"without `{entry.name}`" if row is None else f"with `{entry.name}` {name_of(row)}"
+            advice = f"leave it out, or choose {' or '.join(option.takers)}"
+            raise OptionError(f"`{option.name}` has no effect {now}: {advice}")
     if row is None:
         return None
     values = {name: given[name] for name in own if given.get(name) is not None}
-    for inner in _parts(row) if start is None else ():
-        if inner.option is not None and inner.default is MISSING and inner.name not in values:
-            raise OptionError(f"`{part.name}` {name_of(row)} needs `{inner.name}`: give it")
+    for inner in _entries(row, start):
+        if inner.default is MISSING and inner.name not in values:
+            raise OptionError(f"`{entry.name}` {name_of(row)} needs `{inner.name}`: give it")
     return _made(row, start, values)
 
 
 def flat(value: Any) -> dict[str, Any]:
     """Returns a command's options by flat name; `make` turns them back into the same value."""
     found: dict[str, Any] = {}
-    kind: Any = type(value)
-    for part in _parts(kind):
-        inner = getattr(value, part.name)
-        if part.is_group:
-            found |= {name: one for name, one in flat(inner).items() if name not in part.without}
-        elif part.rows is not None:
-            found |= {part.name: None} if inner is None else {part.name: name_of(inner), **flat(inner)}
-        elif part.option is not None:
-            found[part.name] = inner
+    for entry in _entries(type(value), value):
+        inner = entry.default
+        if entry.option is None:
+            found |= {name: one for name, one in flat(inner).items() if name not in entry.without}
+        elif entry.rows is not None:
+            found |= {entry.name: None} if inner is None else {entry.name: name_of(inner), **flat(inner)}
+        else:
+            found[entry.name] = inner
     return found
 
 
@@ -309,22 +325,13 @@ def remembered(value: Any, **changes: Any) -> dict[str, Any]:
     Args:
         changes: values that replace an option's own, such as a budget in heads for one in percent.
     """
-    given, rows = flat(value) | changes, set(_choices_of_rows(type(value)))
-    found: dict[str, Any] = {}
+    given, found = flat(value) | changes, {}
     for option in declared(type(value)):
         inner = given.get(option.name)
-        if not option.option.remembered or inner is None or (option.name in rows and inner == option.default):
+        if not option.option.remembered or inner is None or (option.chooses and inner == option.default):
             continue
         found[option.name] = option.option.plain(inner) if option.option.plain else _plain_json(inner)
     return found
-
-
-def _choices_of_rows(kind: Any) -> Iterator[str]:
-    for part in _parts(kind):
-        if part.is_group:
-            yield from _choices_of_rows(part.type)
-        elif part.rows is not None:
-            yield part.name
 
 
 def _plain_json(value: Any) -> Any:
@@ -378,29 +385,8 @@ def _documented(text: str, options: tuple[Declared, ...]) -> str:
     return "\n".join([inspect.cleandoc(text), "", "Options:", *lines])
 
 
-def _check_number(option: Declared, value: Any) -> None:
-    kind, low, high = option.type, option.option.minimum, option.option.maximum
-    whole = kind is int
-    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not number or (isinstance(value, float) and not isfinite(value)):
-        raise OptionError(f"`{option.name}` {brief(value)}: expected a {'whole ' if whole else ''}number")
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise OptionError(f"`{option.name}` {brief(value)}: expected {_range(low, high)}")
-
-
-def _range(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return f"at least {_shown(low)}" if high is None else f"at most {_shown(high)}"
-    return f"{_shown(low)} to {_shown(high)}"
-
-
-def _shown(bound: float | None) -> str:
-    return str(bound) if isinstance(bound, int) else f"{bound:g}"
-
-
 def brief(value: Any) -> str:
     """Returns a value for one line of a message, shortened."""
     if isinstance(value, int) and value.bit_length() > 256:
         return "(beyond reason)"
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    return shortened(str(value), 40)
