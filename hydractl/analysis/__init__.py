@@ -1,1 +1,1 @@
-"""The analyses of the paper: what pruning does to a network, measured; values in, values out."""
+"""The paper's analyses of pruned networks and of members: values in, values out."""

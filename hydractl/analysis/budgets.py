@@ -1,6 +1,6 @@
-"""Loss of a network at every budget, for every method of pruning, in one pass over the data.
+"""Measures a network at every budget by every method of pruning, in one pass over the data.
 
-Source: [HE] B.3.
+Source: arXiv 2510.18358, B.3.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
 from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.selection.answers import Answering, logits_of
 from hydractl.selection.candidates import counts
-from hydractl.surgery.choose import by_ranking, by_scores
+from hydractl.surgery.choose import Scope, by_ranking, by_scores
 
 PER_LAYER = "/layer"
 
@@ -34,7 +34,7 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Cut:
-    """A network less some heads: which method chose them, and how many they are."""
+    """A network without some heads, and the method that chose them."""
 
     method: str
     dropped: frozenset[Head]
@@ -49,19 +49,19 @@ class PrunedQuality:
     ood: Mapping[str, OodMetrics] = field(default_factory=dict)
 
     def mean(self, name: str) -> float | None:
-        """Returns a figure of `OodMetrics`, its mean over the OOD sets; None where there are none."""
+        """Returns the mean of an OOD metric over the OOD sets; None without OOD sets."""
         values = [getattr(found, name) for found in self.ood.values()]
         return sum(values) / len(values) if values else None
 
 
 def parse_budgets(text: str, heads: Iterable[Head]) -> Budgets:
-    """The budgets in a text: numbers of heads or shares of all, as `12,24,33%`, or of each layer, as `2,4,6/layer`.
+    """Returns the budgets in a text: numbers of heads or shares of all, as `12,24,33%`, or per layer, as `2,4,6/layer`.
 
     Args:
         heads: all of the network.
 
     Raises:
-        OptionError: no budgets, or not numbers of heads that there are.
+        OptionError: no budgets, or more heads than there are.
     """
     layers = Counter((head.tower, head.layer) for head in heads)
     per_layer = text.endswith(PER_LAYER)
@@ -73,13 +73,13 @@ def parse_budgets(text: str, heads: Iterable[Head]) -> Budgets:
 
 
 def cuts_of_ranking(method: str, ranking: Sequence[Head], budgets: Budgets, heads: Sequence[Head]) -> list[Cut]:
-    """Returns the heads that a circuit drops at each budget; in each layer, those it drops first.
+    """Returns the heads that a circuit drops first at each budget, over all layers or in each.
 
     Args:
         heads: all of the network.
 
     Raises:
-        OptionError: the circuit does not rank so many, or not so many of a layer.
+        OptionError: the circuit ranks fewer heads, over all or in a layer.
     """
     if not budgets.per_layer:
         return [Cut(method, frozenset(by_ranking(ranking, number))) for number in budgets.numbers]
@@ -102,15 +102,12 @@ def cuts_of_scores(method: str, scores: Mapping[Head, float], budgets: Budgets) 
     """Returns the heads with the lowest scores at each budget, over all layers or in each.
 
     Raises:
-        OptionError: fewer heads are scored.
+        OptionError: fewer heads have scores.
     """
     layers = len({(head.tower, head.layer) for head in scores})
-    return [
-        Cut(method, frozenset(by_scores(scores, number * layers, "layer")))
-        if budgets.per_layer
-        else Cut(method, frozenset(by_scores(scores, number)))
-        for number in budgets.numbers
-    ]
+    scope: Scope = "layer" if budgets.per_layer else "global"
+    totals = (number * layers if budgets.per_layer else number for number in budgets.numbers)
+    return [Cut(method, frozenset(by_scores(scores, total, scope))) for total in totals]
 
 
 def measure_all(
@@ -125,7 +122,7 @@ def measure_all(
     Args:
         inside: batches of the ID samples, with labels.
         outside: batches of each OOD set.
-        on_batch: told the size of each finished batch.
+        on_batch: receives the size of each finished batch.
 
     Raises:
         DataError: a sample cannot be read, ID samples have no labels, or a logit is not finite.

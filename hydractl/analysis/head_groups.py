@@ -1,6 +1,6 @@
-"""Do the heads that a circuit drops tell ID from OOD samples less well than those it keeps?
+"""Compares how well dropped and kept heads tell ID from OOD samples.
 
-Source: [HE] B.2.
+Source: arXiv 2510.18358, B.2.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from hydractl.checkpoint.heads import Head
 from hydractl.circuit.separation import Separation
 from hydractl.errors import OptionError
 
-#: How many heads a picture shows of those that are dropped first, and of those that are dropped last.
+#: Heads that a picture shows of those dropped first, and of those dropped last.
 SHOWN = 6
 
 
 @dataclass(frozen=True)
 class Group:
-    """The separation of some heads, averaged over them; None where there are none.
+    """The mean separation of some heads; None without heads.
 
     Attributes:
-        heads: how many there are.
+        heads: their number.
     """
 
     heads: int
@@ -52,7 +52,7 @@ def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Sepa
 
     Args:
         found: the separation of each head.
-        ranking: the heads that go, first dropped first; those of another tower read no sample and are left out.
+        ranking: the dropped heads, first dropped first; those of a tower that reads no sample are ignored.
 
     Raises:
         OptionError: the circuit drops none of the heads, or all of them.
@@ -67,7 +67,7 @@ def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Sepa
 
 
 def shown(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
-    """Returns the heads that are dropped first and last, SHOWN of each where there are so many, none in both."""
+    """Returns up to SHOWN of the heads dropped first and up to SHOWN of those dropped last; no head is in both."""
     count = min(SHOWN, max(1, len(dropped) // 2))
     return list(dropped[:count]), list(dropped[count:][-count:])
 

@@ -1,15 +1,14 @@
-"""Cost of pruning on noisy data against clean data, the subject of the paper's first proposition.
+"""Compares the cost of pruning on noisy and on clean data: the paper's first proposition.
 
-Pruning changes the weights by dtheta: it sets the rows of W_Q, W_K and W_V of every head that goes, and its columns of
-W_O, to zero. To second order it changes a loss L by <grad L, dtheta> + 1/2 dtheta^T H dtheta. The proposition: where
+Pruning changes the weights by dtheta: for every dropped head, it sets the rows of W_Q, W_K and W_V and the columns of
+W_O to zero. To second order it changes a loss L by <grad L, dtheta> + 1/2 dtheta^T H dtheta. By the proposition, if
 the gradient of the loss on noisy data has a positive inner product with dtheta, and diag(H_n - H_t) is positive (n for
 noisy, t for clean), the loss grows by more on noisy data.
 
-The diagonal is taken over the weights that pruning takes, the others have no part in it, and estimated: for signs v
-drawn at random, v * (H v) has the diagonal of H as its mean (Hutchinson 1990; Bekas et al. 2007). Both losses meet the
-same signs.
+The diagonal covers only the weights that pruning removes. It is estimated: for random signs v, the mean of v * (H v) is
+the diagonal of H (Hutchinson 1990; Bekas et al. 2007). Both losses use the same signs.
 
-Source: [HE] Proposition 1 and B.1.
+Source: arXiv 2510.18358, Proposition 1 and B.1.
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.slicing import drop_heads
 
-#: Groups of draws whose sums are kept: leaving out one at a time tells the error of what is no mean of draws.
+#: Draws are summed in groups, so that a jackknife can estimate the standard error.
 GROUPS = 8
-LEAST_DRAWS = 2
-#: It adds as much to a query's products with every key, which softmax takes off again: no loss depends on it, and the
-#: sign of its curvature would be that of a rounding.
+#: It adds the same to a query's products with every key, so softmax cancels it: no loss depends on it, and the sign of
+#: its curvature would be a rounding error.
 KEY_BIAS = ".attention.k.bias"
 
 Progress = Callable[[int], object]
@@ -53,14 +51,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Losses:
-    """The mean cross-entropy of a network and of what pruning leaves of it, nats."""
+    """The mean cross-entropy of a network and of its pruned version, in nats."""
 
     dense: float
     pruned: float
 
     @property
     def gap(self) -> float:
-        """By how much pruning makes it worse."""
+        """The increase by pruning."""
         return self.pruned - self.dense
 
 
@@ -71,7 +69,7 @@ class NoiseEffect:
     Attributes:
         slope: <grad L_n, dtheta>; positive: the loss on noisy data grows, to first order.
         curvature: the mean of diag(H_n - H_t).
-        positive: the share of its entries that are positive, 0..1. Noise of the draws moves it towards one half.
+        positive: the share of its entries that are positive, 0..1. Few draws bias it towards one half.
     """
 
     kind: str
@@ -87,9 +85,9 @@ class NoiseAnalysis:
     """Effect of pruning on clean data and on each kind of noise.
 
     Attributes:
-        dropped: how many heads went.
-        weights: how many numbers they have, less the biases of their keys, on which no loss depends.
-        draws: of random signs, for each estimate.
+        dropped: the number of dropped heads.
+        weights: the number of their weights, without key biases, on which no loss depends.
+        draws: the number of random signs for each estimate.
         clean, slope: as in `NoiseEffect`, of clean data.
     """
 
@@ -102,8 +100,8 @@ class NoiseAnalysis:
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The entries of a parameter that pruning takes: some rows of it, or columns."""
+class _Removed:
+    """The rows or columns of a parameter that pruning removes."""
 
     name: str
     axis: int
@@ -140,19 +138,17 @@ def analyse_noise(
     Args:
         model: of one member, as it was loaded.
         clean: labelled samples.
-        noisy: kind, severity and samples of each shift, which may be made when their turn comes.
-        draws: of random signs, 2 or more; errors fall with the square root.
+        noisy: kind, severity and samples of each shift, read one after the other.
+        draws: of random signs, at least 2; errors fall with the square root.
         seed: of the signs.
-        progress: told how many samples more have been seen, of 2 passes over each set.
+        progress: receives the number of further samples seen, in 2 passes over each set.
 
     Raises:
-        OptionError: no head is dropped, or fewer than 2 draws.
+        OptionError: no head is dropped.
         DataError: samples without labels.
     """
     if not dropped:
         raise OptionError("pruning took no head: there is nothing to analyse")
-    if draws < LEAST_DRAWS:
-        raise OptionError(f"`draws` {draws}: expected at least {LEAST_DRAWS}, or the error cannot be told")
     parts = _parts(model, dropped)
     pruned = without_heads(model, dropped)
 
@@ -180,30 +176,32 @@ def mean_loss(model: Hydra, data: ScoringData) -> float:
 
 
 def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
-    """Returns the heads that `pruned` lacks; all it has besides must be the other network's own.
+    """Returns the heads that `pruned` lacks; its weights must be those of the other network.
 
     Args:
         dense, pruned: of one member each.
 
     Raises:
-        OptionError: it is of another shape, has heads that the other lacks, or other weights, as after fine-tuning.
+        OptionError: another shape, heads that the other lacks, or other weights, as after fine-tuning.
     """
     if dense.spec != pruned.spec:
-        raise OptionError(f"{pruned.name}: is no part of {dense.name}, whose layers or sizes differ: name its source")
+        raise OptionError(
+            f"{pruned.name}: was not pruned from {dense.name}, whose layers or sizes differ: name its source"
+        )
     kept, left = (set(member_heads(checkpoint.heads, 0)) for checkpoint in (dense, pruned))
     if more := left - kept:
-        raise OptionError(f"{pruned.name}: has {min(more)}, which {dense.name} has not: name the models the other way")
+        raise OptionError(f"{pruned.name}: has {min(more)}, which {dense.name} lacks: swap the two models")
     gone = frozenset(kept - left)
     expected = drop_heads(dense, gone).tensors
     for name, tensor in pruned.tensors.items():
         if not torch.equal(tensor.load(), expected[name].load().to(tensor.dtype)):
             raise OptionError(
-                f"{pruned.name}: {name} is not that of {dense.name}: name what prune made of it, before fine-tuning"
+                f"{pruned.name}: {name} differs from that of {dense.name}: name the pruned model before fine-tuning"
             )
     return gone
 
 
-def _parts(model: Hydra, dropped: Set[Head]) -> list[_Part]:
+def _parts(model: Hydra, dropped: Set[Head]) -> list[_Removed]:
     """Returns the entries of each parameter that pruning removes."""
     after, device = without(model.heads, dropped), next(model.parameters()).device
     parts = []
@@ -215,19 +213,19 @@ def _parts(model: Hydra, dropped: Set[Head]) -> list[_Part]:
             axis = slot.head_axis or 0
             size = stored_shape(slot, model.spec, model.heads, shared=True)[axis]
             gone = torch.tensor(sorted(set(range(size)) - set(kept)), device=device)
-            parts.append(_Part(name, axis, gone))
+            parts.append(_Removed(name, axis, gone))
     return parts
 
 
-def _slope(model: Hydra, parts: Sequence[_Part], data: ScoringData) -> float:
-    """<grad L, dtheta>: dtheta is minus the weights that go."""
+def _slope(model: Hydra, parts: Sequence[_Removed], data: ScoringData) -> float:
+    """Returns <grad L, dtheta>; dtheta is minus the removed weights."""
     weights = [model.get_parameter(part.name) for part in parts]
     gradients = mean_gradients(model, data, weights)
     terms = zip(parts, weights, gradients, strict=True)
     return -float(sum((part.of(weight).double() * part.of(gradient)).sum() for part, weight, gradient in terms))
 
 
-def _diagonal(model: Hydra, parts: Sequence[_Part], data: ScoringData, draws: int, seed: int) -> _Diagonal:
+def _diagonal(model: Hydra, parts: Sequence[_Removed], data: ScoringData, draws: int, seed: int) -> _Diagonal:
     device, prompts = next(model.parameters()).device, data.all_prompts
     weights = [model.get_parameter(part.name) for part in parts]
     sizes = [part.of(weight).numel() for part, weight in zip(parts, weights, strict=True)]
@@ -252,19 +250,19 @@ def _diagonal(model: Hydra, parts: Sequence[_Part], data: ScoringData, draws: in
 
 
 def random_signs(count: int, seed: int, draw: int, device: torch.device) -> Tensor:
-    """`[count]` float64, -1 or 1, the same for the same seed and draw on every device."""
-    # Seeds of neighbours are far apart, so no draw of one seed is a draw of the next.
+    """Returns `[count]` float64 of -1 and 1, the same for a seed and draw on every device."""
+    # Far apart, so that no draw of one seed is a draw of the next.
     generator = torch.Generator().manual_seed((seed * 1_000_003 + draw) % 2**63)
     return (torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8) * 2 - 1).to(device, torch.float64)
 
 
 @contextmanager
 def _differentiable(weights: Sequence[Tensor]) -> Iterator[None]:
-    """While gradients of gradients can be taken with respect to these weights."""
+    """Lets gradients of gradients be taken with respect to these weights."""
     for weight in weights:
         weight.requires_grad_(True)
     try:
-        # Of the ways to compute attention, this one can be differentiated twice.
+        # The only attention that can be differentiated twice.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
@@ -280,6 +278,6 @@ def _difference(noisy: _Diagonal, clean: _Diagonal) -> tuple[Estimate, Estimate]
     total = sums.sum(0)
     groups = min(GROUPS, draws)
     left = torch.stack([(total - sums[group] > 0).double().mean() for group in range(groups)])
-    # The jackknife: how much the share differs between estimates that each leave out one group of draws.
+    # The jackknife: the spread of estimates that each leave out one group of draws.
     error = sqrt((groups - 1) / groups * float((left - left.mean()).square().sum()))
     return mean, Estimate(float((total > 0).double().mean()), error)

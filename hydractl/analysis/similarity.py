@@ -1,6 +1,6 @@
-"""Similarity of the members of an ensemble: in their answers, and in the weights that each has of its own.
+"""Measures how similar members are in their predictions and in their own weights.
 
-Source: Muehlematter et al. 2024, arXiv 2405.14438, of LoRA-Ensemble; KL is that of Fort et al. 2019, arXiv 1912.02757.
+Source: Muehlematter et al. 2024, arXiv 2405.14438 (LoRA-Ensemble); KL as in Fort et al. 2019, arXiv 1912.02757.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ Matrix = NDArray[np.float64]  # [M,M]
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """Every member beside every other, `[M,M]` each.
+    """Matrices `[M,M]` over pairs of members.
 
     Attributes:
         disagreement: share of samples with another most probable class, 0 to 1.
         kl: nats, the mean over samples of KL(row || column) of their probabilities.
-        logits_cosine: mean over samples of the cosine of their logits, from which each sample's mean is taken, since
-            what all classes have in common changes no answer.
-        weights_cosine: of what they changed of the weights of `origin`; NaN where one changed nothing.
-        origin: "shared network", of members that adapt one, or "member 0".
+        logits_cosine: mean over samples of the cosine of their logits, each sample's mean over classes subtracted.
+        weights_cosine: cosine of their changes to the weights of `origin`; NaN if one changed nothing.
+        origin: "shared network" for members that adapt one, else "member 0".
     """
 
     disagreement: Matrix
@@ -44,20 +43,17 @@ class Similarity:
 def require_several(checkpoint: Checkpoint) -> None:
     """Raises OptionError for a checkpoint of one member."""
     if checkpoint.members < 2:
-        raise OptionError(f"{checkpoint.name}: has one member, and there is none to compare it with")
+        raise OptionError(f"{checkpoint.name}: has one member: name a model with several")
 
 
 def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float = 1.0) -> Similarity:
     """Measures how similar the members are.
 
     Args:
-        member_logits: `[M,N,C]`, of the members of the checkpoint.
+        checkpoint: of several members.
+        member_logits: `[M,N,C]`, their logits.
         temperature: divides the logits before the softmax.
-
-    Raises:
-        OptionError: one member only.
     """
-    require_several(checkpoint)
     logits = member_logits.double()
     answers = logits.argmax(-1)
     logs = (logits / temperature).log_softmax(-1)
@@ -76,21 +72,21 @@ def similarity(checkpoint: Checkpoint, member_logits: Tensor, temperature: float
 
 
 def weights_cosine(checkpoint: Checkpoint) -> Matrix:
-    """Returns the cosines of what members changed of one network's weights, one tensor in memory at a time."""
+    """Returns the cosines of the members' changes to one network's weights, with one tensor in memory at a time."""
     total = torch.zeros(checkpoint.members, checkpoint.members, dtype=torch.float64)
     for changes in _changes(checkpoint):
         flat = changes.flatten(1)
         total += flat @ flat.T
     lengths = total.diagonal().sqrt()
-    return (total / lengths / lengths[:, None]).numpy()  # NaN of members that changed nothing
+    return (total / lengths / lengths[:, None]).numpy()  # NaN for members that changed nothing
 
 
 def _changes(checkpoint: Checkpoint) -> Iterator[Tensor]:
-    """Returns the members' changes `[M,...]` to each weight of the network, with heads in their old places."""
+    """Yields the members' changes `[M,...]` to each weight of the network, with heads in their original places."""
     members, adapter = split_members(checkpoint), checkpoint.spec.adapter
     for name, slot in slots(checkpoint.spec.plain).items():
         shared = name in checkpoint.shared
-        # Where members adapt a network, what they have besides, such as classifiers, are no changes of it.
+        # If members adapt a network, their other tensors, such as classifiers, do not change it.
         if shared if adapter is None else not (shared and is_adapted(adapter, name, slot)):
             continue
         own = torch.stack([dense(member, slot, member.tensors[name]).load().double() for member in members])

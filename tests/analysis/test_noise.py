@@ -156,8 +156,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     case = build_case("vit", tmp_path)
     with pytest.raises(OptionError, match="pruning took no head"):
         analyse_noise(case.model, set(), case.data(), [], 4)
-    with pytest.raises(OptionError, match="`draws` 1: expected at least 2"):
-        analyse_noise(case.model, DROPPED["vit"], case.data(), [], 1)
     unlabelled = ScoringData(batches(case.id_inputs, None, 5), ID)
     with pytest.raises(DataError, match="no labels"):
         analyse_noise(case.model, DROPPED["vit"], unlabelled, [], 2)
