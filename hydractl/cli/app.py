@@ -16,7 +16,7 @@ from hydractl.cli.help import StepCommand, set_out
 
 WIDEST = 120  # longer lines are hard to read
 GROUPS = {
-    "analyse": "Measure what pruning does to a network.",
+    "analyse": "Analyse heads, members and the effects of pruning.",
     "list": "List architectures, recipes and suites.",
 }
 

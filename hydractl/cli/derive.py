@@ -136,7 +136,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class _Places:
+class _Destinations:
     """The destinations of a result, besides the files that its step writes itself.
 
     Attributes:
@@ -174,7 +174,7 @@ class _Places:
             write_json(file, result.to_json(), self.force)
 
 
-def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Places:
+def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Destinations:
     """Returns where the result goes, and takes from the step's options what goes to stdout.
 
     Raises:
@@ -197,7 +197,7 @@ def _places(command: Command, values: dict[str, Any], of_step: set[str]) -> _Pla
     form = printed[0] if printed else None
     if (form or streamed) and console.is_closed(sys.stdout):
         raise OptionError(f"`{form or 'output'}` -: standard output is closed: name a file")
-    return _Places(command, streamed=streamed, printed=form, files=files, force=bool(values["force"]))
+    return _Destinations(command, streamed=streamed, printed=form, files=files, force=bool(values["force"]))
 
 
 def _default(command: Command, option: Declared) -> Any:

@@ -42,8 +42,8 @@ class AnalyseHeads:
 
     Example: hydractl analyse heads vit --circuit avg.json --id-data data/digits:test --ood-data data/far_test
 
-    Prints four lines. `plot` draws each head's distances, with dropped heads crossed out, and the outputs of the six
-    heads dropped first and the six dropped last for each sample, on their two principal components.
+    Prints four lines. `plot` draws each head's distances, with dropped heads crossed out. It also draws the outputs
+    of the six heads dropped first and of the six dropped last, on their two principal components.
 
     >>> found = hydractl.analyse_heads("vit", circuit="circuit.json", budget=2, id_data="data/pets",
     ...                                ood_data="data/noise")
@@ -53,17 +53,17 @@ class AnalyseHeads:
     Source: arXiv 2510.18358, B.2.
 
     Raises:
-        ArtifactError: a circuit that cannot be read, or of another model.
+        ArtifactError: the circuit cannot be read, or is of another model.
         CheckpointError: the model cannot be read.
         DataError: data cannot be read, or their labels are not the model's.
-        OptionError: a budget that the circuit does not rank, or one that leaves no head to compare with.
+        OptionError: a budget above the number of ranked heads, or one that leaves no head to compare with.
         OutputError: the picture exists and `force` is not set, or the disk refuses it.
     """
 
     model: Model
     circuit: Annotated[CircuitLike, Option("The circuit whose heads are compared.", metavar="FILE|-", remembered=False)]
     budget: Annotated[
-        int | None, Option("Heads to drop. Default: all that it ranks.", minimum=1, maximum=bounds.HEADS)
+        int | None, Option("Heads to drop. Default: all that the circuit ranks.", minimum=1, maximum=bounds.HEADS)
     ] = None
     id_data: LabelledData
     ood_data: Annotated[DataLike, Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)]
@@ -79,13 +79,13 @@ class AnalyseHeads:
         from hydractl.report.head_maps import separated_facts, separated_lines
 
         self.picture.check()
-        parse_data(self.ood_data, "OOD data")  # refuses several sets, which have no one centroid
+        parse_data(self.ood_data, "OOD data")  # several sets have no single centroid
         checkpoint = as_member(self.model)
         ranking = self._ranking(checkpoint)
         material = open_material(
             checkpoint, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
         )
-        drawn = 2 * (self.picture.plot is not None)  # once more for each of the two groups of heads that are shown
+        drawn = 2 * (self.picture.plot is not None)  # each of the two drawn groups of heads takes one more pass
         with watch.progress("analyse", (1 + drawn) * material.samples) as advance:
             data = material.scoring_data(self.compute.batch_size, Ranks(), advance=advance)
             found = separated(separations(material.model, data), ranking)
@@ -164,7 +164,7 @@ class AnalyseMembers:
 
     For each pair of members, computes the share of samples to which they give different labels, the mean divergence
     KL(row || column) of their probabilities in nats, and the mean cosine of their logits. The fourth matrix holds the
-    cosine of what both changed in the weights of the network that they share, or in the first member's if they adapt
+    cosine of what both changed in the weights of their shared network, or of the first member if they share
     none.
 
     Example: hydractl analyse members lora.safetensors --data data/digits:test --plot members.png
@@ -178,7 +178,7 @@ class AnalyseMembers:
     Raises:
         CheckpointError: the model cannot be read.
         DataError: a sample cannot be read.
-        OptionError: one member only, or a zero-shot model without `classes`.
+        OptionError: a single member, or a zero-shot model without `classes`.
         OutputError: the picture exists and `force` is not set, or the disk refuses it.
     """
 
@@ -260,19 +260,21 @@ class AnalyseNoise:
     model: Model
     pruned: Annotated[
         ModelLike,
-        Option("What prune made of it, not fine-tuned.", "Model", "PRUNED", positional=True, remembered=False),
+        Option("The same model after prune, not fine-tuned.", "Model", "PRUNED", positional=True, remembered=False),
     ]
     corrupt: Annotated[str, Option(f"Make the data noisy: {describe_kinds()}.", metavar="KIND,...[:1-5]")] = field(
         kw_only=True
     )
     noise_draws: Annotated[
         int,
-        Option("Random signs to estimate the curvature with; its error is reported.", minimum=2, maximum=bounds.DRAWS),
+        Option(
+            "Random signs for the estimate of the curvature; its error is reported.", minimum=2, maximum=bounds.DRAWS
+        ),
     ] = 16
     seed: Seed = 0
     id_data: LabelledData = field(kw_only=True)
     reading: Annotated[Reading, Without("text_column")] = Reading()
-    # Gradients of gradients hold on to all that a batch goes through.
+    # Gradients of gradients keep every activation of a batch.
     compute: Compute = Compute(batch_size=16)
     picture: PlotOptions = PlotOptions()
 

@@ -35,7 +35,7 @@ PIPE_WIDTH = 120
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Benchmarked(Result):
-    """The time of models: a row for each at each batch size and precision, and what the figures depend on."""
+    """The time of each model at each batch size and precision, and the environment."""
 
     rows: Sequence[Row]
     models: Mapping[str, Sequence[str]]
@@ -87,13 +87,16 @@ class Benchmark:
 
     Raises:
         CheckpointError: a model cannot be read.
-        OptionError: two models of one name, or options that cannot be.
+        OptionError: two models of one name, or bad options.
     """
 
     models: Annotated[
         Models,
         Option(
-            "Models; A+B+C are run one after the other, as one.", "Model", "[NAME=]MODEL[+MODEL...]...", positional=True
+            "Models; A+B+C run one after the other, as one system.",
+            "Model",
+            "[NAME=]MODEL[+MODEL...]...",
+            positional=True,
         ),
     ]
     batch_sizes: Annotated[Sizes, Option("Samples per forward pass.", "Compute", "N,...")] = "1,4,32"
@@ -101,11 +104,11 @@ class Benchmark:
     compiled: Compiled = False
     transformers: Annotated[bool, Option("Time transformers' own forward of Hugging Face folders too.")] = False
     seconds: Annotated[
-        float, Option("Time for each batch size and precision, warm-up aside.", minimum=0, maximum=86_400)
+        float, Option("Time for each batch size and precision, without warm-up.", minimum=0, maximum=86_400)
     ] = 10
     tokens: Annotated[int, Option("Length of texts.", minimum=1, maximum=2**20)] = 128
     processor_time: Annotated[
-        bool, Option("Count processor time of one thread: for a machine in use.", heading="Compute")
+        bool, Option("Measure processor time of one thread, for a busy machine.", heading="Compute")
     ] = False
     device: Device = "auto"
 
@@ -157,7 +160,7 @@ def _checkpoints(models: Models) -> dict[str, list[Checkpoint]]:
     for model in _listed(models):
         name, parts = _named(model)
         if name in found:
-            raise OptionError(f"two models are called {name}: give them names, as in first={model}")
+            raise OptionError(f"two models are called {name}: name them, as in first={model}")
         found[name] = [as_checkpoint(part) for part in parts]
     return found
 
@@ -191,7 +194,7 @@ def _precisions(dtypes: Dtypes) -> list[str]:
     names = [str(part).strip().lower().removeprefix("torch.") for part in parts]
     if not names or not set(names) <= DTYPES.keys():
         unknown = next((name for name in names if name not in DTYPES), "nothing")
-        raise OptionError(f"`dtypes` {dtypes}: {unknown!r} is unknown: choose of fp64, fp32, bf16, fp16")
+        raise OptionError(f"`dtypes` {dtypes}: {unknown!r} is unknown: choose from fp64, fp32, bf16, fp16")
     return [DTYPES[name] for name in names]
 
 

@@ -32,7 +32,7 @@ def dtype_name(dtype: Any) -> str | None:
     """Returns the project's name of a dtype: `float32` for `fp32` and for `torch.float32`; None for None.
 
     Raises:
-        OptionError: no floating-point dtype that models are stored in.
+        OptionError: not a floating-point dtype of models.
     """
     if dtype is None:
         return None
@@ -71,7 +71,7 @@ def choose_device(device: Any) -> torch.device:
         raise OptionError(f"`device` {device}: no such device: choose auto, cpu, cuda, cuda:N or mps") from error
     here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.mps.is_available())}.get(found.type, 0)
     if (found.index or 0) >= here:
-        raise OptionError(f"`device` {device}: this machine has {here} of them: choose another device, or auto")
+        raise OptionError(f"`device` {device}: this machine has {here} such devices: choose another, or auto")
     return found
 
 
@@ -96,7 +96,7 @@ BatchSize = Annotated[
 
 @dataclass(frozen=True)
 class Compute:
-    """Says where a network computes, in which precision and in batches of how many samples."""
+    """Device, precision and batch size of a network."""
 
     device: Device = "auto"
     dtype: Dtype = None

@@ -37,8 +37,8 @@ class Extracted(Result):
 
     Attributes:
         rankings: the heads in the order in which they were dropped, by objective.
-        origin: what the search was of, with which options and samples, as plain JSON.
-        outputs: the file of each circuit, where they were written.
+        origin: the model, options and samples of the search, as plain JSON.
+        outputs: the written file of each circuit.
     """
 
     rankings: Mapping[Objective, Ranking]
@@ -127,9 +127,9 @@ class ExtractCircuit:
     ] = "avg"
     towers: Annotated[str | None, Option("Towers to take heads from. Default: all.", metavar="vision,text")] = None
     layers: Annotated[str | None, Option("Layers to take heads from, both included, from 0 on.", metavar="A-B")] = None
-    tie_break: Annotated[
-        Literal["order", "nll"], Option("Among equals the first head, or the one with the lowest ID loss.")
-    ] = "order"
+    tie_break: Annotated[Literal["order", "nll"], Option("Break ties by the first head, or by the lowest ID loss.")] = (
+        "order"
+    )
     search: Annotated[
         Mode,
         Option(f"How candidates are measured. {' '.join(f'{mode.name}: {mode.help}.' for mode in MODES)}"),
@@ -231,7 +231,7 @@ def _searched(
     journal: SearchJournal | None,
     watch: Watcher,
 ) -> list[Ranking]:
-    """Runs the search, saves each step, and tells the watcher of it."""
+    """Runs the search, and saves and reports each step."""
     from hydractl.circuit.search import extract_circuits
 
     total = sum(search.networks(len(ranking.steps)) for ranking in begun)

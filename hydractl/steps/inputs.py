@@ -50,7 +50,7 @@ else:  # what the command line derives flags from: any text will do
 Model = Annotated[
     ModelLike,
     Option(
-        "A file of ours, a folder of transformers, timm or OpenCLIP, or a hub id.",
+        "A file of hydractl, a folder of transformers, timm or OpenCLIP, or a hub id.",
         "Model",
         "MODEL",
         positional=True,
@@ -66,14 +66,14 @@ Compiled = Annotated[bool, Option("Compile the model with torch.compile first.",
 Workers = Annotated[
     int,
     Option(
-        "Processes that decode images; the result is the same for any.",
+        "Processes that decode images; they do not change the result.",
         "Compute",
         minimum=0,
         maximum=1024,
         remembered=False,
     ),
 ]
-Seed = Annotated[int, Option("Seed of whatever is drawn at random.", "Compute", minimum=0, maximum=bounds.SEED)]
+Seed = Annotated[int, Option("Seed of all random draws.", "Compute", minimum=0, maximum=bounds.SEED)]
 Output = Annotated[str | Path | None, Option("File to write.", "Output", flags=("--output", "-o"), remembered=False)]
 Force = Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"), remembered=False)]
 Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.", "Output", remembered=False)]
@@ -81,11 +81,11 @@ Resume = Annotated[bool, Option("Continue an interrupted run, if there is one.",
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Says where a command draws its result, if anywhere."""
+    """The picture of a result and whether to replace an old one."""
 
     plot: Annotated[
         str | Path | None,
-        Option("Draw the result as well; .svg and .pdf will do.", "Output", "FILE.png", remembered=False),
+        Option("Draw the result too; .svg and .pdf also work.", "Output", "FILE.png", remembered=False),
     ] = None
     force: Force = False
 
@@ -105,14 +105,14 @@ class PlotOptions:
 
 
 def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpoint:
-    """Returns the checkpoint of a model, its tensors still on disk where it is named by a path.
+    """Returns the checkpoint of a model; tensors of a model named by a path stay on disk.
 
     Args:
         model: a reference as the command line takes it, a loaded model, a checkpoint, or the result of a step.
-        without_classifier: read a base network as well, for whoever trains a new classifier.
+        without_classifier: also read a network without a classifier, to train a new one.
 
     Raises:
-        CheckpointError: nothing there, or not a model this project reads.
+        CheckpointError: no such model, or one that hydractl does not read.
         OptionError: not a model.
     """
     from hydractl.checkpoint.contents import Checkpoint

@@ -2,49 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from hydractl.options import Option, function
 from hydractl.steps.inputs import ModelLike, as_checkpoint
-from hydractl.steps.result import Result
+from hydractl.steps.result import Finding
 from hydractl.watch import Watcher
-
-if TYPE_CHECKING:
-    from hydractl.report.describe import Described
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Inspected(Result):
-    """The contents of a model or an artifact, as plain JSON.
-
-    Attributes:
-        artifact: the artifact as people read it; None for a model.
-    """
-
-    summary: Mapping[str, Any]
-    artifact: Described | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(self.summary)
-
-    def lines(self) -> Iterator[str]:
-        if self.artifact is not None:
-            yield from self.artifact.lines()
-        else:
-            from hydractl.report.summary import summary_lines
-
-            yield from summary_lines(self.summary)
-
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.summary import summary_facts
-
-        return summary_facts(self.summary) if self.artifact is None else self.artifact.facts
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
 
 
 @dataclass(frozen=True)
@@ -56,7 +22,7 @@ class Inspect:
     For a model, prints a map with a row per layer and a column per member: a square is a head kept, a dot one dropped.
     Circuits, head scores, selections, reports, builds and recipes (.toml) are recognised by their content.
 
-    >>> hydractl.inspect("hydra").summary["members"]
+    >>> hydractl.inspect("hydra").value["members"]
     2
 
     Raises:
@@ -74,15 +40,17 @@ class Inspect:
         ),
     ]
 
-    def run(self, watch: Watcher) -> Inspected:
+    def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
         from hydractl.report.describe import describe, file_to_describe
-        from hydractl.report.summary import summarize
+        from hydractl.report.summary import summarize, summary_facts, summary_lines
 
         file = file_to_describe(str(self.model)) if isinstance(self.model, str | Path) else None
         if file is None:
-            return Inspected(summarize(as_checkpoint(self.model)))
+            summary = summarize(as_checkpoint(self.model))
+            return Finding(summary, summary, list(summary_lines(summary)), summary_facts(summary))
         found = describe(file)
-        return Inspected(asdict(found), found)
+        content = asdict(found)
+        return Finding(content, content, list(found.lines()), found.facts)
 
 
 inspect = function(Inspect)

@@ -44,7 +44,7 @@ OOD_SETS = Option(
 class Material:
     """A network of one member and the samples to run it on: labelled ID ones, and OOD sets by name, perhaps none.
 
-    `labels` and `prompts` are those of the ID data: a zero-shot network may be told other classes later.
+    `labels` and `prompts` are those of the ID data: a zero-shot network may get other classes later.
     """
 
     checkpoint: Checkpoint
@@ -61,7 +61,7 @@ class Material:
         """Returns the samples as head scores and searches take them.
 
         Args:
-            share: how many of these share the memory for batches that are read again.
+            share: the number of data sets that share the memory for cached batches.
             advance: receives the number of samples of each batch that is read.
         """
         from hydractl.circuit.objective import ScoringData, prompt_batches
@@ -90,7 +90,7 @@ class Material:
 
     @property
     def template(self) -> str | None:
-        """The prompt of each class, where that determines a result: for a zero-shot model."""
+        """The prompt of a zero-shot model's classes; None for other models."""
         return self.reading.template if self.model.spec.task == "zero-shot" else None
 
     @property
@@ -99,9 +99,9 @@ class Material:
         return next(self.model.parameters()).device
 
     def used(self, inside: str, outside: str) -> dict[str, Samples]:
-        """Returns all samples, the ID ones by one name and the OOD sets by another, with their own behind it if needed.
+        """Returns all samples by use; several OOD sets have their own names behind it.
 
-        Where there is one set its name does not matter: no result depends on it.
+        The name of a single set does not matter: no result depends on it.
         """
         alone = len(self.ood) == 1
         return {inside: self.id} | {
@@ -120,8 +120,8 @@ def origin_of(
     """Returns the record in an artifact of how it was made.
 
     Args:
-        options: those that determine the result; None stands for one that was not used and is left out.
-        used: the samples by their use, which an evaluation will refuse later.
+        options: those that determine the result; None is left out.
+        used: the samples by their use; an evaluation refuses them later.
     """
     from importlib.metadata import version
 
@@ -153,12 +153,12 @@ def open_material(
     """Opens the model and its data, and matches their labels.
 
     Args:
-        watch: receives notes on what looks odd in the data.
+        watch: receives notes on oddities of the data.
 
     Raises:
-        OptionError: a model of several members, a zero-shot one without classes, or two OOD sets of one name.
+        OptionError: a model with several members, a zero-shot model without classes, or two OOD sets of one name.
         CheckpointError: the model cannot be read.
-        DataError: the data cannot, or their labels are not the model's.
+        DataError: the data cannot be read, or their labels are not the model's.
     """
     return open_materials(model, {"": (id_data, ood_data)}, reading=reading, compute=compute, watch=watch)[""]
 
@@ -211,9 +211,9 @@ def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Readi
     from hydractl.data.sources import parse_data_sets
 
     found: dict[str, Samples] = {}
-    for asked in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
-        if asked.name in found:
-            raise OptionError(f"`ood_data` {asked}: a set called {asked.name} is there already: give it another name")
-        # A column named for the ID data need not be there in an OOD set.
-        found[asked.name] = open_samples(asked, modality, reading, strict=False)
+    for source in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
+        if source.name in found:
+            raise OptionError(f"`ood_data` {source}: there is already a set called {source.name}: give it another name")
+        # An OOD set need not have the columns named for the ID data.
+        found[source.name] = open_samples(source, modality, reading, strict=False)
     return found

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None = None) -> Hydra:
-    """Loads a model in eval mode with its preprocessing; nothing else of the process changes.
+    """Loads a model in eval mode with its preprocessing.
 
     >>> hydractl.load("hydra").members
     2
 
     Args:
-        model: a file of ours, a folder of transformers, timm or OpenCLIP, a hub id, or the result of a step.
+        model: a file of hydractl, a folder of transformers, timm or OpenCLIP, a hub id, or the result of a step.
         device: where to put it; `auto` takes a GPU if there is one.
-        dtype: of the weights; the stored one where left out.
+        dtype: of the weights; default: the stored one.
 
     Raises:
-        CheckpointError: nothing is there, it is damaged, or of a family that is not supported.
+        CheckpointError: no such model, a damaged one, or an unsupported architecture.
         OptionError: no such device or dtype.
     """
     from hydractl.inference import load_checkpoint
@@ -52,11 +52,11 @@ def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
 
 
 def running(model: ModelLike, compute: Compute) -> Hydra:
-    """Returns a model laid out for fast answers; one that is loaded already is left as and where it is.
+    """Returns a model laid out for fast inference; a loaded model stays as it is, on its device.
 
     Raises:
         CheckpointError: it cannot be read.
-        OptionError: no such device or dtype, or another than that of a loaded model.
+        OptionError: no such device or dtype, or either given with a loaded model.
     """
     from hydractl.model.hydra import Hydra
 
@@ -64,5 +64,5 @@ def running(model: ModelLike, compute: Compute) -> Hydra:
         return load(model, compute.device, compute.dtype).optimize_for_inference()
     if compute.device != "auto" or compute.dtype is not None:
         option = "dtype" if compute.dtype is not None else "device"
-        raise OptionError(f"`{option}` is for models that are yet to be loaded: give it to hydractl.load")
+        raise OptionError(f"`{option}` has no effect on a loaded model: give it to hydractl.load")
     return model

@@ -1,4 +1,4 @@
-"""Asking a model about images or texts."""
+"""Classifying images and texts with a model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Predictions(Result):
         entropy: `[N]`, nats, of the probabilities: high means the same.
         mutual_information: `[N]`, nats: high means that the members disagree.
         member_logits: `[M,N,C]`.
-        acceptance: how sure the model is of ID samples, as `calibrate` found; None if it was not calibrated.
+        acceptance: the MSP that most ID samples reach, found by `calibrate`; None if not calibrated.
     """
 
     inputs: Sequence[str]
@@ -146,9 +146,9 @@ class Predict:
 
     Raises:
         CheckpointError: the model cannot be read.
-        DataError: an input cannot be read, or is nothing that the model takes.
+        DataError: an input cannot be read, or does not suit the model.
         NotFiniteError: the model's logits are not finite.
-        OptionError: no inputs, a zero-shot model without `classes`, or classes of another.
+        OptionError: no inputs, a zero-shot model without `classes`, or `classes` for another model.
     """
 
     model: Model
@@ -164,7 +164,7 @@ class Predict:
     data: Annotated[
         Data,
         Option(
-            "A data set, whatever its name looks like, such as one of the hub; repeat it.",
+            "A data set under any name, such as one of the hub; repeat it for several.",
             "Data",
             "SOURCE[:SPLIT]",
             repeated=True,
@@ -203,7 +203,7 @@ class Predict:
             hydra.set_classes(read_classes(self.reading.classes), self.reading.template)
         return hydra
 
-    def _entries(self, modality: Modality) -> Iterator[_Entry]:
+    def _entries(self, modality: Modality) -> Iterator[_Input]:
         from PIL.Image import Image
 
         inputs, reading = self.inputs, self.reading
@@ -217,13 +217,13 @@ class Predict:
                 continue
             if named := reading.image_column or reading.text_column:
                 option = "image_column" if reading.image_column else "text_column"
-                raise OptionError(f"`{option}` {named}: {one} is no data set and has no columns: leave it out")
+                raise OptionError(f"`{option}` {named}: {one} is not a data set and has no columns: leave it out")
             if modality == "image":
-                yield _Entry(one, partial(_read_image, one))
+                yield _Input(one, partial(_read_image, one))
             else:
-                yield from (_Entry(text, partial(str, text)) for text in _lines(one))
+                yield from (_Input(text, partial(str, text)) for text in _lines(one))
 
-    def _entries_of_sets(self, modality: Modality) -> Iterator[_Entry]:
+    def _entries_of_sets(self, modality: Modality) -> Iterator[_Input]:
         data = self.data
         several = isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
         for one in cast(Sequence[Any], data) if several else [data]:
@@ -233,7 +233,7 @@ class Predict:
 predict = function(Predict)
 
 
-class _Entry(NamedTuple):
+class _Input(NamedTuple):
     """One input: its name in messages, and how to read it."""
 
     name: str
@@ -241,19 +241,19 @@ class _Entry(NamedTuple):
 
 
 def _is_data(text: str) -> bool:
-    """Says whether a path or name stands for a data set, not for one image or a file of texts."""
+    """Returns True if a path or name stands for a data set, not for one image or a file of texts."""
     path = Path(text)
     if path.exists():
         return path.is_dir() or path.suffix.lower() in FILE_FORMATS
     return any(mark in text for mark in ":=%")  # a split, a name or a part
 
 
-def _in_data(data: DataLike, modality: Modality, reading: Reading) -> Iterator[_Entry]:
+def _in_data(data: DataLike, modality: Modality, reading: Reading) -> Iterator[_Input]:
     from hydractl.data.open import open_samples
 
     samples = open_samples(data, modality, reading)
     for place in range(len(samples)):
-        yield _Entry(samples.called(place), partial(samples.inputs.__getitem__, place))
+        yield _Input(samples.called(place), partial(samples.inputs.__getitem__, place))
 
 
 def _lines(file: str) -> list[str]:

@@ -66,7 +66,7 @@ def _by_name(
 
 
 def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Checkpoint]:
-    """Returns the members in some files, which answer beside a network.
+    """Returns the members in some files, to measure beside a network.
 
     Raises:
         CheckpointError: a file cannot be read.
@@ -77,7 +77,7 @@ def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Ch
         if (theirs := _task(member)) != (own := _task(network)):
             raise OptionError(f"{member.name}: {theirs}, {network.name}: {own}: name members of one task")
         if member.labels and network.labels and member.labels != network.labels:
-            raise OptionError(f"{member.name}: its classes have other names, or another order, than {network.name}'s")
+            raise OptionError(f"{member.name}: its classes differ in name or order from those of {network.name}")
     return members
 
 
@@ -90,12 +90,12 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
     """Returns a selection and the networks that it names.
 
     Args:
-        given: the network or members that are files, if they do not lie where the selection says.
+        given: the network or members, if they have moved since.
 
     Raises:
         ArtifactError: the file cannot be read, or is no selection; a network that it names has changed.
         CheckpointError: a network cannot be read.
-        OptionError: no selection, one that names no network where none is given, or a model that is not in it.
+        OptionError: not a selection, a missing network, or a model that is not in it.
     """
     from hydractl.checkpoint.contents import identity
     from hydractl.selection.selection_file import Followed

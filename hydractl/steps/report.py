@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hydractl.evaluation.results import Results
 
-WIDTH = 120  # of a table outside a terminal
+WIDTH = 120  # columns of a table outside a terminal
 
 JsonReport = Annotated[
     str | Path | None, Option("Also write the report as JSON.", "Output", "FILE|-", flags=("--json",), bare="-")
@@ -33,7 +33,7 @@ ReportFolder = Annotated[
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reported(Result):
-    """A report: every number of every system, and the data that they were measured on.
+    """A report: all numbers of all systems, and the data that they were measured on.
 
     Attributes:
         report: the results, with the curves of the pictures if they were computed.

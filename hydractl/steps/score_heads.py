@@ -31,7 +31,7 @@ class HeadScores(Result):
     """A score per head, higher = keep.
 
     Attributes:
-        artifact: the scores and how they were made, as plain JSON.
+        artifact: the scores and their origin, as plain JSON.
         output: where the artifact was written, if it was.
     """
 

@@ -20,7 +20,7 @@ else:  # what the command line derives flags from
     SuiteLike = Any
 
 FORMAT, VERSION = "hydractl-suite", 1
-#: The parts of a system that are averaged over tasks.
+#: Parts of a system's results that are averaged over tasks.
 AVERAGED = (("id",), ("ood_means", "all"), ("shift_means", "all"))
 
 
@@ -43,10 +43,10 @@ def columns() -> list[Column]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SuiteReported(Result):
-    """Every system on every task.
+    """The report of every system on every task.
 
     Attributes:
-        suite: what the suite is called.
+        suite: the name of the suite.
         reports: by task.
     """
 
@@ -55,7 +55,7 @@ class SuiteReported(Result):
 
     @property
     def means(self) -> dict[str, dict[str, Any]]:
-        """By system the flat means over tasks of the numbers that all of them have."""
+        """The flat means over tasks of each system, of the numbers that every task has."""
         by_task = [report.report.models for report in self.reports.values()]
         systems = by_task[0] if by_task else {}
         return {system: _mean([models[system] for models in by_task]) for system in systems}

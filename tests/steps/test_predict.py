@@ -63,7 +63,7 @@ def test_one_image_and_a_loaded_model(vit: Path, images: Path) -> None:
     expected = library.predict(vit, path)
     model = library.load(vit)
     np.testing.assert_allclose(library.predict(model, Image.open(path)).msp, expected.msp, rtol=0, atol=1e-6)
-    with pytest.raises(OptionError, match="`dtype` is for models that are yet to be loaded"):
+    with pytest.raises(OptionError, match="`dtype`"):
         library.predict(model, path, dtype="bf16")
     with pytest.raises(OptionError, match="`classes` would change the loaded model"):
         library.predict(model, path, classes=["a", "b"])
@@ -87,7 +87,7 @@ def test_texts_of_a_table_a_file_and_a_list(bert: Path, tmp_path: Path) -> None:
     for each in found:
         assert each.inputs == ["a good film", "bad owl"]
         np.testing.assert_array_equal(each.probabilities, found[0].probabilities)
-    with pytest.raises(OptionError, match="`text_column` text: .*a.txt is no data set and has no columns"):
+    with pytest.raises(OptionError, match="`text_column` text: .*a.txt"):
         library.predict(bert, tmp_path / "a.txt", text_column="text")
 
 
