@@ -16,6 +16,7 @@ from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Se
 from hydractl.steps.material import SOURCE, LabelledData, Material, open_material, origin_of
 from hydractl.steps.references import named_circuits
 from hydractl.steps.result import Finding
+from hydractl.steps.score_heads import about, projections
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from hydractl.circuit.objective import ScoringData
     from hydractl.data.corruptions import Corruption
     from hydractl.model.hydra import Hydra
-    from hydractl.report.head_maps import Projection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,24 +138,12 @@ def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
         for tower, rows in as_towers(values, model.spec).items():
             maps[f"{tower} {name}"] = rows
             crossed[f"{tower} {name}"] = [(head.layer, head.head) for head in found.dropped if head.tower == tower]
-    first, last = (_projections(heads, found, model, data) for heads in shown(found.dropped))
-    groups = {"dropped first": first, "dropped last": last}
+    distances = {head: separation.mahalanobis for head, separation in found.heads.items()}
+    groups = {}
+    for name, heads in zip(("dropped first", "dropped last"), shown(found.dropped), strict=True):
+        titles = {head: f"{found.dropped.index(head) + 1}: {about(head, distances)}" for head in heads}
+        groups[name] = projections(model, data, titles) if titles else []
     return separation_figure(maps, groups, "distance of ID and OOD means", crossed)
-
-
-def _projections(heads: Sequence[Head], found: Separated, model: Hydra, data: ScoringData) -> list[Projection]:
-    from hydractl.circuit.separation import outputs_on_both
-    from hydractl.report.head_maps import project
-
-    if not heads:
-        return []
-    inside, outside = outputs_on_both(model, data, heads)
-    titles = {
-        head: f"{found.dropped.index(head) + 1}: layer {head.layer}, head {head.head}\n"
-        f"Mahalanobis {found.heads[head].mahalanobis:.3g}"
-        for head in heads
-    }
-    return [project(title, inside[head], outside[head]) for head, title in titles.items()]
 
 
 @dataclass(frozen=True, kw_only=True)

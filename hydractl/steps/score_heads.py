@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.checkpoint.heads import Head
+    from hydractl.circuit.objective import ScoringData
     from hydractl.circuit.score_methods import Scored
     from hydractl.circuit.scores import ScoreTable
-    from hydractl.report.head_maps import HeadMap as Map
-    from hydractl.report.head_maps import Projection
+    from hydractl.model.hydra import Hydra
+    from hydractl.report.head_maps import HeadMap, Projection
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +48,7 @@ class HeadScores(Result):
         return scores_of(self.artifact)
 
     @property
-    def maps(self) -> Mapping[str, Map]:
+    def maps(self) -> Mapping[str, HeadMap]:
         """A value per head, [L][H] by name: the scores, or all figures of a head if there are several."""
         details = self.artifact.get("distances", {})
         maps = {f"{tower} {name}": rows for name, towers in details.items() for tower, rows in towers.items()}
@@ -131,11 +133,11 @@ class ScoreHeads:
                     scoring = Scoring(checkpoint, (material.model, data))
                 scored = self.method.score(scoring)
                 result = HeadScores(self._artifact(scored, checkpoint, material), output)
-                projections = _projections(scored, scoring) if shown else ()
+                pictured = _extremes(scored, scoring) if shown else ()
             if ranks.leads:
                 if output is not None:
                     write_json(output, result.artifact, self.picture.force)
-                self.picture.write(lambda: _figure(result, projections))
+                self.picture.write(lambda: _figure(result, pictured))
         return result
 
     def _output(self) -> Path | None:
@@ -172,17 +174,27 @@ class ScoreHeads:
 score_heads = function(ScoreHeads)
 
 
-def _projections(scored: Scored, scoring: Scoring) -> list[Projection]:
+def _extremes(scored: Scored, scoring: Scoring) -> list[Projection]:
     """Returns the outputs of the heads with the highest and the lowest scores, in two dimensions."""
-    from hydractl.circuit.separation import extremes, outputs_on_both
+    from hydractl.circuit.separation import extremes
+
+    titles = {
+        head: f"{which} separating: {about(head, scored.heads)}" for head, which in extremes(scored.heads).items()
+    }
+    return projections(*scoring.network, titles)
+
+
+def about(head: Head, distances: Mapping[Head, float]) -> str:
+    """Returns the title of a head's picture, without its beginning."""
+    return f"layer {head.layer}, head {head.head}\nMahalanobis {distances[head]:.3g}"
+
+
+def projections(model: Hydra, data: ScoringData, titles: Mapping[Head, str]) -> list[Projection]:
+    """Returns the outputs of the titled heads for ID and OOD samples, in two dimensions."""
+    from hydractl.circuit.separation import outputs_on_both
     from hydractl.report.head_maps import project
 
-    shown = extremes(scored.heads)
-    inside, outside = outputs_on_both(*scoring.network, list(shown))
-    titles = {
-        head: f"{which} separating: layer {head.layer}, head {head.head}\nMahalanobis {scored.heads[head]:.3g}"
-        for head, which in shown.items()
-    }
+    inside, outside = outputs_on_both(model, data, list(titles))
     return [project(title, inside[head], outside[head]) for head, title in titles.items()]
 
 
