@@ -134,12 +134,12 @@ BUILT_IN = (
     ),
     _suite(
         "clip",
-        "nine zero-shot tasks in the manner of [HE] arXiv 2510.18358, Table 3: compare the sets with the paper's",
+        "nine zero-shot tasks in the manner of arXiv 2510.18358, Table 3: compare the sets with the paper's",
         **{name: (source, [SVHN, MNIST if name == "dtd" else TEXTURES]) for name, source in ZERO_SHOT.items()},
     ),
     _suite(
         "sst2",
-        "[HE] arXiv 2510.18358, Table 4: SST-2 with near and far OOD data",
+        "arXiv 2510.18358, Table 4: SST-2 with near and far OOD data",
         sst2=(
             "stanfordnlp/sst2:validation",
             [
