@@ -60,8 +60,7 @@ class Column:
     def show(self, value: float) -> str:
         """Returns a number of this column as text."""
         if self.kind == "count":
-            unit, name = next(((u, n) for u, n in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= u), (1, ""))
-            return f"{value / unit:.2f} {name}".rstrip() if unit > 1 else f"{value:g}"
+            return count_text(value)
         return f"{100 * value:.2f}" if self.kind == "percent" else f"{value:.3f}"
 
     def best(self, entries: Sequence[System]) -> float | None:
@@ -86,6 +85,16 @@ class Column:
         """Returns whether this system shows the winning value."""
         value = self.value(entry)
         return value is not None and best is not None and self.show(value) == self.show(best)
+
+
+def count_text(value: float) -> str:
+    """Returns a count as people read it.
+
+    >>> count_text(86_567_656)
+    '86.57 M'
+    """
+    unit, name = next(((u, n) for u, n in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= u), (1, ""))
+    return f"{value / unit:.2f} {name}" if name else f"{value:g}"
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

@@ -216,16 +216,14 @@ def _agreement(models: Mapping[str, System]) -> Picture | None:
     sets = list(dict.fromkeys(name for entry in several.values() for name in entry.ood))
     if not several:
         return None
-    columns = [
-        Column("", (*place, "disagreement"), "percent") for place in (("id",), *(("ood", name) for name in sets))
-    ]
+    places = [("id",), *(("ood", name) for name in sets)]
 
     def draw(axes: Axes) -> None:
         width = 0.8 / len(several)
         for number, (place, entry) in enumerate((p, e) for p, (n, e) in enumerate(models.items()) if n in several):
-            heights = [100 * (column.value(entry) or 0) for column in columns]
-            axes.bar([at + number * width for at in range(len(columns))], heights, width, color=_color(place))
-        middle = [at + 0.4 - width / 2 for at in range(1 + len(sets))]
+            heights = [100 * (at(entry, (*one, "disagreement")) or 0) for one in places]
+            axes.bar([left + number * width for left in range(len(places))], heights, width, color=_color(place))
+        middle = [left + 0.4 - width / 2 for left in range(len(places))]
         axes.set_xticks(middle, ["ID", *map(drawn, sets)], rotation=0 if len(sets) < 4 else 30, ha="center")
         axes.set(ylabel="pairs that disagree (%)", ylim=(0, None))
 

@@ -121,11 +121,11 @@ def _cards(models: Mapping[str, System], found: Mapping[str, Verdict]) -> Iterat
         return
     name = _by_weight(models, found)[0]
     verdict, first = found[name], models[found[name].first]
-    for judged in JUDGED:
-        judgement = next((one for one in verdict.judgements if one.key == judged.key), None)
-        if judgement is None or judged.key not in CARDS:
+    for judgement in verdict.judgements:
+        if judgement.key not in CARDS:
             continue
-        column, unit = judged.column, " %" if judged.column.kind == "percent" else ""
+        column = JUDGED[judgement.key]
+        unit = " %" if column.kind == "percent" else ""
         yield {
             "title": f"{column.name}{unit}, {column.better} is better",
             "text": f"{column.text(first)} → {column.text(models[name])}",

@@ -12,11 +12,10 @@ from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, without
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots, stored_shape
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.evaluation.cost import multiply_adds
-from hydractl.report.columns import Column
+from hydractl.report.columns import count_text
 from hydractl.text import printable, shortened
 
 KEPT, DROPPED = "■", "·"
-COUNT = Column("", (), "count")
 
 
 def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:
     parts = [heads]
     for name in ("parameters", "multiply_adds"):
         was, now = getattr(before, name), getattr(after, name)
-        parts.append(f"{name.replace('_', '-')} {COUNT.show(was)} -> {COUNT.show(now)} ({now / was:.2f} x)")
+        parts.append(f"{name.replace('_', '-')} {count_text(was)} -> {count_text(now)} ({now / was:.2f} x)")
     if path is not None:
-        parts.append(f"file {COUNT.show(path.stat().st_size)}B")
+        parts.append(f"file {count_text(path.stat().st_size)}B")
     return ", ".join(parts)

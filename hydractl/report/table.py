@@ -256,13 +256,17 @@ def _width(grid: Grid, console: Console) -> int:
     return max(title, Measurement.get(console, console.options, grid).maximum)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a plain table: its first column starts at the left, the others end at the right.
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
+    """Yields the lines of a plain table.
+
+    Args:
+        left: number of columns aligned at the left; the others are aligned at the right.
 
     >>> list(aligned([["", "loss"], ["clean", "0.5"]]))
     ['       loss', 'clean   0.5']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
-        yield "  ".join([f"{first:<{widths[0]}}", *cells]).rstrip()
+    sides = "<" * left + ">" * (len(widths) - left)
+    for row in rows:
+        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -20,21 +20,13 @@ ASCII_MARKS: Marks = {"better": "^", "worse": "v", "within chance": ""}
 LEAK = "†"
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A metric in a verdict: its key in JSON, its column, and the unit of its differences."""
-
-    key: str
-    column: Column
-    unit: str = ""
-
-
-JUDGED = (
-    Judged("accuracy", Column("accuracy", ("id", "accuracy"), "percent", "higher"), "points"),
-    Judged("nll", Column("NLL", ("id", "nll"), "plain", "lower")),
-    Judged("ece", Column("ECE", ("id", "ece"), "percent", "lower"), "points"),
-    Judged("mean_auroc", Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"), "points"),
-)
+#: The metrics of a verdict by their keys in JSON.
+JUDGED = {
+    "accuracy": Column("accuracy", ("id", "accuracy"), "percent", "higher"),
+    "nll": Column("NLL", ("id", "nll"), "plain", "lower"),
+    "ece": Column("ECE", ("id", "ece"), "percent", "lower"),
+    "mean_auroc": Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"),
+}
 
 
 @dataclass(frozen=True)
@@ -114,7 +106,7 @@ def verdicts(models: Mapping[str, System]) -> dict[str, Verdict]:
     first = next(iter(models), "")
     found = {}
     for name, entry in models.items():
-        judgements = tuple(filter(None, (_judgement(judged, entry) for judged in JUDGED)))
+        judgements = tuple(filter(None, (_judgement(key, column, entry) for key, column in JUDGED.items())))
         if name != first and judgements:
             multiply_adds, parameters = (_ratio(entry, models[first], key) for key in ("multiply_adds", "parameters"))
             found[name] = Verdict(name, first, judgements, multiply_adds=multiply_adds, parameters=parameters)
@@ -188,14 +180,14 @@ def _fitted(models: Mapping[str, System]) -> Iterator[str]:
             yield f"{name} {found.value:.3f}, NLL {found.nll_before:.3f} to {found.nll_after:.3f}, {changed}"
 
 
-def _judgement(judged: Judged, entry: System) -> Judgement | None:
-    column, unit = judged.column, judged.unit and f" {judged.unit}"
+def _judgement(key: str, column: Column, entry: System) -> Judgement | None:
+    unit = " points" if column.kind == "percent" else ""
     result, found = outcome(column, entry), column.paired(entry)
     if result is None or found is None:
         return None
     value, (low, high) = found.value, found.interval
     text = f"{_signed(column, value)}{unit}, 95 % {_signed(column, low)} to {_signed(column, high)}"
-    return Judgement(judged.key, column.name, found, result, text=text)
+    return Judgement(key, column.name, found, result, text=text)
 
 
 def _signed(column: Column, value: float) -> str:

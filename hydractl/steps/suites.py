@@ -66,6 +66,7 @@ class SuiteReported(Result):
 
     def lines(self) -> Iterator[str]:
         from hydractl.report.columns import at
+        from hydractl.report.table import aligned
 
         rows: list[tuple[str, str, Any]] = [
             (task, name, system) for task, one in self.reports.items() for name, system in one.report.models.items()
@@ -75,11 +76,7 @@ class SuiteReported(Result):
         shown = [column for column in columns() if any(at(entry, column.path) is not None for *_, entry in rows)]
         cells = [["task", "system", *(column.name for column in shown)]]
         cells += [[task, name, *(_cell(column, entry) for column in shown)] for task, name, entry in rows]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        for row in cells:
-            left = [cell.ljust(width) for cell, width in zip(row[:2], widths[:2], strict=True)]
-            right = [cell.rjust(width) for cell, width in zip(row[2:], widths[2:], strict=True)]
-            yield "  ".join([*left, *right]).rstrip()
+        yield from aligned(cells, left=2)
 
     def facts(self) -> Mapping[str, object]:
         return {

@@ -63,7 +63,7 @@ def test_without_intervals_there_is_no_verdict() -> None:
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
 def test_an_interval_that_touches_zero_is_chance(low: float, high: float, expected: str) -> None:
-    assert outcome(JUDGED[0].column, system(accuracy=(0.05, low, high))) == expected
+    assert outcome(JUDGED["accuracy"], system(accuracy=(0.05, low, high))) == expected
 
 
 def compared(**of_b: tuple[float, float, float]) -> Results:
