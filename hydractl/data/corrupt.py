@@ -1,7 +1,7 @@
-"""Makes pixels worse: noise, blur, weather, and damage to an image after it was taken.
+"""Makes pixels worse: noise, blur, weather, and digital damage.
 
 Each function takes an image, the strength of its kind and a source of random draws; `hydractl.data.corruptions` has
-the strengths. A result may lie beyond 0 and 1.
+the strengths. A result may lie outside 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,58 +19,58 @@ from scipy.signal import convolve
 #: `[height,width,channels]` float64, 0..1; of one channel (grey) or three.
 Pixels = NDArray[np.float64]
 
-#: How far from its middle the benchmarks lay out a disk, unless it is larger.
+#: The benchmarks compute a disk up to this distance from its middle, or up to its radius if that is larger.
 DISK_REACH = 8
 #: Red, green and blue in the grey of an image (ITU-R BT.601).
 LUMA = (0.299, 0.587, 0.114)
-#: Glass without ice, and ice, about as in the photographs that the benchmarks take their frost from.
+#: The colours of glass and of ice, about as in the benchmarks' photographs of frost.
 GLASS, ICE = (0.25, 0.35, 0.42), (0.92, 0.95, 0.98)
 
 
 def to_pixels(image: Image.Image) -> Pixels:
-    """Returns the pixels of an image; what is neither grey nor RGB becomes RGB."""
+    """Returns the pixels of an image; modes other than grey and RGB become RGB."""
     image = image if image.mode in ("L", "RGB") else image.convert("RGB")
     return np.atleast_3d(np.asarray(image, dtype=np.float64) / 255)
 
 
 def to_image(x: Pixels) -> Image.Image:
-    """Returns the image of some pixels, clipped to 0..1; levels are rounded down, as the benchmarks' are."""
-    # A level that arithmetic left just below a whole number is that number, on every machine.
+    """Returns the image of some pixels, clipped to 0..1; levels are rounded down, as in the benchmarks."""
+    # The offset keeps a level that arithmetic left just below a whole number, on every machine.
     levels = (x.clip(0, 1) * 255 + 1e-6).astype(np.uint8)
     return Image.fromarray(levels[..., 0] if levels.shape[-1] == 1 else levels)
 
 
 def gaussian_noise(x: Pixels, spread: float, draw: Generator) -> Pixels:
-    """Adds light of a sensor's own, of this standard deviation."""
+    """Adds the noise of a sensor, with this standard deviation."""
     return x + draw.normal(scale=spread, size=x.shape)
 
 
 def shot_noise(x: Pixels, photons: float, draw: Generator) -> Pixels:
-    """Counts light in single photons, so many at full light."""
+    """Counts light in single photons, `photons` of them at full light."""
     return draw.poisson(x * photons) / photons
 
 
 def impulse_noise(x: Pixels, share: float, draw: Generator) -> Pixels:
-    """Turns this share of the values black or white, either as often."""
+    """Turns this share of the values black or white, with equal chance."""
     hit, white = draw.random(x.shape) < share, draw.random(x.shape) < 0.5
     return np.where(hit, white.astype(np.float64), x)
 
 
 def speckle_noise(x: Pixels, spread: float, draw: Generator) -> Pixels:
-    """Adds noise of this standard deviation, times the value."""
+    """Adds noise with this standard deviation times the value."""
     return x + x * draw.normal(scale=spread, size=x.shape)
 
 
 def gaussian_blur(x: Pixels, sigma: float, _: Generator) -> Pixels:
-    """Spreads every pixel over its surroundings, sigma in pixels."""
+    """Blurs by a Gaussian, sigma in pixels."""
     return gaussian_filter(x, sigma, mode="nearest", axes=(0, 1))
 
 
 def defocus_blur(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
-    """Makes every pixel a disk, as a lens out of focus shows it.
+    """Blurs by a disk, as a lens out of focus does.
 
     Args:
-        strength: radius of the disk, and sigma by which its edge is softened, in pixels.
+        strength: the radius of the disk, and the sigma that softens its edge, in pixels.
     """
     kernel = disk(*strength)
     reach = len(kernel) // 2
@@ -79,7 +79,7 @@ def defocus_blur(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixe
 
 
 def disk(radius: float, sigma: float) -> Pixels:
-    """Returns a disk, its edge softened, `[width,width]`; it sums to 1, a little more where it reaches the border."""
+    """Returns a disk with a soft edge, `[width,width]`. It sums to 1, or a little more where it reaches the border."""
     small = radius <= DISK_REACH
     along = np.arange(-DISK_REACH, DISK_REACH + 1) if small else np.arange(-radius, radius + 1)
     inside = along**2 + along[:, None] ** 2 <= radius**2
@@ -92,10 +92,10 @@ def disk(radius: float, sigma: float) -> Pixels:
 
 
 def glass_blur(x: Pixels, strength: tuple[float, int, int], draw: Generator) -> Pixels:
-    """Blurs, moves pixels about, and blurs again, as frosted glass does.
+    """Blurs, moves pixels at random, and blurs again, as frosted glass does.
 
     Args:
-        strength: sigma of the blur, the farthest that a pixel moves, and how often all do.
+        strength: sigma of the blur, the longest move of a pixel, and the number of rounds.
     """
     sigma, farthest, times = strength
     height, width, channels = x.shape
@@ -104,8 +104,8 @@ def glass_blur(x: Pixels, strength: tuple[float, int, int], draw: Generator) -> 
     origin = list(range(height * width))
     for _ in range(times):
         moves = draw.integers(-farthest, farthest, size=(len(places), 2))
-        # The benchmarks mean to exchange two pixels, but their assignment copies one over the other: so does this.
-        # Pixels move one after the other, and a copy may be copied on.
+        # The benchmarks intend to exchange two pixels, but copy one over the other, and so does this.
+        # Pixels move one after the other, and a copy may be copied again.
         for place, source in zip(places.tolist(), (places + moves @ (1, width)).tolist(), strict=True):
             origin[place] = origin[source]
     levels = np.floor(gaussian_blur(x, sigma, draw) * 255 + 1e-6) / 255
@@ -113,19 +113,19 @@ def glass_blur(x: Pixels, strength: tuple[float, int, int], draw: Generator) -> 
 
 
 def motion_blur(x: Pixels, strength: tuple[int, float], draw: Generator) -> Pixels:
-    """Smears by a radius and a sigma, as a camera that moves within 45 degrees of the horizontal."""
+    """Smears by a radius and a sigma, in a direction within 45 degrees of the horizontal."""
     return smeared(x, *strength, degrees=draw.uniform(-45, 45))
 
 
 def smeared(x: Pixels, radius: int, sigma: float, degrees: float) -> Pixels:
-    """Returns each pixel's mean with those from it on in one direction, the nearest with the most weight.
+    """Returns the weighted mean of each pixel and the next ones in one direction; the nearest weighs most.
 
-    This is the motion blur of ImageMagick: half a bell curve, from its peak on, at whole pixels.
+    This is the motion blur of ImageMagick: half a bell curve from its peak, at whole pixels.
 
     Args:
-        radius: half as many pixels as are averaged besides the first.
+        radius: half the number of pixels averaged besides the first.
         sigma: of the bell curve, in pixels.
-        degrees: the direction, from rightwards on downwards.
+        degrees: the direction, clockwise from rightwards.
     """
     height, width = x.shape[:2]
     steps = np.arange(2 * radius + 1)
@@ -141,7 +141,7 @@ def smeared(x: Pixels, radius: int, sigma: float, degrees: float) -> Pixels:
 
 
 def zoom_blur(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
-    """Averages enlargements, from 1 to below the first number in steps of the second: a camera that comes nearer."""
+    """Averages enlargements by factors from 1 to below the first number, in steps of the second."""
     factors = np.arange(1, *strength)
     return (x + sum(enlarged(x, factor) for factor in factors)) / (len(factors) + 1)
 
@@ -162,12 +162,11 @@ def _enlarging(size: int, factor: float) -> Pixels:
 
 
 def snow(x: Pixels, strength: tuple[float, float, float, float, int, float, float], draw: Generator) -> Pixels:
-    """Lets flakes fall before an image that they have made paler.
+    """Makes the image paler and lets flakes fall in front of it.
 
     Args:
-        strength: of the flakes: mean and standard deviation of the noise that they are made of, its enlargement, and
-            the least of it that is a flake; radius and sigma by which they are smeared; and the share of the image
-            that does not pale.
+        strength: mean, standard deviation and enlargement of the noise that makes the flakes, the lowest value that
+            is a flake, radius and sigma of their smear, and the share of the image that does not pale.
     """
     mean, spread, factor, least, radius, sigma, clear = strength
     noise = enlarged(draw.normal(mean, spread, size=(*x.shape[:2], 1)), factor)
@@ -179,10 +178,10 @@ def snow(x: Pixels, strength: tuple[float, float, float, float, int, float, floa
 
 
 def frost(x: Pixels, strength: tuple[float, float, int], draw: Generator) -> Pixels:
-    """Puts the image behind frost; its texture is synthetic, where the benchmarks lay photographs over the image.
+    """Puts the image behind frost of a synthetic texture; the benchmarks use photographs of frost.
 
     Args:
-        strength: factors of the image and of the frost, and how many times the frost is reduced in size.
+        strength: factors of the image and of the frost, and the factor that reduces the frost in size.
     """
     clear, share, times = strength
     height, width, channels = x.shape
@@ -192,9 +191,9 @@ def frost(x: Pixels, strength: tuple[float, float, int], draw: Generator) -> Pix
 
 
 def frost_texture(size: tuple[int, int], draw: Generator) -> Pixels:
-    """Returns ice on glass, `[*size,3]`, 0..1: needles in six directions, more of them where a plasma is thick.
+    """Returns ice on glass, `[*size,3]`, 0..1: needles in six directions, denser where a plasma is thick.
 
-    Brightness, contrast and colour differ from draw to draw about as much as between the benchmarks' photographs.
+    Brightness, contrast and colour vary about as much as among the benchmarks' photographs.
     """
     needles = np.zeros((*size, 1))
     for degrees in draw.uniform(0, 360, 6):
@@ -208,10 +207,10 @@ def frost_texture(size: tuple[int, int], draw: Generator) -> Pixels:
 
 
 def fog(x: Pixels, strength: tuple[float, float], draw: Generator) -> Pixels:
-    """Puts the image in fog; its brightest stays as bright.
+    """Puts the image in fog and keeps its maximum brightness.
 
     Args:
-        strength: thickness of the fog, and by what its wisps decay with their size.
+        strength: thickness of the fog, and the decay of its wisps with their size.
     """
     thickness, decay = strength
     brightest = x.max()
@@ -222,7 +221,7 @@ def plasma(size: tuple[int, ...], decay: float, draw: Generator) -> Pixels:
     """Returns a random landscape of heights from 0 to 1, `[*size]`: midpoint displacement of diamonds and squares.
 
     Args:
-        decay: the higher, the smoother: displacements fall by its square each time that distances are halved.
+        decay: higher is smoother; displacements fall by its square each time the distance is halved.
     """
     width = 1 << (max(*size, 2) - 1).bit_length()
     heights = np.zeros((width, width))
@@ -247,26 +246,26 @@ def plasma(size: tuple[int, ...], decay: float, draw: Generator) -> Pixels:
 
 
 def brightness(x: Pixels, more: float, _: Generator) -> Pixels:
-    """Raises V of HSV by so much."""
+    """Raises V of HSV by `more`."""
     value = x.max(-1, keepdims=True)
     brighter = (value + more).clip(max=1)
     return np.where(value > 0, x * (brighter / np.where(value > 0, value, 1)), brighter)
 
 
 def saturate(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
-    """Changes S of HSV by a factor and an offset; grey images of one channel have none."""
+    """Changes S of HSV by a factor and an offset; images of one channel stay as they are."""
     if x.shape[-1] == 1:
         return x
     factor, offset = strength
     value, chroma = x.max(-1, keepdims=True), np.ptp(x, axis=-1, keepdims=True)
     saturation = chroma / np.where(value > 0, value, 1)
-    # How far each channel is from V, of the farthest; a grey pixel has hue 0, which is red.
+    # The distance of each channel from V, relative to the largest; a grey pixel has hue 0, which is red.
     distance = np.where(chroma > 0, (value - x) / np.where(chroma > 0, chroma, 1), (0, 1, 1))
     return value * (1 - distance * (saturation * factor + offset).clip(0, 1))
 
 
 def contrast(x: Pixels, factor: float, _: Generator) -> Pixels:
-    """Brings each channel nearer to its mean, by a factor of the distance."""
+    """Multiplies the distance of each channel from its mean by a factor."""
     means = x.mean(axis=(0, 1), keepdims=True)
     return (x - means) * factor + means
 
@@ -275,8 +274,7 @@ def elastic_transform(x: Pixels, strength: tuple[float, float, float], draw: Gen
     """Moves three points of the image, and bends it.
 
     Args:
-        strength: by how much it is bent, sigma over which bends are alike, and the farthest that a point moves along
-            each axis; in pixels.
+        strength: size of the bends, sigma that smooths them, and the longest move of a point on each axis; in pixels.
     """
     bend, sigma, farthest = strength
     height, width = x.shape[:2]
@@ -289,12 +287,12 @@ def elastic_transform(x: Pixels, strength: tuple[float, float, float], draw: Gen
 
 @lru_cache(maxsize=16)
 def _smoothing(size: int, sigma: float) -> Pixels:
-    """Returns the matrix `[size,size]` of a Gaussian filter along one axis: the widest has more taps than pixels."""
+    """Returns a Gaussian filter along one axis as a matrix `[size,size]`; the widest has more taps than pixels."""
     return gaussian_filter(np.eye(size), sigma, mode="reflect", truncate=3, axes=(0,))
 
 
 def _moved(x: Pixels, farthest: float, draw: Generator) -> Pixels:
-    """Returns the affine image of `x` that moves three points about its middle at random."""
+    """Returns an affine image of `x` that moves three points around its middle at random."""
     height, width = x.shape[:2]
     middle, away = np.array([height // 2, width // 2]), min(height, width) // 3
     before = middle + away * np.array([(1, 1), (-1, 1), (-1, -1)])
@@ -306,14 +304,14 @@ def _moved(x: Pixels, farthest: float, draw: Generator) -> Pixels:
 
 
 def pixelate(x: Pixels, share: float, _: Generator) -> Pixels:
-    """Makes the image smaller, to this share of its width, and as large as before."""
+    """Shrinks the image to this share of its width and height, and enlarges it again."""
     image, box = to_image(x), Image.Resampling.BOX
     small = image.resize((max(1, int(image.width * share)), max(1, int(image.height * share))), box)
     return to_pixels(small.resize(image.size, box))
 
 
 def jpeg_compression(x: Pixels, quality: int, _: Generator) -> Pixels:
-    """Encodes as JPEG of a quality, as encoders count it, to 95."""
+    """Encodes as JPEG of a quality up to 95."""
     encoded = BytesIO()
     to_image(x).save(encoded, "JPEG", quality=quality)
     return to_pixels(Image.open(encoded))

@@ -1,10 +1,10 @@
 """The kinds of corruption that make images worse by a known amount.
 
-Definitions, severities and groups are those of ImageNet-C and CIFAR-10-C; frost alone differs, see its function. A new
-kind is a row here and a function of its name in `hydractl.data.corrupt`. Images are corrupted as they are stored, one
-by one when they are read, before the model's own resizing. A seed and the image's own content determine what is drawn
-at random, so a sample is the same in any order, part or stream of the data. To compare with publications, name the
-benchmarks' own files as shifted data: noise here is drawn anew.
+Definitions, severities and groups are those of ImageNet-C and CIFAR-10-C; only frost differs, see its function. A new
+kind is a row here and a function of its name in `hydractl.data.corrupt`. Images are corrupted when they are read,
+before the model resizes them. The seed and the image's content determine all random draws, so a sample is the same in
+any order, part or stream of the data. To compare with publications, name the benchmarks' own files as shifted data,
+because the noise here is drawn again.
 
 Source: Hendrycks & Dietterich 2019 (arXiv 1903.12261), and the code that made the benchmarks' files.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from hydractl.errors import OptionError
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from hydractl.data.open import SampleStream
     from hydractl.data.samples import Samples
 
-Group = Literal["noise", "blur", "weather", "digital"]
-GROUPS: tuple[Group, ...] = get_args(Group)
+GROUPS = ("noise", "blur", "weather", "digital")
 SEVERITIES = (1, 2, 3, 4, 5)
 #: Images with a side below this are small: they take the strengths of CIFAR-10-C.
 SMALL = 64
@@ -43,13 +42,14 @@ class Corruption:
     """A way to make images worse.
 
     Attributes:
+        group: one of GROUPS.
         large, small: its strength at severities 1 to 5, for images of 64 pixels and more (ImageNet-C) and for
             smaller ones (CIFAR-10-C).
-        extra: not among the fifteen that published means are over.
+        extra: not among the fifteen kinds of published means.
     """
 
     name: str
-    group: Group
+    group: str
     help: str
     large: Strengths
     small: Strengths
@@ -61,7 +61,7 @@ class Corruption:
 
     @property
     def function(self) -> Callable[[Pixels, Any, Generator], Pixels]:
-        """Makes pixels worse by a strength; the result may lie beyond 0 and 1."""
+        """The function that makes pixels worse by a strength; its result may lie outside 0 to 1."""
         function: Callable[[Pixels, Any, Generator], Pixels] = getattr(
             import_module("hydractl.data.corrupt"), self.name
         )
@@ -134,21 +134,21 @@ def parse_corruptions(text: str) -> list[tuple[Corruption, int]]:
     """Returns the corruptions that a text names, each with a severity.
 
     Args:
-        text: kinds, groups of kinds or `all`, with commas between, and severities, all five if left out; groups and
-            `all` stand for those of the benchmarks' fifteen: `gaussian_noise,weather:1-3`.
+        text: kinds, groups of kinds or `all`, separated by commas, then severities, by default all five, as in
+            `gaussian_noise,weather:1-3`. Groups and `all` contain only the benchmarks' fifteen kinds.
 
     Raises:
-        OptionError: an unknown or repeated kind, or severities that are not among 1 to 5.
+        OptionError: an unknown or repeated kind, or severities outside 1 to 5.
     """
-    if (asked := FORM.fullmatch(text)) is None:
+    if (found := FORM.fullmatch(text)) is None:
         raise OptionError(
             f"`corrupt` {text}: expected kinds, then severities from 1 to 5, as in gaussian_noise,contrast:1-5"
         )
-    kinds = [kind for name in asked["kinds"].split(",") for kind in _named(name.strip())]
+    kinds = [kind for name in found["kinds"].split(",") for kind in _named(name.strip())]
     for kind in kinds:
         if kinds.count(kind) > 1:
             raise OptionError(f"`corrupt` {text}: {kind.name} is named twice: name it once")
-    first, last = (int(asked["first"]), int(asked["last"] or asked["first"])) if asked["first"] else (1, 5)
+    first, last = (int(found["first"]), int(found["last"] or found["first"])) if found["first"] else (1, 5)
     if first > last:
         raise OptionError(f"`corrupt` {text}: severities go upwards: write {last}-{first}")
     return [(kind, severity) for kind in kinds for severity in SEVERITIES[first - 1 : last]]
@@ -167,13 +167,13 @@ def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -
 @overload
 def corrupted(images: SampleStream, kind: Corruption, severity: int, seed: int = 0) -> SampleStream: ...
 def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, seed: int = 0) -> Samples | SampleStream:
-    """Returns the samples with their images made worse when read; the same image for the same seed.
+    """Returns the samples with their images made worse when they are read; the same image for the same seed.
 
     Args:
-        severity: 1 to 5, 5 is worst.
+        severity: 1 to 5; 5 is the worst.
 
     Raises:
-        OptionError: texts, or an unknown severity.
+        OptionError: the samples are texts, or an unknown severity.
     """
     from hydractl.data.images import Lazy
     from hydractl.data.open import SampleStream
@@ -184,11 +184,11 @@ def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, s
         raise OptionError(f"`corrupt` {kind.name}:{severity}: severities are 1 to 5")
     if isinstance(images, SampleStream):
         return images.through(lambda block: corrupted(block, kind, severity, seed))
-    worse = partial(_worse, images.inputs, kind, severity, seed)
+    worse = partial(_worse, images.inputs, kind=kind, severity=severity, seed=seed)
     return replace(images, inputs=Lazy(range(len(images)), worse), hashes=None)
 
 
-def _worse(images: Sequence[Image.Image], kind: Corruption, severity: int, seed: int, place: int) -> Image.Image:
+def _worse(images: Sequence[Image.Image], place: int, kind: Corruption, severity: int, seed: int) -> Image.Image:
     import numpy as np
 
     from hydractl.data.corrupt import to_image, to_pixels

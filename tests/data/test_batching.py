@@ -20,7 +20,7 @@ from hydractl.data.open import open_samples, open_stream
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError
 from tests.data.conftest import image_folder, picture
 from tests.data.tokenizers_and_processors import (
     bert_tokenizer,
@@ -62,12 +62,6 @@ def test_images_in_their_order(images: Samples, preprocessor: Preprocessor) -> N
     assert [batch.labels.tolist() for batch in made] == [[0, 0, 0], [1, 1, 1], [1]]
     pixels = torch.cat([batch.inputs["pixel_values"] for batch in made])
     assert torch.equal(pixels, preprocessor([picture(at) for at in range(7)])["pixel_values"])
-
-
-def test_samples_without_labels() -> None:
-    samples = Samples("x", "image", [picture(0)])
-    batch = next(iter(make_batches(samples, lambda images: {"n": torch.tensor(len(images))}, 9)))
-    assert batch.labels is None
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
@@ -138,11 +132,6 @@ def test_streamed_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: py
         alone = preprocessor([TEXTS[int(position)] for position in batch.positions])
         assert torch.equal(batch.inputs["input_ids"], alone["input_ids"])
     assert batches.truncated == 1
-
-
-def test_a_batch_size_below_one() -> None:
-    with pytest.raises(OptionError, match="`batch_size` 0"):
-        make_batches(Samples("x", "image", [picture(0)]), lambda images: {}, 0)
 
 
 class Parents(Dataset[int]):

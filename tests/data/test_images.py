@@ -86,12 +86,6 @@ def test_truncated_and_unreadable_images_are_named() -> None:
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("nothing", [None, {"bytes": None, "path": None}])
-def test_a_missing_image_is_named(nothing: dict[str, object] | None) -> None:
-    with pytest.raises(DataError, match="data: sample 7: holds no image"):
-        decode_image(nothing, "data: sample 7")
-
-
 def test_a_column_is_a_sequence() -> None:
     images = EncodedImages(image_table(4), "image", "data")
     assert len(images) == 4

@@ -16,7 +16,7 @@ from hydractl.data.open import SampleStream, open_samples, open_stream
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from tests.data.conftest import Hub, archive, image_folder, image_table, picture
+from tests.data.conftest import Hub, archive, image_folder, image_table
 
 TEXTS = ["good", "a very good film", "NA", "very " * 30, "film", "not bad", "so so"]
 LABELS = ["yes", "yes", "no", "no", "no", "yes", "no"]
@@ -139,13 +139,6 @@ def test_unreadable_images_are_named_by_their_place(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"d: sample 4 \(.*4.png\): unreadable image"):
         next(blocks).content_hashes()
     assert [len(block) for block in streamed(folder, "image", skip_bad=True).blocks(3)] == [3, 1]
-
-
-def test_names_of_image_files_beside_a_table(tmp_path: Path) -> None:
-    image_folder(tmp_path, ["sub/0.png", "1.png"])
-    (tmp_path / "a.csv").write_text("image,label\nsub/0.png,x\n1.png,y\n")
-    images = [image for block in streamed(tmp_path / "a.csv", "image").blocks(1) for image in block.inputs]
-    assert [image.tobytes() for image in images] == [picture(0).tobytes(), picture(1).tobytes()]
 
 
 def test_a_later_row_of_another_type_is_one_line(tmp_path: Path) -> None:

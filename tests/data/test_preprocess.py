@@ -156,14 +156,6 @@ def test_missing_or_damaged_files(files: dict[str, object], spec: ModelSpec, mes
     assert "\n" not in str(caught.value)
 
 
-def test_files_of_another_model(tmp_path: Path) -> None:
-    vit_files(bert_tokenizer(tmp_path))
-    with pytest.raises(CheckpointError, match="normalises 3 channels, the model has 1"):
-        preprocessor_from_folder(tmp_path, image_spec(channels=1))
-    with pytest.raises(CheckpointError, match="tokenizer has 14 tokens, the model embeds 10"):
-        preprocessor_from_folder(tmp_path, text_spec(vocabulary=10))
-
-
 def test_images_that_do_not_fit_one_batch(tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(vit_files(tmp_path, do_resize=False), image_spec())
     with pytest.raises(DataError, match="5 images do not fit one batch"):

@@ -13,12 +13,10 @@ from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import CheckpointError
-from tests.damage import refuse_all, refused
+from tests.damage import refuse_all
 from tests.data.conftest import picture
 from tests.data.tokenizers_and_processors import (
-    WORDS,
     bert_tokenizer,
-    bert_words,
     clip_files,
     image_spec,
     text_spec,
@@ -49,7 +47,6 @@ def opened(folder: Path, spec: ModelSpec) -> None:
 FILES: list[tuple[Callable[[Path], Path], Callable[[], ModelSpec], str, int]] = [
     (vit_files, image_spec, "preprocessor_config.json", 3),
     (timm_files, image_spec, "preprocessor_config.json", 2),
-    (clip_files, zero_shot_spec, "preprocessor_config.json", 5),
     (clip_files, zero_shot_spec, "tokenizer_config.json", 2),
     (clip_files, zero_shot_spec, "vocab.json", 7),
     (bert_tokenizer, text_spec, "tokenizer.json", 4),
@@ -70,33 +67,10 @@ def test_every_damage_to_a_file(
     assert refuse_all(read, name, CheckpointError, json.loads(path.read_text()), every) > 0.3
 
 
-@pytest.mark.parametrize("text", ["", "\n" * 99, "[PAD]", "\x00", "\n".join(["a"] * 99), "\n".join(WORDS[4:])])
-def test_damaged_words(text: str, tmp_path: Path) -> None:
-    folder = bert_words(tmp_path)
-
-    def read(text: str) -> None:
-        (folder / "vocab.txt").write_text(text, encoding="utf-8")
-        opened(folder, text_spec())
-
-    refused(read, "vocab.txt", CheckpointError, text)
-
-
-@pytest.mark.parametrize("text", ["", "#version: 0.2", "x", "a b c", "zz zz", "\x00 \x00", "c a\n" * 99])
-def test_damaged_merges(text: str, tmp_path: Path) -> None:
-    folder = clip_files(tmp_path)
-
-    def read(text: str) -> None:
-        (folder / "merges.txt").write_text(text, encoding="utf-8")
-        opened(folder, zero_shot_spec())
-
-    refused(read, "merges.txt", CheckpointError, text)
-
-
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
         ({"size": {"height": 10**6, "width": 8}}, "size.height is 1000000, should be less than or equal to 4096"),
-        ({"size": {"shortest_edge": 10**6}}, "size.shortest_edge is 1000000"),
         ({"size": 10**6}, "size.0 is 1000000"),
         ({"do_center_crop": True, "crop_size": [8, 10**6]}, "crop_size.1 is 1000000"),
         ({"pretrained_cfg": {"input_size": [3, 8, 8], "crop_pct": 1e-9}}, "pretrained_cfg.crop_pct is 1e-9"),
@@ -105,7 +79,7 @@ def test_damaged_merges(text: str, tmp_path: Path) -> None:
         ({"image_mean": [0, 0]}, "it normalises 2 channels, the model has 3"),
     ],
 )
-def test_sizes_are_looked_at_before_an_image_is_made(changes: dict[str, Any], finding: str, tmp_path: Path) -> None:
+def test_sizes_are_checked_before_an_image_is_made(changes: dict[str, Any], finding: str, tmp_path: Path) -> None:
     path = vit_files(tmp_path) / "preprocessor_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(CheckpointError, match="preprocessor_config.json") as error:

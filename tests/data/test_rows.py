@@ -68,13 +68,10 @@ def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "noted"),
     [
-        ([0] * 30, 10, True),
-        ([at // 10 for at in range(90)], 10, True),  # of 90 drawn at random 10 classes are all but sure
+        ([at // 10 for at in range(90)], 10, True),  # 90 random samples almost surely hold 10 classes
         ([at % 10 for at in range(90)], 10, False),
-        ([0, 1, 2], 10, False),  # three samples can be of three classes at most
-        ([-1] * 30, 10, False),  # whose labels are kept back
-        ([0] * 30, 1, False),
-        ([at * 997 % 1000 for at in range(500)], 1000, False),
+        ([0, 1, 2], 10, False),  # three samples are of three classes at most
+        ([-1] * 30, 10, False),  # unlabelled
     ],
 )
 def test_fewer_classes_than_chance_would_give(labels: list[int], classes: int, noted: bool) -> None:
@@ -112,13 +109,6 @@ def test_unreadable_images_fail_or_are_left_out(tmp_path: Path) -> None:
     assert "1.png" in kept.skipped[0]
     with pytest.raises(DataError, match="not one of 1 samples can be read"):
         opened(f"{folder}:[1:2]", "image", skip_bad=True)
-
-
-def test_names_of_image_files_beside_a_table(tmp_path: Path) -> None:
-    image_folder(tmp_path, ["sub/0.png", "1.png"])
-    (tmp_path / "a.csv").write_text("image,label\nsub/0.png,x\n1.png,y\n")
-    samples = opened(tmp_path / "a.csv", "image")
-    assert [image.tobytes() for image in samples.inputs] == [picture(0).tobytes(), picture(1).tobytes()]
 
 
 class Torch(Dataset):
@@ -224,10 +214,8 @@ class Endless(IterableDataset):
         ([], "text", "one data set is wanted here, not 0|holds no samples"),
         ([1, 2], "image", "sample 0 is int: give images of Pillow"),
         ([np.zeros((8, 8, 3))], "image", r"sample 0 is ndarray of float64 \[8, 8, 3\]"),
-        ([np.zeros((8, 8, 2), dtype=np.uint8)], "image", r"sample 0 is ndarray of uint8 \[8, 8, 2\]"),
         ([("a", 0), "b"], "text", r"sample 1 is no \(input, label\) pair, as the first one is"),
-        ([1, 2], "text", "sample 0 is int: give texts or pairs of texts"),
-        ([("a", "b", "c")], "text", "sample 0 is tuple"),
+        ([("a", "b", "c")], "text", "sample 0 is tuple: give texts or pairs of texts"),
         (Endless(), "text", "Endless has no length"),
         ({1, 2}, "text", "sample 0: cannot be read: 'set' object is not subscriptable"),
         (datasets.Dataset.from_dict({"text": []}), "text", "data: holds no samples"),

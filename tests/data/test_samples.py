@@ -16,7 +16,7 @@ from hydractl.data.hashes import image_hash, text_hash
 from hydractl.data.open import open_samples
 from hydractl.data.samples import Samples, join
 from tests.data.conftest import image_folder, image_table, picture
-from tests.training.conftest import image_samples, text_samples
+from tests.training.conftest import image_samples
 
 
 def images_in_parquet(root: Path) -> Path:
@@ -90,8 +90,3 @@ def test_joined_images_are_those_of_each_set_in_order() -> None:
     assert joined.content_hashes().tolist() == [h for samples in sets for h in samples.content_hashes().tolist()]
     with pytest.raises(IndexError):
         joined.inputs[6]
-
-
-def test_joined_texts_stay_a_list() -> None:
-    joined = join([text_samples(2), text_samples(3, seed=1)])
-    assert joined.inputs == [*text_samples(2).inputs, *text_samples(3, seed=1).inputs]
