@@ -16,12 +16,13 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
-from hydractl.evaluation.run import MOST_FEATURES, SystemPredictions, predict_sets
+from hydractl.evaluation.run import MOST_FEATURES, OnBatch, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
 from hydractl.evaluation.systems import Opened, Predictor, Running, SystemSpec, check_names, modality_of
+from hydractl.watch import Watcher
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +46,6 @@ class Comparison:
     def sets(self, system: Opened) -> Sequence[SetKey]:
         """Returns the data sets that a system is evaluated on."""
         return list(system.sets if self.data is None else self.data.sets)
-
-
-@dataclass(frozen=True)
-class Listeners:
-    """Receives the progress of an evaluation: notes for a person, and the samples of every set as they pass."""
-
-    on_warning: Callable[[str], None]
-    on_set: Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 
 
 def open_comparison(
@@ -93,7 +86,7 @@ def serve(comparison: Comparison, running: Running) -> None:
         system.serve(comparison.data, _named(running, name))
 
 
-def evaluate_systems(comparison: Comparison, running: Running, listeners: Listeners) -> Iterator[SystemNumbers]:
+def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -> Iterator[SystemNumbers]:
     """Yields the numbers of each system; its weights are let go before the next.
 
     Raises:
@@ -101,7 +94,7 @@ def evaluate_systems(comparison: Comparison, running: Running, listeners: Listen
         OptionError: something is to be fitted and there is no calibration data.
         OutputError: logits cannot be saved.
     """
-    leaks = _leaks(comparison, listeners.on_warning)
+    leaks = _leaks(comparison, watch)
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     _note_spread(comparison, running.on_note)
     on_note = running.on_note
@@ -115,14 +108,14 @@ def evaluate_systems(comparison: Comparison, running: Running, listeners: Listen
                 claims.enter_context(claim(folder))
                 conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
                 answers = _saving(comparison, predictor, folder, made_of, conditions=conditions)
-            on_set = partial(_on_set, listeners, name, predictor)
+            on_set = partial(_on_set, watch, name, predictor)
             predictions = predict_sets(
                 predictor, comparison.sets(system), comparison.settings, on_set=on_set, answers=answers
             )
             found = replace(_numbers(comparison, predictor, predictions), **vars(made_of))
             draws = resamples(comparison.procedure.bootstrap, predictions, comparison.settings, on_note)
         del predictor
-        on_note = _unheard  # what holds for the first system holds for all
+        on_note = _ignored  # what holds for the first system holds for all
         seed = comparison.procedure.seed
         yield SystemNumbers(name, found, resample(predictions, comparison.settings, draws, seed) if draws else None)
 
@@ -166,7 +159,11 @@ def _saving(
 
 def describe_data(comparison: Comparison) -> DataInfo:
     """Returns names, sizes and columns of the sets, as a report lists them."""
-    described = _saved_sets(comparison) if comparison.data is None else _opened_sets(comparison.data)
+    if comparison.data is None:
+        _, first = comparison.systems[0]
+        described = {key: SetInfo(key.name, samples) for key, samples in first.sets.items()}
+    else:
+        described = {key: _set_info(samples) for key, samples in comparison.data.sets.items()}
     single = {key.role: info for key, info in described.items()}
     return DataInfo(
         single.get("calibration"),
@@ -176,22 +173,14 @@ def describe_data(comparison: Comparison) -> DataInfo:
     )
 
 
-def _saved_sets(comparison: Comparison) -> dict[SetKey, SetInfo]:
-    _, first = comparison.systems[0]
-    return {key: SetInfo(key.name, samples) for key, samples in first.sets.items()}
+def _set_info(samples: Samples | SampleStream) -> SetInfo:
+    # The numbers of each system count a stream's samples.
+    size = samples.length if isinstance(samples, SampleStream) else len(samples)
+    columns = tuple(samples.chosen_columns.inputs) if samples.chosen_columns else None
+    return SetInfo(samples.name, size, columns)
 
 
-def _opened_sets(data: EvaluationData) -> dict[SetKey, SetInfo]:
-    described: dict[SetKey, SetInfo] = {}
-    for key, samples in data.sets.items():
-        # The numbers of each system count a stream's samples.
-        size = samples.length if isinstance(samples, SampleStream) else len(samples)
-        columns = tuple(samples.chosen_columns.inputs) if samples.chosen_columns else None
-        described[key] = SetInfo(samples.name, size, columns)
-    return described
-
-
-def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[str, tuple[KnownLeak, ...]]:
+def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak, ...]]:
     """Returns the leaks of the systems by name."""
     found: dict[str, tuple[KnownLeak, ...]] = {}
     for name in dict.fromkeys(name for name, _ in comparison.systems):
@@ -202,7 +191,7 @@ def _leaks(comparison: Comparison, on_warning: Callable[[str], None]) -> dict[st
         if not comparison.procedure.allow_leak:
             refuse_leaks(leaks)
         for leak in leaks:
-            on_warning(f"{leak}: the numbers flatter it")
+            watch.warn(f"{leak}: the numbers flatter it")
         found[name] = (*(leak for system in own for leak in system.leaks), *(leak.known for leak in leaks))
     return found
 
@@ -215,7 +204,7 @@ def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None
     return [Path(below) / (name if n == 1 else f"{name}-{n}") for name, n in zip(names, counts, strict=True)]
 
 
-def _unheard(_note: str) -> None:
+def _ignored(_note: str) -> None:
     pass
 
 
@@ -226,10 +215,8 @@ def _note_spread(comparison: Comparison, on_note: Callable[[str], None]) -> None
         on_note(f"{score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
 
 
-def _on_set(
-    listeners: Listeners, name: str, predictor: Predictor, key: SetKey
-) -> AbstractContextManager[Callable[[int], None]]:
-    return listeners.on_set(f"{name}: {key.path}", predictor.samples(key) or None)
+def _on_set(watch: Watcher, name: str, predictor: Predictor, key: SetKey) -> AbstractContextManager[OnBatch]:
+    return watch.progress(f"{name}: {key.path}", predictor.samples(key) or None)
 
 
 def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPredictions) -> System:

@@ -10,7 +10,6 @@ import torch
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.errors import OptionError
-from hydractl.evaluation.cost import multiply_adds
 from hydractl.evaluation.timing import Timer, open_timed
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
@@ -82,8 +81,3 @@ def most_multiply_adds(points: Sequence[Point], limit: float) -> float:
     if allowed <= 0:
         raise OptionError(f"`budget_latency` {limit:g}x: no network is that fast here: allow more")
     return allowed
-
-
-def published(network: Checkpoint) -> int:
-    """Multiply-adds of one sample, every token through every layer."""
-    return multiply_adds(network.spec, network.heads, network.shared)

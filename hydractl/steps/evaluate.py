@@ -141,11 +141,11 @@ class Evaluate:
 
     def _measured(self, comparison: Comparison, running: Running, watch: Watcher) -> Reported:
         """Returns the report of all systems; if that is interrupted, the error holds that of the finished ones."""
-        from hydractl.evaluation.comparison import Listeners, evaluate_systems
+        from hydractl.evaluation.comparison import evaluate_systems
 
         measured: list[SystemNumbers] = []
         try:
-            for system in evaluate_systems(comparison, running, Listeners(watch.warn, watch.progress)):
+            for system in evaluate_systems(comparison, running, watch):
                 measured.append(system)
         except BaseException as error:
             if measured:

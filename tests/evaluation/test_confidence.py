@@ -82,12 +82,10 @@ def test_a_temperature_is_fitted_on_logits(alone: str) -> None:
     [
         ({"confidence": CONFIDENCE}, "holds no `correct`: add true or false, one per sample"),
         ({"confidence": CONFIDENCE[:3], "correct": CORRECT}, "correct of shape .40. .*: expected 3 of true and false"),
-        ({"confidence": CONFIDENCE, "correct": LABELS}, "expected 40 of true and false"),
         (
             {"confidence": CONFIDENCE[None], "correct": CORRECT},
             "confidence of shape .1, 40.: expected 40 numbers",
         ),
-        ({"confidence": CONFIDENCE[:0], "correct": CORRECT[:0]}, "expected some numbers"),
         ({"confidence": np.where(np.arange(N) == 7, np.nan, 0.0), "correct": CORRECT}, "of sample 7 is NaN"),
         ({"confidence": CONFIDENCE.astype(np.float16), "correct": CORRECT}, "half precision"),
         ({"logits": LOGITS, "labels": LABELS, "correct": CORRECT}, "`correct` beside logits"),

@@ -50,15 +50,6 @@ def test_means_are_flat_over_the_sets_of_a_group() -> None:
     assert group_means({}) == {}
 
 
-def test_another_score_changes_detection_only() -> None:
-    found = predictions(0)
-    entropies = {key: table.entropy for key, table in found.tables.items()}
-    by_msp, by_entropy = (numbers_of(one, COST, Settings()) for one in (found, replace(found, scores=entropies)))
-    assert by_msp.id == by_entropy.id
-    b = found.tables[SetKey("ood", "b", "far")]
-    assert by_entropy.ood["b"].auroc == ood_metrics(found.tables[ID].entropy, b.entropy).auroc
-
-
 def test_json_leaves_out_what_was_not_measured() -> None:
     entry = plain(numbers_of(predictions(0), COST, Settings()))
     assert list(entry) == ["id", "selective", "ood", "ood_means", "temperature", "cost"]

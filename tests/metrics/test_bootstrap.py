@@ -35,16 +35,6 @@ def test_counts_are_of_the_places_drawn_however_many_resamples_are_held_at_a_tim
     ]
 
 
-def test_the_interval_of_a_mean_is_the_normal_one(generator):
-    data = generator.normal(size=2000)
-    values = bootstrap(lambda counts: counts @ data[:, None] / 2000, [2000], replicates=4000)
-    low, high = percentile_interval(values[:, 0])
-    half_width = 1.96 * data.std() / np.sqrt(2000)
-
-    assert low == pytest.approx(data.mean() - half_width, abs=0.1 * half_width)
-    assert high == pytest.approx(data.mean() + half_width, abs=0.1 * half_width)
-
-
 def test_percentiles_by_hand():
     assert percentile_interval(np.arange(201.0)) == pytest.approx((5, 195))
 
@@ -93,25 +83,6 @@ def test_the_seed_decides(generator):
 
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
-
-
-def test_replicates_of_two_systems_are_paired(generator):
-    # The second system is right wherever the first is, and on 40 samples more.
-    first = np.zeros((1, 400, 2))
-    first[0, :300, 0] = 1
-    first[0, 300:, 1] = 1
-    second = first.copy()
-    second[0, 300:340] = [1, 0]
-    labels = np.zeros(400, dtype=int)
-    accuracies = [
-        classification_replicates(tabulate(logits, labels), replicates=500)["accuracy"] for logits in (first, second)
-    ]
-    low, high = percentile_interval(accuracies[1] - accuracies[0])
-
-    # Every resample favours the second: paired, its gain is Binomial(400, 0.1) / 400.
-    assert (accuracies[1] >= accuracies[0]).all()
-    assert low == pytest.approx(0.1 - 1.96 * np.sqrt(0.1 * 0.9 / 400), abs=0.006)
-    assert high == pytest.approx(0.1 + 1.96 * np.sqrt(0.1 * 0.9 / 400), abs=0.006)
 
 
 def test_what_makes_no_sense_is_refused():

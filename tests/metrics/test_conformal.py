@@ -28,13 +28,6 @@ def test_scores_by_hand(method, label, score):
     assert scores == pytest.approx([score], abs=1e-15)
 
 
-def test_equally_probable_classes_have_one_aps_score():
-    logits = np.log([[[0.2, 0.4, 0.2, 0.2]]])
-    scores = [nonconformity(logits, np.array([label]), "aps")[0] for label in range(4)]
-
-    assert scores == pytest.approx([1, 0.4, 1, 1], abs=1e-15)
-
-
 @pytest.mark.parametrize(
     ("method", "threshold", "size"),
     [

@@ -103,21 +103,6 @@ def test_disagreement_is_the_share_of_pairs():
     assert tabulate(logits).disagreement == pytest.approx([0, 4 / 6, 1], abs=1e-15)
 
 
-def test_the_first_of_tied_classes_is_predicted():
-    assert tabulate(np.array([[[0.0, 5.0, 5.0]]])).prediction.tolist() == [1]
-
-
-def test_saturated_logits_stay_finite():
-    logits = np.array([[[1e4, -1e4], [1e4, -1e4]], [[1e4, -1e4], [-1e4, 1e4]]], dtype=np.float32)
-    table = tabulate(logits, np.array([1, 0]))
-
-    assert table.msp.tolist() == [1.0, 0.5]
-    assert table.entropy == pytest.approx([0, math.log(2)], abs=1e-15)
-    assert table.mutual_information == pytest.approx([0, math.log(2)], abs=1e-15)
-    assert table.outcomes.nll == pytest.approx([2e4, math.log(2)], abs=1e-12)
-    assert table.outcomes.brier == pytest.approx([2, 0.5], abs=1e-15)
-
-
 def test_a_sure_and_right_prediction_has_a_loss_of_plain_zero():
     nll = tabulate(np.array([[[1e4, -1e4]]]), np.array([0])).outcomes.nll
 
@@ -148,16 +133,6 @@ def test_many_members_never_leave_the_range(generator):
     assert table.mutual_information.min() >= 0
     assert not np.signbit(table.outcomes.nll).any()
     assert (table.mutual_information <= math.log(5)).all()
-
-
-def test_a_thousand_classes(generator):
-    logits = generator.normal(size=(2, 50, 1000)).astype(np.float32)
-    labels = generator.integers(1000, size=50)
-    table = tabulate(logits, labels)
-
-    mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
-    np.testing.assert_allclose(table.outcomes.nll, -mean.log()[range(50), labels], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(table.entropy, entropy(mean, axis=-1), rtol=0, atol=1e-12)
 
 
 def test_memory_is_a_small_multiple_of_a_chunk():

@@ -17,12 +17,6 @@ def test_two_members_by_hand():
     assert mean_probabilities(logits)[0] == pytest.approx([0.625, 0.375], abs=1e-15)
 
 
-def test_temperature_divides_the_logits_of_each_member():
-    logits = np.array([[[0.0, 0.0]], [[2 * math.log(3), 0.0]]])
-
-    assert mean_probabilities(logits, temperature=2.0)[0] == pytest.approx([0.625, 0.375], abs=1e-15)
-
-
 @pytest.mark.parametrize("classes", [2, 3, 10, 1000])
 @pytest.mark.parametrize("members", [1, 3, 7])
 def test_uniform_logits_give_exactly_one_over_c(members, classes):

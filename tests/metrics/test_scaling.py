@@ -71,13 +71,6 @@ def test_the_deepest_of_several_valleys_is_found(right, wrong, small, large, val
     assert fitted.temperature == pytest.approx(valley, rel=0.05)
 
 
-def test_a_single_network_predicts_the_same_classes(ensemble):
-    logits, labels = ensemble[0][:1], ensemble[1]
-    temperature = fit_temperature(logits, labels).temperature
-
-    np.testing.assert_array_equal(tabulate(logits, temperature=temperature).prediction, tabulate(logits).prediction)
-
-
 def test_separable_data_leave_the_temperature_alone_and_say_so():
     logits = np.array([[[0.01, 0.0], [0.0, 0.01]]])
     fitted = fit_temperature(logits, np.array([0, 1]))
@@ -91,12 +84,6 @@ def test_data_without_signal_end_at_the_other_bound():
     logits = np.array([[[5.0, 0.0], [5.0, 0.0], [0.0, 5.0]]])
 
     assert fit_temperature(logits, np.array([1, 1, 0])).at_bound
-
-
-def test_logits_that_say_nothing_leave_the_temperature_alone():
-    fitted = fit_temperature(np.zeros((1, 4, 3), dtype=np.float32), np.array([0, 1, 2, 0]))
-
-    assert (fitted.temperature, fitted.at_bound) == (1.0, False)
 
 
 def test_what_cannot_be_fitted_is_refused():

@@ -54,15 +54,6 @@ def test_ties_enter_in_the_mean_over_all_their_orders(samples):
     np.testing.assert_allclose(curve.risk, np.mean(risks, axis=0), rtol=0, atol=1e-12)
 
 
-def test_errors_by_hand():
-    # The error, at 0.8, is less confident than one of the three right ones.
-    found = error_metrics(-np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True]))
-
-    assert found.misclassification_auroc == pytest.approx(1 / 3, abs=1e-15)
-    assert found.misclassification_aupr == pytest.approx(1 / 3, abs=1e-15)
-    assert found.misclassification_fpr95 == pytest.approx(2 / 3, abs=1e-15)
-
-
 def test_errors_equal_scikit_learn(generator):
     confidence = generator.uniform(size=500).round(2)
     correct = generator.uniform(size=500) < confidence

@@ -53,14 +53,6 @@ def test_openood_by_its_formulas(id_scores, ood_scores):
     assert styled.fpr95 >= ours.fpr95
 
 
-def test_openood_by_hand():
-    styled = OPENOOD.ood_metrics(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0]))
-
-    # Recall 0, 1/2, 1/2, 1 with precision 1, 1, 1/2, 2/4.
-    assert styled.aupr_out == pytest.approx(0.5 * 1 + 0.5 * 0.5, abs=1e-15)
-    assert styled.fpr95 == pytest.approx(2 / 3, abs=1e-15)
-
-
 def test_openood_passes_over_a_collinear_point():
     # At 90, 95 and 100 % of OOD the curve goes two ID to the right for two OOD up: the middle point is dropped.
     id_scores = ood_scores = np.repeat([2.0, 1.0, 0.0], [36, 2, 2])
@@ -144,13 +136,6 @@ def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble,
     ours = THEIRS.of(find_ood_score("entropy")).of_answers(answers)
     np.testing.assert_allclose(ours, metric.compute(), rtol=0, atol=1e-12)
     assert (ours < answers.table.entropy).any()
-
-
-def test_nearest_recall_by_hand():
-    # Of 15 OOD, 14 are nearer to 95 % than all are: the lowest is given up, and ID 0 is not flagged.
-    ood_scores, id_scores = np.arange(15.0), np.array([0.0, 1.5, -0.5, 20.0])
-    assert LEGACY.ood_metrics(id_scores, ood_scores).fpr95 == 2 / 4
-    assert ood_metrics(id_scores, ood_scores).fpr95 == 3 / 4
 
 
 @given(SCORES, SCORES)
