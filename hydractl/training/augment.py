@@ -30,7 +30,7 @@ def training_preprocessor(checkpoint: Checkpoint, recipe: Recipe) -> Preprocesso
     """Returns the checkpoint's preprocessing, for pairs if the loss is contrastive, with the recipe's text length."""
     preprocessor = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, checkpoint.name, checkpoint.config)
     if recipe.loss == "contrastive":
-        # All that batching asks of a preprocessor is what this one has.
+        # It has all that batching needs of a preprocessor.
         return cast("Preprocessor", PairPreprocessor(preprocessor))
     text = preprocessor.text
     if text is None or not recipe.max_length:

@@ -34,7 +34,7 @@ def training_batches(checkpoint: Checkpoint, training: Training, place: Workplac
     """Returns what one process trains on.
 
     Raises:
-        OptionError: a step cannot be dealt out to so many processes and passes.
+        OptionError: a step cannot be divided among the processes and passes.
     """
     recipe, data, accelerator = training.recipe, training.data, place.accelerator
     preprocessor = training_preprocessor(checkpoint, recipe)

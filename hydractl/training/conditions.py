@@ -1,4 +1,4 @@
-"""The conditions that determine the result of fine-tuning, by which one run is told from another."""
+"""The conditions that determine the result of fine-tuning; a run resumes only under the same ones."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Fold = Annotated[bool, Option("Give each member weights of its own in the end, a
 
 
 class Start(NamedTuple):
-    """An adapter, and a function that draws its tensors `[M,...]` at the start from their names and shapes."""
+    """An adapter of every layer, and a function that draws its tensors `[M,...]` from their names and shapes."""
 
     adapter: Adapter
     draw: Callable[[str, tuple[int, ...]], Tensor]
@@ -64,7 +64,6 @@ class LoraEnsemble:
         import torch
 
         from hydractl.checkpoint.spec import Adapter
-        from hydractl.training.network import first_trained
 
         def draw(name: str, shape: tuple[int, ...]) -> Tensor:
             if name.endswith(".lora_b"):
@@ -72,8 +71,7 @@ class LoraEnsemble:
             return torch.randn(shape, generator=generator, dtype=torch.float64) / max(shape[-1], 1) ** 0.5
 
         scale = 1.0 if self.alpha is None else self.alpha / self.rank
-        first = first_trained(spec, recipe.freeze_below)
-        return Start(Adapter("low-rank", recipe.lora_parts, first, size=self.rank, scale=scale), draw)
+        return Start(Adapter("low-rank", recipe.lora_parts, size=self.rank, scale=scale), draw)
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class BatchEnsemble:
 
         from hydractl.checkpoint.slots import is_adapted, slots
         from hydractl.checkpoint.spec import AdaptedPart, Adapter
-        from hydractl.training.network import first_trained
 
         def draw(name: str, shape: tuple[int, ...]) -> Tensor:
             return 1 + recipe.factor_width * torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -106,7 +103,7 @@ class BatchEnsemble:
             for part in get_args(AdaptedPart)
             if any(is_adapted(Adapter("rank-one", (part,)), name, slot) for name, slot in table)
         )
-        return Start(Adapter("rank-one", parts, first_trained(spec, recipe.freeze_below)), draw)
+        return Start(Adapter("rank-one", parts), draw)
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,6 @@ class MaskEnsemble:
         """Returns the features that each member keeps."""
         from hydractl.checkpoint.slots import KEPT
         from hydractl.checkpoint.spec import Adapter
-        from hydractl.training.network import first_trained
 
         (tower,) = spec.towers
         kept = features_kept(tower.mlp_width, members, self.mask_scale)
@@ -143,8 +139,7 @@ class MaskEnsemble:
             assert name.endswith(f".{KEPT}")
             return masks(tower.mlp_width, members, self.mask_scale, generator)
 
-        first = first_trained(spec, recipe.freeze_below)
-        return Start(Adapter("kept-features", ("mlp.fc1", "mlp.fc2"), first, size=kept), draw)
+        return Start(Adapter("kept-features", ("mlp.fc1", "mlp.fc2"), size=kept), draw)
 
 
 METHODS = (LoraEnsemble, BatchEnsemble, MaskEnsemble)
@@ -195,14 +190,15 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int
     import torch
 
     from hydractl.checkpoint.slots import ADAPTER, slots, stored_shape
-    from hydractl.training.network import held
+    from hydractl.training.network import first_trained, held
     from hydractl.training.order import MEMBERS, derived_seed
 
     _require_one_network(checkpoint, ensemble)
     generator = torch.Generator().manual_seed(derived_seed(seed, MEMBERS))
     method, members = ensemble.method, ensemble.members
     start = method.start(checkpoint.spec, members, recipe, generator)
-    spec = replace(checkpoint.spec, adapter=start.adapter)
+    adapter = replace(start.adapter, first=first_trained(checkpoint.spec, recipe.freeze_below))
+    spec = replace(checkpoint.spec, adapter=adapter)
     heads: KeptHeads = {tower: tuple(kept * members for kept in layers) for tower, layers in checkpoint.heads.items()}
     tensors, own = dict(checkpoint.tensors), set()
     for name, slot in slots(spec).items():

@@ -2,7 +2,7 @@
 
 Sources: outlier exposure, Hendrycks et al. 2019, arXiv 1812.04606; distillation, Hinton et al. 2015, arXiv 1503.02531,
 but without a temperature for learning: probabilities are learnt as a network gives them, by its fitted temperature if
-it has one, since a member shall learn how sure to be; CLIP's loss, arXiv 2103.00020; its two passes as in GradCache,
+it has one, since a member should learn how sure to be; CLIP's loss, arXiv 2103.00020; its two passes as in GradCache,
 arXiv 2101.06983.
 """
 

@@ -112,7 +112,7 @@ def find_recipe(recipe: str | Path | Recipe) -> Recipe:
     if not str(recipe).endswith(".toml"):
         raise OptionError(f"`recipe` {recipe}: unknown: {advice}")
     if not os.path.lexists(recipe):
-        raise OptionError(f"`recipe` {recipe}: there is no such file: {advice}")
+        raise OptionError(f"`recipe` {recipe}: does not exist: {advice}")
     return read_recipe(Path(recipe))
 
 

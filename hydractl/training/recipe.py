@@ -129,7 +129,11 @@ class Recipe:
     ] = 32
     length_window: Annotated[
         int,
-        Field(ge=0, le=bounds.STEPS, description="texts of like length share a step, among those of so many steps"),
+        Field(
+            ge=0,
+            le=bounds.STEPS,
+            description="texts of similar length share a step, sorted over this many steps",
+        ),
     ] = 0
     # Validation.
     validate_every: Annotated[
@@ -137,7 +141,7 @@ class Recipe:
     ] = 0
     patience: Annotated[
         int,
-        Field(ge=0, le=bounds.STEPS, description="stop after so many validations without `improvement`"),
+        Field(ge=0, le=bounds.STEPS, description="stop after this many validations without `improvement`"),
     ] = 0
     improvement: Annotated[float, Field(ge=0, le=1e6, description="what counts as one")] = 0.0
     # Augmentation of images, and regularisation.
@@ -149,7 +153,7 @@ class Recipe:
     ] = ()
     pad_crop: Annotated[
         int,
-        Field(ge=0, le=RANGES["image_size"][1], description="random crop out of the image padded by so many pixels"),
+        Field(ge=0, le=RANGES["image_size"][1], description="random crop out of the image padded by this many pixels"),
     ] = 0
     flip: Annotated[bool, Field(description="mirror half of the images")] = False
     randaugment: Annotated[
@@ -159,15 +163,13 @@ class Recipe:
         Field(description="RandAugment: number of operations, and magnitude of 0 to 30"),
     ] = ()
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share of a label given to all classes")] = 0.0
-    outlier_weight: Annotated[
-        float, Field(ge=0, le=1000, description="of the loss of outliers, where there are any")
-    ] = 0.5
+    outlier_weight: Annotated[float, Field(ge=0, le=1000, description="weight of the loss of outliers")] = 0.5
     outlier_share: Annotated[
         float, Field(gt=0, le=100, description="outliers of a step, in proportion to its labelled samples")
     ] = 0.5
     teacher_weight: Annotated[
         float,
-        Field(ge=0, le=1, description="of teachers' probabilities, where there are any; labels have the rest"),
+        Field(ge=0, le=1, description="weight of teachers' probabilities; labels have the rest"),
     ] = 1.0
     dropout: Annotated[
         float,

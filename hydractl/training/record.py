@@ -67,7 +67,7 @@ def _refuse_foreign(folder: Path) -> None:
     """Raises OutputError if a run's folder would replace something of the user's."""
     remedy = "a run keeps its log there: move it, or name another output"
     if folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
-        raise OutputError(f"{folder}: is no folder: {remedy}")
+        raise OutputError(f"{folder}: is not a folder: {remedy}")
     files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if files and not is_ours(folder, KIND):
         raise OutputError(f"{folder}: holds {files[0]}, which hydractl did not write: {remedy}")

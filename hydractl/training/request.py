@@ -63,7 +63,7 @@ class Hyperparameters:
         """Returns the recipe with the settings that replace its own; an option wins over `settings`.
 
         Raises:
-            OptionError: there is no such recipe or setting, or a value does not fit it.
+            OptionError: the recipe or setting does not exist, or a value does not fit it.
         """
         from hydractl.training.published import choose_recipe
 

@@ -73,7 +73,7 @@ def validate(model: Hydra, batches: Batches) -> Validation:
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:
-    """Returns how well each image's own text is told from the texts of all other validation pairs."""
+    """Returns how well the model finds each image's own text among the texts of all validation pairs."""
     device = next(model.parameters()).device
     parts = []
     with _evaluating(model), torch.inference_mode():

@@ -193,7 +193,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     recipe, data = training.recipe, training.data
     if recipe.loss == "contrastive":
         if checkpoint.spec.task != "zero-shot":
-            raise OptionError(f"{checkpoint.name}: is no zero-shot model: a contrastive loss needs two towers")
+            raise OptionError(f"{checkpoint.name}: is not a zero-shot model: a contrastive loss needs two towers")
         return checkpoint, training
     if recipe.new_classifier != "no":
         labels = _label_names(data.train)

@@ -93,12 +93,12 @@ def stream_pairs(data: DataLike, reading: Reading = EVERYTHING) -> PairStream | 
 
 def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
     """Yields what to open images and texts from: one source twice, or the sides of (image, text) pairs."""
-    asked = parse_data(data)
-    yield asked, "image"
-    if isinstance(asked, DataSpec) or isinstance(asked.values, datasets.Dataset | datasets.IterableDataset):
-        yield asked, "text"
+    spec = parse_data(data)
+    yield spec, "image"
+    if isinstance(spec, DataSpec) or isinstance(spec.values, datasets.Dataset | datasets.IterableDataset):
+        yield spec, "text"
     else:
-        yield replace(asked, values=Lazy(range(len(asked.values)), partial(_second, asked.values))), "text"
+        yield replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values))), "text"
 
 
 def _joined(images: Samples, texts: Samples) -> Samples:
@@ -164,9 +164,11 @@ def open_training_data(
             f"`val_split` {val_split}: a stream cannot be split: name two slices, as in "
             f"`train_data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
         )
-    held = None if sources.val_data is None else _open(sources.val_data, kind, reading)
+    open_whole = open_pairs if kind == "pair" else partial(open_samples, modality=kind)
+    open_lazily = stream_pairs if kind == "pair" else partial(open_stream, modality=kind)
+    held = None if sources.val_data is None else open_whole(sources.val_data, reading=reading)
     beside = _open_outliers(sources.outlier_data, kind, reading.limit) if sources.outlier_data else None
-    samples = _open_stream(data, kind, reading) if sources.streaming else _open(data, kind, reading)
+    samples = (open_lazily if sources.streaming else open_whole)(data, reading=reading)
     if val_split is not None:
         assert isinstance(samples, Samples)
         samples, held = split_off(samples, val_split)
@@ -193,18 +195,6 @@ def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Sa
             "a class: name other `outlier_data`"
         )
     return labelled
-
-
-def _open(data: DataLike, kind: Kind, reading: Reading) -> Samples:
-    if kind == "pair":
-        return open_pairs(data, reading)
-    return open_samples(data, kind, reading)
-
-
-def _open_stream(data: DataLike, kind: Kind, reading: Reading) -> Samples | Streamed:
-    if kind == "pair":
-        return stream_pairs(data, reading)
-    return open_stream(data, kind, reading)
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
@@ -243,6 +233,6 @@ def digest(data: Samples | Streamed) -> str:
     if isinstance(data, Streamed):
         source = data.images if isinstance(data, PairStream) else data
         return f"stream of {source.request} {source.length} {source.chosen_columns}"
-    said = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
+    content = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
     labels = b"" if data.labels is None else data.labels.astype("<i8").tobytes()
-    return hashlib.sha256(said.encode() + labels).hexdigest()
+    return hashlib.sha256(content.encode() + labels).hexdigest()

@@ -70,7 +70,7 @@ def test_a_step_that_cannot_be_dealt_out_evenly(
 ) -> None:
     with pytest.raises(OptionError, match="5 pairs a step cannot be dealt out evenly to 1 processes, 3 passes"):
         train(clip, pairs, folder, accelerator, replace(LIT, batch=5), batch_size=2)
-    with pytest.raises(OptionError, match="is no zero-shot model"):
+    with pytest.raises(OptionError, match="is not a zero-shot model"):
         train(vit, pairs, folder, accelerator)
 
 

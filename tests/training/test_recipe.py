@@ -122,7 +122,7 @@ def test_unknown_recipe_and_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="`recipe` cifar: unknown: choose imagenet1k, cifar100"):
         find_recipe("cifar")
     path = tmp_path / "broken.toml"
-    with pytest.raises(OptionError, match=r"broken\.toml: there is no such file: choose imagenet1k.* or name a \.toml"):
+    with pytest.raises(OptionError, match=r"broken\.toml: does not exist: choose imagenet1k"):
         find_recipe(path)
     path.write_text("lr = ")
     with pytest.raises(OptionError, match=r"broken\.toml: is not readable TOML"):
