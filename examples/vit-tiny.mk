@@ -15,7 +15,7 @@ $(W)/pretrained$(SIZE)/model.safetensors: vit_tiny_model.py | $(INSTALLED)
 	python vit_tiny_model.py $(or $(PRETRAINED),$(error set PRETRAINED to a folder of timm)) $(SIZE) $(@D)
 
 $(TINY_NETS): $(W)/net%.safetensors: $(W)/pretrained$(SIZE)/model.safetensors vit-tiny.toml
-	hydractl finetune $(<D) --data '$(CIFAR10):train' --recipe vit-tiny.toml --new-classifier zeros $(TINY_LENGTH) \
+	hydractl finetune $(<D) --train-data '$(CIFAR10):train' --recipe vit-tiny.toml --new-classifier zeros $(TINY_LENGTH) \
 	  --precision $(PRECISION) --seed $* --save-every 100 --resume --force -o $@ $(FINETUNE)
 
 vit-tiny-cifar10: $(TINY_NETS)
