@@ -1,7 +1,7 @@
 """The tensor-name table: every tensor of a network, its shape, and how members store it.
 
 Names are those of the file and of the module alike. A slot's shape is that of one dense network; `stored_shape`
-says what it becomes with M members that keep some heads each.
+returns its shape for M members that keep some heads each.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class ModelSpec:
 
     @property
     def plain(self) -> ModelSpec:
-        """The same network without what members change of it."""
+        """The same network without its adapter."""
         return replace(self, adapter=None)
 
     def tower(self, name: str) -> TowerSpec:

@@ -35,7 +35,7 @@ class Circuit:
     """A ranking of heads, first dropped first.
 
     `objective` and `model` are None for a circuit written by hand; `search_data` fingerprints the samples it was
-    chosen on, which an evaluation then refuses; `restriction` says what heads were chosen from.
+    chosen on, which an evaluation then refuses; `restriction` names the heads that were chosen from.
     """
 
     name: str

@@ -40,7 +40,7 @@ def parse_objectives(text: str) -> list[Objective]:
 
 
 def require_ood_data(objectives: Sequence[Objective], given: object) -> None:
-    """Raises OptionError where an objective is of OOD samples and none are given: of all, `acc` alone needs none."""
+    """Raises OptionError if an objective needs OOD samples and none are given; only `acc` needs none."""
     for objective in objectives:
         if objective != "acc" and given is None:
             raise OptionError(f"`objective` {objective} needs `ood_data`: name some, or choose acc, which needs none")
@@ -73,7 +73,7 @@ class Measure(NamedTuple):
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
     def score(self, objective: Objective) -> float:
-        """Returns the objective, 0..1, higher = better; any but `acc` is of OOD samples too.
+        """Returns the objective, 0..1, higher = better; all but `acc` need OOD samples.
 
         Source: [HE] D.1.2.
         """
@@ -104,7 +104,7 @@ def measure(
     ood_msp: Sequence[NDArray[np.float64]],
     nll: NDArray[np.float64],
 ) -> Measure:
-    """Returns the measure of a network from what it says of each sample.
+    """Returns the measure of a network from its answers for each sample.
 
     Args:
         correct: [N] whether an ID sample's label was predicted.
@@ -204,7 +204,7 @@ SearchData = ScoringData | SeveralTasks
 
 
 def prompt_batches(prompts: Mapping[str, Tensor] | None, batch_size: int) -> list[dict[str, Tensor]]:
-    """Returns the class prompts `[C,T]` of a zero-shot model in batches; none of any other."""
+    """Returns the class prompts `[C,T]` of a zero-shot model in batches; an empty list for other models."""
     given = prompts or {}
     count = len(next(iter(given.values()), ()))
     return [

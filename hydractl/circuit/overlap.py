@@ -27,7 +27,7 @@ class HeadList:
         count: how many heads it ranks; of a pruned model, how many it lacks.
         first: so many of them, the first dropped first where there is an order.
         restriction: what heads they were chosen from.
-        sha256: the identity of the model they are of; None where nothing says so.
+        sha256: the identity of the model they are of; None if unknown.
         towers: layers and heads of each tower, where they are known.
     """
 
@@ -80,7 +80,7 @@ def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Se
 
 
 def _by_chance(a: tuple[int, set[Head]], b: tuple[int, set[Head]]) -> float:
-    """Heads that are in a random choice of so many from each of two sets."""
+    """Returns how many heads two random choices share on average, given the size and the candidates of each."""
     both = len(a[1] & b[1])
     return both * (a[0] / len(a[1])) * (b[0] / len(b[1])) if both else 0.0
 
@@ -92,13 +92,13 @@ def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
 
 
 def layer_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
-    """Jensen-Shannon divergence of two sets of heads' distributions over layers, logarithms to base 2, 0 to 1."""
+    """Returns the Jensen-Shannon divergence of two distributions of heads over layers, to base 2, 0 to 1."""
     # Layer 0 of one tower is not layer 0 of the other.
     return _divergence(*(Counter((head.tower, head.layer) for head in heads) for heads in (a, b)))
 
 
 def head_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
-    """Returns the same of their distributions over single heads: of n heads each, 1 less the share that both have."""
+    """Returns the divergence over single heads: for n heads each, 1 minus the share that both have."""
     return _divergence(Counter(a), Counter(b))
 
 
@@ -111,14 +111,16 @@ def _divergence(a: Counter[Any], b: Counter[Any]) -> float:
 
 
 def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple[Head, ...]]:
-    """The first `budget` heads of each choice; else as many as a pruned model lacks, or as the shortest circuit ranks.
+    """Returns the first `budget` heads of each choice.
+
+    The default budget is what a pruned model lacks, or else what the shortest circuit ranks.
 
     Raises:
         OptionError: fewer than two choices, one of fewer heads than the budget, or scores alone and no budget.
         ArtifactError: choices of different models, or one without heads.
     """
     if len(choices) < 2:
-        raise OptionError("an overlap is of two choices of heads or more: name another")
+        raise OptionError("an overlap needs two or more choices of heads: name another")
     first = next((choice for choice in choices if choice.sha256), choices[0])
     for choice in choices:
         if choice.sha256 and choice.sha256 != first.sha256:
@@ -134,21 +136,21 @@ def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple
             raise OptionError(f"`budget` {wanted}: {choice.name} ranks {choice.count} heads: ask for fewer")
         if choice.kind == "model" and wanted < choice.count:
             raise OptionError(
-                f"`budget` {wanted}: {choice.name} lacks {choice.count} heads, and does not say which went first: "
+                f"`budget` {wanted}: {choice.name} lacks {choice.count} heads in no known order: "
                 f"compare {choice.count}, or name a circuit"
             )
     return [tuple(choice.first(wanted)) for choice in choices]
 
 
 def _common_budget(choices: Sequence[HeadList]) -> int:
-    """As many heads as a pruned model lacks, or as the shortest circuit ranks."""
+    """Returns the number of heads that a pruned model lacks, or that the shortest circuit ranks."""
     for kind in ("model", "circuit"):
         if counts := [choice.count for choice in choices if choice.kind == kind]:
             return min(counts)
-    raise OptionError("head scores rank every head: say with `budget` how many of the lowest to compare")
+    raise OptionError("head scores rank every head: choose with `budget` how many of the lowest to compare")
 
 
-def names_of(choices: Sequence[HeadList]) -> list[str]:
+def table_names(choices: Sequence[HeadList]) -> list[str]:
     """Returns the names of choices in tables: their labels, or the names of their files if these differ more."""
     for names in (
         [choice.label or "" for choice in choices],
@@ -161,7 +163,7 @@ def names_of(choices: Sequence[HeadList]) -> list[str]:
 
 
 def sizes(choices: Sequence[HeadList]) -> dict[str, tuple[int, int]]:
-    """Layers and heads of each tower; where no choice tells them, as many as the heads name."""
+    """Returns layers and heads of each tower; as many as the heads name if no choice knows them."""
     for choice in choices:
         if choice.towers:
             return dict(choice.towers)
@@ -172,7 +174,7 @@ def sizes(choices: Sequence[HeadList]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def all_heads(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
+def heads_of(grid: Mapping[str, tuple[int, int]]) -> list[Head]:
     """Returns every head of towers of so many layers and heads."""
     return [
         Head(tower, layer, head)

@@ -21,7 +21,7 @@ from hydractl.model.fast.optimize import FastTower
 from hydractl.model.fast.packing import AdaptedAttention, PackedAttention, PooledAttention
 from hydractl.model.hydra import Hydra
 
-#: Told of a layer's number and of what its heads see, `[1,B,T,H*K]`; returns what goes on in its place.
+#: Receives a layer's number and its heads' outputs `[1,B,T,H*K]`; returns the outputs to continue with.
 View = Callable[[int, Tensor], Tensor]
 
 

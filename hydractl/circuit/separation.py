@@ -62,7 +62,7 @@ def separations(model: Hydra, data: ScoringData) -> dict[Head, Separation]:
 
 
 def extremes(scores: Mapping[Head, float], count: int = 2) -> dict[Head, str]:
-    """The heads worth a look: `most` and `least`, `count` of each where there are so many, highest score first."""
+    """Returns the `count` heads with the highest (`most`) and lowest (`least`) scores, highest first."""
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
     count = max(1, min(count, len(ranked) // 2))
     return dict.fromkeys(ranked[:count], "most") | dict.fromkeys(ranked[count:][-count:], "least")
@@ -97,7 +97,7 @@ def outputs_of(
 def outputs_on_both(
     model: Hydra, data: ScoringData, heads: Sequence[Head]
 ) -> tuple[dict[Head, NDArray[np.float64]], dict[Head, NDArray[np.float64]]]:
-    """Returns what some heads of one tower say of each ID sample, and of each OOD sample."""
+    """Returns the outputs of some heads of one tower for the ID samples and for the OOD samples, see `outputs_of`."""
     inside = outputs_of(model, data.id, heads, samples=data.id_samples, ranks=data.ranks)
     return inside, outputs_of(model, data.ood, heads, samples=data.ood_samples, ranks=data.ranks)
 

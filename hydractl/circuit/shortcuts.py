@@ -23,13 +23,13 @@ HALF = (torch.bfloat16, torch.float16)
 def measure_screened(
     search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
 ) -> list[tuple[Ranking, Measures]]:
-    """For each ranking the exact measures of the candidates it may choose from, and the ranking with its account.
+    """Returns each ranking with its account, and the exact measures of the candidates that it may choose from.
 
     In the first step all are measured both ways, and twice the largest difference becomes the margin: if precision
     costs no more later on, no winner is lost. That is a heuristic, but the choice is always made on exact measures.
 
     Args:
-        growing: told apart by objective; all have dropped what `network` lacks.
+        growing: one ranking per objective; all have dropped the heads that `network` lacks.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
@@ -102,13 +102,13 @@ def measure_shortlisted(
     *,
     size: int,
 ) -> list[tuple[Ranking, Measures]]:
-    """For each ranking the exact measures of the candidates it may choose from, and the ranking with its account.
+    """Returns each ranking with its account, and the exact measures of the candidates that it may choose from.
 
     The gradient is that of the ID loss, whatever the objective: it knows nothing of OOD samples. So the first step
     measures every candidate, chooses among all of them, and notes by how much the best of the shortlist falls short.
 
     Args:
-        growing: told apart by objective; all have dropped what `network` lacks.
+        growing: one ranking per objective; all have dropped the heads that `network` lacks.
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
@@ -121,7 +121,7 @@ def measure_shortlisted(
 
 
 def _least_needed(network: Hydra, data: SearchData, left: Sequence[Head], size: int) -> list[Head]:
-    """Returns the candidates with the lowest gate scores, of several tasks the mean over them, in candidate order."""
+    """Returns the candidates with the lowest gate scores, averaged over tasks, in candidate order."""
     if size >= len(left):
         return list(left)
     scores: dict[Head, float] = {}

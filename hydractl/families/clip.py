@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import model_validator
 
-from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
@@ -21,6 +21,9 @@ class TowerFields(read.Encoder):
     layer_norm_eps: read.NormEps = 1e-5
     intermediate_size: read.MlpWidth = 3072
     attention_dropout: read.Rate = 0.0
+
+    def encoder(self, name: Literal["vision", "text"], embeddings: ImageEmbeddings | TextEmbeddings) -> TowerSpec:
+        return self.tower(name, embeddings, self.intermediate_size, dropouts=(None, self.attention_dropout))
 
 
 class VisionFields(read.Images, TowerFields):
@@ -63,8 +66,7 @@ class VisionConfig(read.ArchitectureConfig):
 
     def vision(self) -> TowerSpec:
         part = self.vision_config
-        embeddings = part.embeddings(patch_bias=False, norm=True)
-        return part.tower("vision", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout))
+        return part.encoder("vision", part.embeddings(patch_bias=False, norm=True))
 
 
 class ClipConfig(VisionConfig):
@@ -80,11 +82,7 @@ class ClipConfig(VisionConfig):
         part = self.text_config
         eos = None if part.eos_token_id == LEGACY_EOS else part.eos_token_id
         embeddings = TextEmbeddings(part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, eos=eos)
-        return replace(
-            part.tower("text", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout)),
-            causal=True,
-            pool="eos",
-        )
+        return replace(part.encoder("text", embeddings), causal=True, pool="eos")
 
 
 class ClipImageConfig(VisionConfig, read.Labelled):
@@ -113,8 +111,7 @@ class SiglipConfig(read.Labelled):
 
     def spec(self) -> ModelSpec:
         part = self.vision_config
-        embeddings = replace(part.embeddings(), class_token=False)
-        tower = part.tower("vision", embeddings, part.intermediate_size, dropouts=(None, part.attention_dropout))
+        tower = part.encoder("vision", replace(part.embeddings(), class_token=False))
         tower = replace(tower, pool="mean", norm_tokens=True)
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 

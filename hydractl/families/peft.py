@@ -78,7 +78,7 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     """
     if base.members > 1 or base.spec.adapter is not None:
         raise OptionError(f"{base.name}: has {base.members} members: give adapters a network with one member")
-    named = {module: ours for ours, module in _both_ways(base.family, base.spec)}
+    named = _our_names(base.family, base.spec)
     read = [_read_adapter(Path(folder), named) for folder in folders]
     spec = replace(base.spec, adapter=_agreed(read, base.spec))
     heads = {tower: tuple(kept * len(read) for kept in layers) for tower, layers in base.heads.items()}
@@ -93,16 +93,12 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     return whole
 
 
-def _both_ways(family: str, spec: ModelSpec) -> list[tuple[str, str]]:
-    """Pairs our tensor names with theirs, in each spelling that a release of the library has used."""
+def _our_names(family: str, spec: ModelSpec) -> dict[str, str]:
+    """Maps their tensor names to ours, in each spelling that a release of the library has used."""
     known = next(each for each in FAMILIES if each.name == family)
-    found = []
-    for spelling in known.spellings:
-        for name in slots(spec):
-            source = locate(spelling, name)
-            if source.parts == 1 and not source.transposed:  # else several maps of ours are one of theirs
-                found.append((name, source.name))
-    return found
+    places = [(name, locate(spelling, name)) for spelling in known.spellings for name in slots(spec)]
+    # A tensor of theirs that holds several maps of ours, or one transposed, takes no factors.
+    return {place.name: name for name, place in places if place.parts == 1 and not place.transposed}
 
 
 def _read_adapter(folder: Path, named: Mapping[str, str]) -> _SavedAdapter:

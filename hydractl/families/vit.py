@@ -43,7 +43,7 @@ class DeitConfig(VitConfig):
 
 
 class DistilledDeitConfig(DeitConfig):
-    """The same fields, of a network with a classifier on each of its two tokens."""
+    """The fields of a DeiT with a classifier on each of its two tokens."""
 
     def spec(self) -> ModelSpec:
         spec = super().spec()

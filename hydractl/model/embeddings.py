@@ -14,9 +14,9 @@ PREFIX = ("class_token", "distillation_token", "registers")  # before the patche
 
 
 def _norm(tower: TowerSpec, stored: Stored) -> nn.Module:
-    return (
-        LayerNorm(f"{tower.name}.embeddings.norm", stored, tower.norm_eps) if tower.embeddings.norm else nn.Identity()
-    )
+    if not tower.embeddings.norm:
+        return nn.Identity()
+    return LayerNorm(f"{tower.name}.embeddings.norm", stored, tower.norm_eps)
 
 
 class PatchEmbeddings(nn.Module):
@@ -64,16 +64,11 @@ class PatchEmbeddings(nn.Module):
         if weight.ndim == 4 and (bias is None or bias.ndim == 1):
             x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size)[:, None]  # [B,1,D,rows,columns]
         else:
-            groups = len(weight) if weight.ndim == 5 else len(_present(bias))
+            groups = len(weight) if weight.ndim == 5 or bias is None else len(bias)
             weight = weight.expand(groups, *weight.shape[-4:]).flatten(0, 1)
             bias = bias.expand(groups, -1).flatten() if bias is not None else None
             x = F.conv2d(pixel_values, weight, bias, stride=self.spec.patch_size).unflatten(1, (groups, -1))
         return x.flatten(3).permute(1, 0, 3, 2)
-
-
-def _present(bias: Tensor | None) -> Tensor:
-    assert bias is not None
-    return bias
 
 
 class TokenEmbeddings(nn.Module):

@@ -102,13 +102,10 @@ class Tower(nn.Module):
 
     def __init__(self, spec: TowerSpec, stored: Stored) -> None:
         super().__init__()
-        name, embeddings = (
-            spec.name,
-            PatchEmbeddings if isinstance(spec.embeddings, ImageEmbeddings) else TokenEmbeddings,
-        )
-        self.spec, self.embeddings = spec, embeddings(spec, stored)
+        name, images = spec.name, isinstance(spec.embeddings, ImageEmbeddings)
+        self.spec, self.embeddings = spec, (PatchEmbeddings if images else TokenEmbeddings)(spec, stored)
         layers = nn.ModuleList(Layer(spec, index, stored) for index in range(spec.layers))
-        self.layers = cast("Sequence[Layer]", layers)  # whose type does not say what it holds
+        self.layers = cast("Sequence[Layer]", layers)
         self.norm = LayerNorm(f"{name}.norm", stored, spec.norm_eps) if spec.final_norm else nn.Identity()
         self.pooler = build_linear(f"{name}.pooler", stored) if spec.pooler is not None else None
         self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None

@@ -23,7 +23,7 @@ TEMPLATE = "A photo of a {label}."
 
 
 class Preprocessor(Protocol):
-    """Turns raw images or texts into the tensors that `forward` takes, and says how long texts are, `[N]` tokens."""
+    """Turns raw images or texts into the tensors that `forward` takes, and counts the tokens of texts, `[N]`."""
 
     def __call__(self, samples: Iterable[object]) -> dict[str, Tensor]: ...
 
@@ -199,7 +199,7 @@ class Hydra(nn.Module):
         batch_size: int = 64,
         on_batch: Callable[[int], None] = lambda samples: None,
     ) -> Prediction:
-        """Predicts raw images or texts, preprocessed as the checkpoint says.
+        """Predicts raw images or texts, preprocessed as the checkpoint specifies.
 
         Args:
             samples: one image (PIL) or text, or any number of them. Images of a generator are read as they are needed,

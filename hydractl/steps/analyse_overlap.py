@@ -97,17 +97,17 @@ class AnalyseOverlap:
     picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> Finding[Overlaps]:
-        from hydractl.circuit.overlap import all_heads, first_dropped, names_of, overlaps, shared_by, sizes
+        from hydractl.circuit.overlap import first_dropped, heads_of, overlaps, shared_by, sizes, table_names
         from hydractl.report.head_maps import overlap_figure
 
         self.picture.check()
         read = [one for given in self.circuits for one in self._lists(given)]
         if self.scope is not None and not any(one.kind == "scores" for one in read):
             raise OptionError(f"`scope` {self.scope} is for head scores, and none are given: leave it out")
-        named = dict(zip(names_of(read), read, strict=True))
+        named = dict(zip(table_names(read), read, strict=True))
         dropped = dict(zip(named, first_dropped(read, self.budget), strict=True))
         grid = sizes(read)
-        pairs = overlaps(dropped, {name: one.restriction.among(all_heads(grid)) for name, one in named.items()})
+        pairs = overlaps(dropped, {name: one.restriction.among(heads_of(grid)) for name, one in named.items()})
         self.picture.write(lambda: overlap_figure(dropped, grid, pairs))
         found = Overlaps(named, dropped, pairs, common=shared_by(list(dropped.values())), grid=grid)
         return Finding(found, _json(found), list(_lines(found)), _facts(found))
@@ -249,14 +249,14 @@ def _of_scores(scores: ScoreTable, scope: Scope) -> HeadList:
 
 def _of_members(checkpoint: Checkpoint) -> list[HeadList]:
     from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.overlap import HeadList, all_heads
+    from hydractl.circuit.overlap import HeadList, heads_of
 
     towers: dict[str, tuple[int, int]] = {tower.name: (tower.layers, tower.heads) for tower in checkpoint.spec.towers}
     source = _source(checkpoint.provenance)
 
     def of_member(member: int) -> HeadList:
         kept = set(member_heads(checkpoint.heads, member))
-        gone = [head for head in all_heads(towers) if head not in kept]
+        gone = [head for head in heads_of(towers) if head not in kept]
         name = checkpoint.name if checkpoint.members == 1 else f"{checkpoint.name} member {member}"
         return HeadList(
             name, "model", label=None, count=len(gone), first=lambda budget: gone[:budget], sha256=source, towers=towers
