@@ -1,4 +1,4 @@
-"""The logits of every candidate on every selection sample: one pass over the data, kept on disk as it goes."""
+"""Logits of every candidate on every selection sample, computed in one pass and kept on disk meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONDITIONS = "conditions.json"
 
 
 class Answering(Protocol):
-    """Networks that answer together.
+    """Networks that predict together.
 
     Attributes:
         size: how many they are.
@@ -79,7 +79,7 @@ class SelectionData:
 
 
 class Store:
-    """A folder with a file for the logits of each answered batch, and what they depend on."""
+    """A folder with the logits of each finished batch in a file, and the conditions they were computed under."""
 
     def __init__(self, folder: Path, conditions: Mapping[str, Any], resume: bool, force: bool) -> None:
         """
@@ -100,12 +100,12 @@ class Store:
                 self._compare(wanted)
                 return
             self.remove()
-        # Whole or not at all: whoever is killed here has left nothing that stands in the way of the next.
+        # Whole or not at all: a run that is killed here leaves nothing in the way of the next.
         with write_folder(folder, KIND) as new:
             write_bytes(new / CONDITIONS, json.dumps(wanted).encode())
 
     def read(self, name: str, number: int) -> NDArray[np.floating] | None:
-        """Returns the logits of a batch of a set, or None if it has not been answered."""
+        """Returns the logits of a batch of a set, or None if they have not been computed."""
         path = self._path(name, number)
         if not path.is_file():
             return None
@@ -124,14 +124,14 @@ class Store:
     def remove(self) -> None:
         """Removes the folder, once the selection is written or given up."""
         self._require_ours()
-        # Under another name first: half a folder could not be told from somebody else's.
+        # Renamed first: half a folder would not be recognised as ours.
         gone = part_of(self.folder)
         with writing(self.folder):
             self.folder.rename(gone)
             shutil.rmtree(gone)
 
     def _path(self, name: str, number: int) -> Path:
-        # Names of sets are the user's: files are told apart by the bytes of theirs.
+        # A set's name may hold any characters, so its bytes name the file.
         return self.folder / f"{name.encode().hex() or 'id'}-{number:06}.npy"
 
     def _require_ours(self) -> None:
@@ -191,7 +191,7 @@ def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device)
     """
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
     parts = [network.logits(inputs) for network in networks]
-    # Half precision ends here: decisions are made of float32.
+    # Decisions are made in float32 or wider.
     logits = torch.cat([part.to("cpu", torch.promote_types(part.dtype, torch.float32)) for part in parts]).numpy()
     if not np.isfinite(logits).all():
         raise NotFiniteError("a candidate's logits are not finite on this data: try `dtype` float32")

@@ -1,7 +1,7 @@
 """Networks that may become members: prefixes of circuits, draws from their first heads, draws from all heads.
 
-Candidates come in sets. Those of a set with a trunk of L layers drop the same heads below layer L, none unless a
-circuit says which, so that those that are fused share these layers. All members come from one set.
+Candidates come in sets. Those of a set with a trunk of L layers drop the same heads below layer L: none, or those of a
+common circuit. So fused candidates share these layers. All members come from one set.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def candidate_set(sources: Sources, trunk: int = 0, common: Sequence[Head] = ())
     """Returns the candidates that share so many layers.
 
     Args:
-        common: the ranking of the heads that all of them drop in these layers: its first heads, as many as the least
-            budget has. Without one they keep all heads there.
+        common: the ranking of the heads that all of them drop in these layers: as many first heads as the smallest
+            budget. Without a ranking they keep all heads there.
 
     Raises:
         OptionError: without a trunk, a circuit is shorter than a budget or a pool.
@@ -98,7 +98,7 @@ def _above(sources: Sources, budget: int, left: int, trunk: int) -> Iterator[tup
     for name, ranking in sources.rankings.items():
         above = [head for head in ranking if head.layer >= trunk]
         if trunk and len(above) < left:
-            continue  # so deep a trunk leaves the circuit too few heads to drop
+            continue  # the circuit has too few heads above this trunk
         yield f"{name} {budget}", by_ranking(above, left)
         for pool in sources.pools:
             size = sum(head.layer >= trunk for head in ranking[:pool])
@@ -115,7 +115,7 @@ def counts(name: str, text: str, heads: int, free: int | None = None) -> list[in
 
     Args:
         name: of the option, for messages.
-        free: how many heads shares are of, if not of all.
+        free: the number of heads that shares refer to; default: all.
 
     Raises:
         OptionError: not a number of heads that there are.

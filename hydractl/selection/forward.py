@@ -23,7 +23,7 @@ from hydractl.model.linear import Stored
 
 Kept = tuple[int, ...]
 
-#: What weights laid out anew for candidates may take; beyond it they are laid out again when they are needed again.
+#: The bytes of candidates' weights that are kept; layers beyond are laid out again when they are needed.
 WEIGHT_BYTES = 2**31
 
 
@@ -70,7 +70,7 @@ class _Tower:
         self.layer = lru_cache(maxsize=max(2 * len(self.before), WEIGHT_BYTES // max(attention, 1)))(self._layer)
 
     def pooled(self, x: Tensor, mask: Tensor | None, ids: Tensor | None) -> list[Tensor]:
-        """Returns the pooled output, `[1,B,D]`, for each candidate, of what the first layer reads."""
+        """Returns the pooled output `[1,B,D]` of each candidate, from the input of the first layer."""
         found: dict[int, Tensor] = {}
         place = self.tower.place(ids)
         for node, last in self._walk(self.root, x, mask, place):

@@ -1,6 +1,6 @@
 """Greedy selection of members by the quality of their mean prediction.
 
-Source: Caruana et al. 2004, without replacement and from nothing.
+Source: Caruana et al. 2004, without replacement, starting with no member.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Goal:
     least_accuracy: Fraction | None = None
 
     def standing(self, quality: Quality) -> tuple[bool, Fraction | float]:
-        """Returns what choices maximise: first whether the accuracy suffices, then the objective, else the accuracy."""
+        """Returns the value to maximise: whether accuracy suffices, then the objective, or the accuracy if not."""
         enough = self.least_accuracy is None or quality.accuracy >= self.least_accuracy
         return enough, quality.score(self.objective) if enough else quality.accuracy
 
@@ -129,7 +129,7 @@ def select(
         members: how many at least and at most; between them the number with the best objective, then the least.
         cost: called wherever candidates tie.
         among: the candidates to choose from, by number; None for all.
-        within: whether members together keep to what they may cost; they stop joining when none would.
+        within: whether members together keep within the limits on cost; members stop joining when no candidate would.
 
     Raises:
         OptionError: fewer candidates than members, no OOD samples for an objective that is measured on them, or a

@@ -49,7 +49,7 @@ class JointSearch:
         return [frozenset(turns[member :: self.members][:budget]) for member in range(self.members)]
 
     def trials(self, turns: Sequence[Head]) -> dict[Head, frozenset[Head]]:
-        """Returns what the member whose turn it is would lack, by the head that it would drop, in candidate order."""
+        """Returns the heads that the next member would lack, by the head that it would drop, in candidate order."""
         lacking = self.lacking(turns)
         own = lacking[len(turns) % self.members]
         trials = {head: own | {head} for head in self.heads if head not in own}
@@ -60,7 +60,7 @@ class JointSearch:
         return len(turns) <= self.turns and all(head in self.trials(turns[:n]) for n, head in enumerate(turns))
 
     def measured(self, turns: Sequence[Head]) -> int:
-        """Counts the networks that the rest of the search asks, at most: the members, then all trials and the best."""
+        """Counts the networks that the rest of the search runs at most: the members, then all trials and the best."""
         left = range(len(turns), self.turns)
         return self.members + sum(len(self.heads) - done // self.members + 1 for done in left)
 
@@ -130,7 +130,7 @@ def search_jointly(
     Among equally good heads the first in candidate order leaves.
 
     Args:
-        ask: always answers the same for the same networks, so that an interrupted search continues to the same result.
+        ask: returns the same logits for the same networks, so that an interrupted search ends in the same result.
         begun: the turns of an interrupted search.
         on_turn: called with all turns so far, and the quality of the members together after the last.
 

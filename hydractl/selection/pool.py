@@ -25,7 +25,7 @@ class CandidatePool:
     """All candidates, each set of heads once, whatever sets they are in; files of members come last.
 
     Attributes:
-        network: that candidates are made of.
+        network: the one that candidates are made of.
         dropped: candidates that lack heads of the network.
         files: members that exist, each a candidate of every set without a trunk.
         sets: by numbers of candidates.
@@ -100,7 +100,7 @@ def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Ch
     Raises:
         OptionError: there are none.
     """
-    # The network itself always answers: the others are compared with it.
+    # The network itself is always measured: the others are compared with it.
     listed = [DENSE]
     numbers: dict[frozenset[Head], int] = {DENSE.dropped: 0}
     for candidate in (candidate for one in sets for candidate in one.candidates):
@@ -123,7 +123,7 @@ class Criteria:
 
     Attributes:
         members: how many at least and at most.
-        max_accuracy_drop: against the network, 0..1; None for as much as the objective likes.
+        max_accuracy_drop: against the network, 0..1; None for any.
         multiply_adds, parameters: multiply-adds and stored numbers as multiples of the network's; None for any.
     """
 
@@ -141,7 +141,7 @@ class Criteria:
         return Goal(self.objective, least)
 
     def allows(self, candidates: CandidatePool, chosen: Sequence[int]) -> bool:
-        """Returns True if members together keep to what they may cost."""
+        """Returns True if members together keep within the limits on cost."""
         limits = ((self.multiply_adds, candidates.cost), (self.parameters, candidates.parameters))
         return all(most is None or count(chosen) <= most * count([0]) for most, count in limits)
 

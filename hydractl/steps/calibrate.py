@@ -33,9 +33,7 @@ class Temperature:
     name: ClassVar[str] = "temperature"
     help: ClassVar[str] = "one number that divides all logits"
     #: What the step notes if the loss still falls at the end of the range.
-    at_bound: ClassVar[str] = (
-        "the loss still falls at the highest temperature: the model is hardly ever right on this data"
-    )
+    at_bound: ClassVar[str] = "the loss still falls at the highest temperature: the model is rarely right on this data"
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Accepts every model."""
@@ -74,7 +72,7 @@ METHODS = (Temperature, Vector)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibrated(Result):
-    """A model with a temperature or scaled classes, and what that changed on the data it was fitted on.
+    """A model with a temperature or scaled classes, and the change on the data it was fitted on.
 
     Attributes:
         fitted: the temperature or scales, and the negative log-likelihood before and after.
@@ -146,15 +144,14 @@ class Calibrate:
     Raises:
         CheckpointError: the model cannot be read.
         DataError: a sample cannot be read, or labels do not match.
-        OptionError: a zero-shot model without classes, `accept` is no share, or a method and a model that do not go
-            together.
+        OptionError: a zero-shot model without classes, `accept` is not a share, or a method does not fit the model.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
 
     model: Model
     id_data: Annotated[
         DataLike,
-        Option("Labelled ID data that nothing was or will be measured on.", "Data", "SOURCE[:SPLIT]", remembered=False),
+        Option("Labelled ID data, apart from all evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False),
     ] = field(kw_only=True)
     method: Annotated[
         Method, Option("What is fitted: a temperature, or a scale and shift for each class."), Rows(METHODS)
@@ -183,7 +180,7 @@ class Calibrate:
         samples = self._samples(checkpoint, watch)
         fitted, acceptance = self._fitted(checkpoint, samples, rate, watch)
         if fitted.at_bound:
-            watch.note(f"note: {NOTHING_TOLD if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
+            watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
         accepts: Acceptance | None = acceptance
         if checkpoint.spec.task == "zero-shot":
             watch.note("note: the classes of a zero-shot model may change: no threshold of confidence is kept")
@@ -234,9 +231,7 @@ class Calibrate:
 
 calibrate = function(Calibrate)
 
-NOTHING_TOLD = (
-    "all of this data is predicted right, so it cannot tell how sure to be: nothing is changed, give more of it"
-)
+NOTHING_TO_FIT = "every sample is predicted correctly, so nothing can be fitted and nothing changed: give more data"
 
 
 def _share(text: str) -> float:

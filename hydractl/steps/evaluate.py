@@ -42,8 +42,8 @@ class Evaluate:
     Example: hydractl evaluate vit hydra=hydra.safetensors --id-data cifar10:test --ood-data far/textures=dtd:test
 
     Prints a table with a row per system, the best of each column in bold; `json` - prints the report instead. The ID
-    and OOD sets must not have been used to choose heads: evaluate refuses data that a model remembers, or marks them
-    with `allow_leak`. torchrun shares the batches among processes; any number of them gives the same bytes.
+    and OOD sets must not have been used to choose heads: evaluate refuses data that a model remembers, or with
+    `allow_leak` marks the result. torchrun shares the batches among processes; any number of them gives the same bytes.
 
     >>> found = hydractl.evaluate({"single": "vit", "both": ["m1", "m2"]}, id_data="data/pets", ood_data="data/noise")
     >>> sorted(found.models)
@@ -95,7 +95,7 @@ class Evaluate:
             raise OptionError(f"{other} what is known of a set before it is read: leave `streaming` out")
 
     def _reported(self, watch: Watcher) -> Reported:
-        """Returns the numbers of every system; a process that does not lead only answers, and returns none."""
+        """Returns the numbers of every system; a process that does not lead returns none."""
         from hydractl.data.ranks import batch_workers, join_ranks, local_device
         from hydractl.evaluation.comparison import serve
         from hydractl.evaluation.results import Results

@@ -37,7 +37,7 @@ class Finetune:
     Example: hydractl finetune m1 m2 m3 --train-data sst2:train --val-data sst2:validation --recipe sst2 -o tuned/
 
     Writes one safetensors file per member and prints its path. Members train independently, with seeds S, S+1 ...
-    Log, learning curve and what `resume` needs lie beside it in FILE.training. Starts under torchrun as well.
+    The log, the learning curve and the state for `resume` lie in FILE.training. Runs under torchrun as well.
 
     >>> tuned = hydractl.finetune(["m1", "m2"], train_data="data/pets", steps=2, settings={"lr": 1e-4})
     >>> hydractl.load(hydractl.fuse(tuned.checkpoints)).members
@@ -45,7 +45,7 @@ class Finetune:
 
     Raises:
         CheckpointError: a model cannot be read.
-        OptionError: options that do not go together, or not with the models; several rates and no validation data.
+        OptionError: options do not go together or do not fit the models; several rates and no validation data.
         DataError: labels do not match, or a sample cannot be read.
         OutputError: an output exists and neither `force` nor `resume` is set, or the disk refuses it.
         TrainingError: the loss or a weight is not finite.
@@ -104,7 +104,7 @@ class Finetune:
         ):
             if teachers:
                 training = replace(training, teachers=Teachers.load(teachers, accelerator.device))
-            accelerator.wait_for_everyone()  # what one process writes is no reason for another to stop
+            accelerator.wait_for_everyone()  # what one process writes must not stop another
             for job in jobs if accelerator.is_main_process else ():
                 claims.enter_context(nullcontext() if job.path is None else claim(job.path))
             teller = watch if accelerator.is_main_process else LOG

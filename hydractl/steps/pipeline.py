@@ -124,7 +124,7 @@ def require_same(folder: Path, found: Sequence[str], wanted: Sequence[str]) -> N
     for number, (old, new) in enumerate(zip(found, wanted, strict=False), 1):
         if old != new:
             raise OutputError(
-                f"{folder}: was begun with other options: step {number} was `{old}`, now it is `{new}`: "
+                f"{folder}: began with other options: step {number} was `{old}`, now it is `{new}`: "
                 "name another folder, or give the same options"
             )
     if len(found) != len(wanted):

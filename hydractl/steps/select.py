@@ -92,7 +92,7 @@ class Method(Protocol):
 
     @property
     def unused(self) -> Sequence[str]:
-        """The options that make no difference as the others are."""
+        """The options that have no effect beside the others."""
 
     def prepare(self, select: Select, network: Checkpoint, trunks: Sequence[int]) -> Prepared:
         """Returns the candidates, or searches for them; refuses impossible options before any work."""
@@ -118,7 +118,8 @@ class FromCandidates:
         Option("Circuit that candidates follow; repeat it for several.", metavar="FILE", remembered=False),
     ] = ()
     pools: Annotated[
-        str, Option("Draw candidates from so many first heads of each circuit.", metavar="25,40", plain=_if_given)
+        str,
+        Option("Draw candidates from the first N heads of each circuit, for each N.", metavar="25,40", plain=_if_given),
     ] = ""
     draws: Annotated[int, Option("Draws for each circuit, budget and pool.", minimum=1, maximum=1000)] = 4
     random: Annotated[
@@ -175,8 +176,8 @@ class Joint:
 
     name: ClassVar[str] = "joint"
     help: ClassVar[str] = (
-        "they drop heads in turn, each the one without which all of them do best together, up to the largest of "
-        "`budgets`; the best of these is taken"
+        "members drop heads in turn, each time the head without which all of them do best together, up to the largest "
+        "of `budgets`; the best budget is taken"
     )
 
     @property
@@ -197,9 +198,9 @@ METHODS = (FromCandidates, Joint)
 class Select:
     """Choose members by what they predict together.
 
-    Candidates are the network itself, what circuits drop at each budget, random draws from their first heads or from
-    all, and files. Their heads are turned off in memory, and layers that candidates share are computed once. Members
-    join one by one, each the one with which the mean of all members' probabilities is best.
+    Candidates are the network itself, the network without a circuit's first heads at each budget, random draws from
+    these heads or from all heads, and files. Nothing is written for them, and layers that they share are computed once.
+    Members join one by one: each time the candidate with which the mean of all members' probabilities is best.
     With `method` joint there are no candidates: members drop heads in turn. That takes as long as a circuit search for
     each member.
 
@@ -236,16 +237,18 @@ class Select:
     ] = ""
     objective: Annotated[
         SelectionObjective,
-        Option("What members do best together: NLL, accuracy, AUROC of MSP, or the mean of these two."),
+        Option("What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."),
     ] = "nll"
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[
-        float | None, Option("Accuracy that they may lose against the network, 0 to 1.", minimum=0, maximum=1)
+        float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1)
     ] = None
     limits: Limits = Limits()
     trunks: Annotated[
         str,
-        Option("Trunk depths to try: below layer L all candidates are alike.", metavar="0,2,4", plain=_if_given),
+        Option(
+            "Trunk depths to try: below layer L all candidates keep the same heads.", metavar="0,2,4", plain=_if_given
+        ),
     ] = ""
     seed: Seed = 0
     id_data: LabelledData
