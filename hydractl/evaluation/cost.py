@@ -20,7 +20,7 @@ TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentence
 
 
 def input_tokens(spec: ModelSpec, wanted: int = TEXT_TOKENS) -> int:
-    """Tokens of one sample: those of an image, or of a text as long as wanted where the model takes that many."""
+    """Returns the tokens of an image, or of a text of the wanted length as far as the model takes it."""
     embeddings = spec.towers[0].embeddings
     return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(wanted, embeddings.max_tokens)
 
@@ -28,7 +28,7 @@ def input_tokens(spec: ModelSpec, wanted: int = TEXT_TOKENS) -> int:
 def synthetic_inputs(
     spec: ModelSpec, batch: int, device: torch.device | str = "cpu", tokens: int = TEXT_TOKENS, seed: int = 0
 ) -> dict[str, Tensor]:
-    """A batch of noise by the names `Hydra.forward` gives its arguments; the same for the same seed on every device."""
+    """Returns a batch of noise as arguments of `Hydra.forward`; equal seeds give equal noise on every device."""
     embeddings = spec.towers[0].embeddings
     generator = torch.Generator().manual_seed(seed)
     if isinstance(embeddings, ImageEmbeddings):
@@ -70,7 +70,7 @@ def cost(model: Hydra) -> Cost:
 def multiply_adds(
     spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], class_embeddings: Tensor | None = None
 ) -> int:
-    """Multiply-adds of one sample through a network as published, known before any weight is read."""
+    """Returns the multiply-adds of one sample through a network as published; no weight is read."""
     published = Hydra(spec, heads, shared, _shapes(spec, heads, shared)).eval()
     published.class_embeddings = class_embeddings
     return _count(published)

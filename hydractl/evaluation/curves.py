@@ -99,11 +99,11 @@ def doubts_of(predictions: SystemPredictions, samples: Samples, names: Sequence[
     wrong = np.flatnonzero(~predictions.right(key))
 
     def shown(place: int) -> Sample:
-        said, right = (int(which[place]) for which in (table.prediction, labels))
+        predicted, label = int(table.prediction[place]), int(labels[place])
         return Sample(
             round(float(confidence[place]), DIGITS),
-            names[said] if names else str(said),
-            names[right] if names else str(right),
+            names[predicted] if names else str(predicted),
+            names[label] if names else str(label),
             text=shortened(samples.called(place), LONGEST) if samples.modality == "text" else None,
             image=_data_uri(samples.inputs[place]) if samples.modality == "image" else None,
         )

@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 
 def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.device) -> list[Point]:
-    """Multiply-adds, as published, and latency of some networks as multiples of the first one's, timed side by side.
+    """Returns published multiply-adds and latency of networks as multiples of the first one's, timed side by side.
 
     Args:
         device: that they are timed on, in batches of `BATCH`.
@@ -43,7 +43,7 @@ def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.d
 
 
 def sketches(network: Checkpoint, members: int, dropped: int) -> list[Checkpoint]:
-    """Hydras like those that a selection makes: members that differ in all layers, in half of them, in the last.
+    """Returns Hydras such as a selection makes: members differ in all layers, in half of them, or in the last.
 
     Args:
         dropped: how many heads each member loses at random, of the layers that differ.
@@ -59,13 +59,13 @@ def sketches(network: Checkpoint, members: int, dropped: int) -> list[Checkpoint
 
 
 def most_multiply_adds(points: Sequence[Point], limit: float) -> float:
-    """The multiply-adds that keep to a latency, by a straight line through what was measured and the network itself.
+    """Returns the multiply-adds that keep to a latency, by a straight line through the network and the timed points.
 
     Args:
         limit: of the latency, as a multiple of the network's.
 
     Raises:
-        OptionError: latency did not grow with multiply-adds, so that nothing can be told, or none are few enough.
+        OptionError: latency does not grow with multiply-adds, or no network is fast enough.
 
     >>> most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 1.75)
     2.5
@@ -74,8 +74,8 @@ def most_multiply_adds(points: Sequence[Point], limit: float) -> float:
     slope, start = np.polyfit(counted, timed, 1)
     if slope <= 0:
         raise OptionError(
-            "`budget_latency`: times do not grow with multiply-adds here, so that nothing follows from a limit: give "
-            "`budget_macs`, or run it on a quieter machine"
+            "`budget_latency`: times do not grow with multiply-adds here, so a limit cannot be translated: give "
+            "`budget_macs`, or run on a quieter machine"
         )
     allowed = round(float((limit - start) / slope), 3)
     if allowed <= 0:

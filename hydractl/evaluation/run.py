@@ -97,8 +97,8 @@ def predict_sets(
             continue
         with watch(key) as advance:
             answered = answers(key, _score_of(predictor, chosen).needs_features)
-            asked = chosen.conformal if key.role == "id" else None
-            found[key] = _reduce(answered, settled, scorer, conformal=asked, on_batch=advance)
+            conformal = chosen.conformal if key.role == "id" else None
+            found[key] = _reduce(answered, settled, scorer, conformal=conformal, on_batch=advance)
     return SystemPredictions(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
@@ -146,7 +146,7 @@ class Collected:
     Attributes:
         member_logits: `[M,N,C]`.
         labels: `[N]`.
-        features: `[M,n,D']` of the samples at `kept` `[n]`, at most MOST_FEATURES of them; None where not asked for.
+        features: `[M,n,D']` of the samples at `kept` `[n]`, at most MOST_FEATURES of them; None unless requested.
     """
 
     member_logits: Logits

@@ -28,7 +28,7 @@ HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 @dataclass(frozen=True, eq=False)
 class ZippedArray:
-    """An array of a file, read when it is first asked for."""
+    """An array of a file, read at its first use."""
 
     path: Path
     name: str
@@ -186,14 +186,14 @@ class SavedSet:
         return found
 
 
-#: What the libraries that read these files raise of damaged ones.
+#: Errors that the reading libraries raise for damaged files.
 DAMAGES = (SafetensorError, OSError, ValueError, LookupError, BadZipFile, EOFError, RuntimeError, zlib.error,
            OverflowError, SyntaxError, struct.error)  # fmt: skip
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turns what libraries raise of a damaged file into an error of ours."""
+    """Turns the libraries' errors for a damaged file into a DataError."""
     try:
         yield
     except DAMAGES as error:

@@ -78,7 +78,7 @@ def read_about(source: str) -> About:
 
 @dataclass(frozen=True, eq=False)
 class SavedPredictions:
-    """A folder of saved predictions, opened; answers are read when asked for."""
+    """An open folder of saved predictions, which reads answers set by set."""
 
     folder: Path
     files: Mapping[SetKey, Path]
@@ -250,7 +250,7 @@ def read_predictions(folder: Path) -> SavedPredictions:
 
 
 def _refuse_other_classes(files: Mapping[SetKey, Path], about: About) -> None:
-    """Raises DataError where sets do not hold what the in-distribution set does, which come first."""
+    """Raises DataError if a set does not hold what the first, the in-distribution set, holds."""
     first: SavedSet | None = None
     for path in files.values():
         found = open_set(path)
@@ -258,8 +258,8 @@ def _refuse_other_classes(files: Mapping[SetKey, Path], about: About) -> None:
         if found is first and about.labels is not None and found.classes not in (None, len(about.labels)):
             raise DataError(f"{path}: has {found.classes} classes, {ABOUT} names {len(about.labels)}: correct it")
         if found.classes != first.classes:
-            said = [f"{one.classes or 'no'} classes" for one in (found, first)]
-            raise DataError(f"{path}: has {said[0]}, {first.path.name} has {said[1]}: save those of one system")
+            here, there = (f"{one.classes or 'no'} classes" for one in (found, first))
+            raise DataError(f"{path}: has {here}, {first.path.name} has {there}: save those of one system")
         if (found.confidence is None) != (first.confidence is None):
             lacking, other = (path, first.path) if found.confidence is None else (first.path, path)
             raise DataError(f"{lacking}: holds no `confidence`, {other.name} does: save it of every set")

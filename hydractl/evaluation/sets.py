@@ -81,7 +81,7 @@ SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.
 
 
 def open_sets(
-    asked: Sets, reading: Reading, modality: Modality, seed: int, *, on_note: Callable[[str], None]
+    given: Sets, reading: Reading, modality: Modality, seed: int, *, on_note: Callable[[str], None]
 ) -> EvaluationData:
     """Opens the sets of an evaluation.
 
@@ -95,34 +95,34 @@ def open_sets(
     """
 
     def opened(
-        spec: DataSpec | DataValues, streaming: bool = asked.streaming, strict: bool = True
+        spec: DataSpec | DataValues, streaming: bool = given.streaming, strict: bool = True
     ) -> Samples | SampleStream:
         opener = open_stream if streaming else open_samples
-        samples = opener(spec, modality, reading, strict=strict, skip_bad=asked.skip_bad)
+        samples = opener(spec, modality, reading, strict=strict, skip_bad=given.skip_bad)
         for note in notes_of(samples):
             on_note(note)
         return samples
 
     sets: dict[SetKey, Samples | SampleStream] = {}
-    if asked.calib_data is not None:
-        spec = parse_data(asked.calib_data, "calibration")
+    if given.calib_data is not None:
+        spec = parse_data(given.calib_data, "calibration")
         sets[SetKey("calibration", spec.name)] = opened(spec, streaming=False)
-    assert asked.id_data is not None
-    spec = parse_data(asked.id_data, "id")
+    assert given.id_data is not None
+    spec = parse_data(given.id_data, "id")
     sets[SetKey("id", spec.name)] = opened(spec)
-    for spec in parse_data_sets(asked.ood_data, "ood"):
+    for spec in parse_data_sets(given.ood_data, "ood"):
         if any(key.role == "ood" and key.name == spec.name for key in sets):
             raise OptionError(f"`ood_data` {spec}: a set called {spec.name} is there already: give it another name")
         # A column named for the ID data need not be there in every OOD set.
         sets[SetKey("ood", spec.name, spec.group)] = opened(spec, strict=False)
-    for key, spec in _shifted(asked.shift_data):
+    for key, spec in _shifted(given.shift_data):
         if key in sets:
             raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
     worse = {
         SetKey("shift", kind.name, severity=severity): corrupted(data.id, kind, severity, seed)
-        for kind, severity in asked.corruptions
+        for kind, severity in given.corruptions
     }
     return replace(data, sets={**sets, **worse})
 

@@ -231,7 +231,7 @@ def open_timed(
 
     Raises:
         CheckpointError: a tensor cannot be read.
-        OptionError: transformers' forward is asked for where there is none to time.
+        OptionError: `transformers` without a folder that transformers can time.
     """
     systems: dict[str, TimedSystem] = {}
     for name, models in checkpoints.items():

@@ -50,7 +50,7 @@ def nonconformity(
     """Returns how badly each label fits its sample, [N] in 0..1, higher = worse.
 
     lac: 1 - the label's mean probability. aps: the summed probability of all classes at least as probable as
-    the label; without randomisation, so sets are reproducible and cover a little more than asked for.
+    the label; without randomisation, so sets are reproducible and cover a little more than the wanted share.
 
     Args:
         member_logits: [M,N,C] of calibration samples.
