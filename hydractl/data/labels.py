@@ -24,9 +24,9 @@ MISSING = -1  # as GLUE and SNLI mark a sample that has no label
 
 
 def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str, ...] | None] | str:
-    """Returns labels `[N]` and the class names they count in, None for bare numbers; or what is wrong with them.
+    """Returns labels `[N]` and their class names (None for bare numbers), or a text that explains why there are none.
 
-    A missing label is -1. String labels count in their sorted order.
+    A missing label is -1. Words are numbered in sorted order.
     """
     feature = table.features[column]
     values: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
@@ -45,7 +45,7 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
 
 
 def label_words(values: Sequence[str | None]) -> tuple[Labels, tuple[str, ...]]:
-    """Returns labels `[N]` of class names, which count in their sorted order, and those names; empty is missing."""
+    """Returns labels `[N]` and the sorted class names that they index; an empty name is a missing label."""
     names = tuple(sorted({value for value in values if value}))
     place = {name: at for at, name in enumerate(names)}
     return np.array([place[value] if value else MISSING for value in values], dtype=np.int64), names
@@ -56,14 +56,14 @@ def _numbers(values: Sequence[Any]) -> Labels:
 
 
 def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["name", "index"] = "name") -> Samples:
-    """Returns the samples with labels in the model's numbering, `label_names` the model's.
+    """Returns the samples with the labels and label names of the model.
 
     Args:
-        model_labels: the model's class names in order of its logits; LABEL_0 ... is no name.
-        how: by name (case, `_` and `-` do not count where that leaves no doubt) or by index.
+        model_labels: the model's class names in order of its logits; LABEL_0 ... are no names.
+        how: by name (ignoring case, `_` and `-` where that is unambiguous) or by index.
 
     Raises:
-        DataError: labels missing, a side without names, a name the model has not, a number out of range.
+        DataError: missing labels, a side without names, a name that the model lacks, or a number out of range.
     """
     if samples.labels is None:
         raise DataError(f"{samples.name}: {samples.label_problem or 'holds no labels'}")
@@ -100,7 +100,7 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     if problem:
         raise DataError(
             f"{samples.name}: labels are {_listed(names)}, the model's are {_listed(model_labels)}: "
-            f"no one match for {_listed(problem)}; {remedy}"
+            f"no single match for {_listed(problem)}; {remedy}"
         )
     return np.array([known.index(key) for key in wanted], dtype=np.int64)[labels]
 
@@ -109,7 +109,7 @@ def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
     names = samples.label_names or ()
     numbers = [number for name in names if (number := whole(name, 0, SEED)) is not None]
     if names and len(numbers) == len(names):
-        # Words such as "10" and "9" sort otherwise than they count.
+        # Words such as "10" and "9" are not sorted by number.
         labels = np.array(numbers, dtype=np.int64)[labels]
     if beyond := int((labels >= classes).sum()):
         raise DataError(
@@ -120,7 +120,7 @@ def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
 
 
 def folded(name: str) -> str:
-    """Returns a class name as it is compared: without upper case, `_` and `-`."""
+    """Returns a class name for comparison: without upper case, `_` and `-`."""
     return re.sub(r"[\s_-]+", " ", name).strip().casefold()
 
 
@@ -130,11 +130,11 @@ def _listed(names: Sequence[str], most: int = 12) -> str:
 
 
 def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
-    """Returns class names: those given, or those in a text file, one a line; blank lines do not count.
+    """Returns the given class names, or those in a text file, one a line; blank lines are ignored.
 
     Raises:
         DataError: the file cannot be read, or there is no name.
-        OptionError: something that is no text among the names.
+        OptionError: a name is no text.
     """
     if isinstance(classes, str | Path):
         lines = decode_text(read_bytes(Path(classes)), str(classes), "one class name a line").splitlines()
@@ -155,7 +155,7 @@ def set_classes(
     """Gives a zero-shot model its classes: those named, or those of the ID data.
 
     Raises:
-        OptionError: neither names them, or the model is not zero-shot and has classes of its own.
+        OptionError: no classes are named, or the model has classes of its own.
     """
     if model.spec.task != "zero-shot" and classes is None:
         return
@@ -166,10 +166,10 @@ def set_classes(
 
 
 def only_classes(samples: Samples, file: str | Path) -> Samples:
-    """Returns the samples of the classes in a file, which count in its order: a class subset, as ImageNet-200 is.
+    """Returns the samples of the classes in a file, numbered in its order: a class subset such as ImageNet-200.
 
     Raises:
-        DataError: the file cannot be read, or names what is no class of the data.
+        DataError: the file cannot be read, or names a class that the data lack.
     """
     names = read_classes(Path(file))
     if samples.labels is None or samples.label_names is None:

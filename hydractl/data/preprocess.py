@@ -1,4 +1,4 @@
-"""Raw images and texts as a model's inputs, by the image processor and tokenizer of `transformers` itself."""
+"""Raw images and texts as a model's inputs, by the image processors and tokenizers of `transformers`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import UnionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -80,7 +79,7 @@ def _misfit(count: int, reason: str) -> DataError:
 
 @dataclass(frozen=True)
 class TextPreprocessor:
-    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end, None is no limit."""
+    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit."""
 
     tokenizer: Any
     max_length: int | None
@@ -131,31 +130,26 @@ class Preprocessor:
         """Returns the tensors a forward pass takes, for B images, texts or pairs of texts; reads each once, in order.
 
         Raises:
-            DataError: samples of a kind the model does not take, or one that cannot be read.
+            DataError: samples of another modality, or one that cannot be read.
         """
         coming = iter(samples)
         first = next(coming, None)
         if self.image and isinstance(first, Image.Image):
-            return self.image(self._only(Image.Image, chain([first], coming)))
+            return self.image(chain([first], coming))
         if self.text and isinstance(first, str | tuple):
-            return self.text(list(self._only(str | tuple, chain([first], coming))))
+            return self.text([first, *coming])
         raise self._unfit(first)
 
     def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
         """Returns the tokens of each text or pair of texts as the model sees it, `[N]`.
 
         Raises:
-            DataError: samples of another kind, or a model that takes no texts.
+            DataError: samples of another modality, or a model that takes no texts.
         """
-        if self.text is None:
-            raise self._unfit(next(iter(texts), None))
-        return self.text.lengths(list(self._only(str | tuple, texts)))[0]
-
-    def _only(self, kind: type | UnionType, samples: Iterable[Any]) -> Iterator[Any]:
-        for sample in samples:
-            if not isinstance(sample, kind):
-                raise self._unfit(sample)
-            yield sample
+        first = next(iter(texts), None)
+        if self.text is None or not isinstance(first, str | tuple):
+            raise self._unfit(first)
+        return self.text.lengths(texts)[0]
 
     def _unfit(self, sample: object) -> DataError:
         found = "nothing" if sample is None else type(sample).__name__
@@ -165,16 +159,16 @@ class Preprocessor:
 def preprocessor_from_json(
     files: Mapping[str, Any], spec: ModelSpec, where: str, config: Mapping[str, Any] | None = None
 ) -> Preprocessor:
-    """Returns the preprocessing a checkpoint carries; no code of the checkpoint's is run.
+    """Returns the preprocessing of a checkpoint, without running code of the checkpoint.
 
     Args:
         files: file name to content, as `read_preprocessing` returns it.
-        spec: how many channels and positions the model has.
+        spec: the model's channels and positions.
         where: the checkpoint, for messages.
-        config: the model's config.json, which old processors and tokenizers need to say what they are.
+        config: the model's config.json, which names the class of old processors and tokenizers.
 
     Raises:
-        CheckpointError: files missing or damaged, or not of this model.
+        CheckpointError: files are missing, damaged, or of another model.
     """
     image = text = None
     with tempfile.TemporaryDirectory() as name:

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias
 
 from hydractl import bounds
 from hydractl.options import Option
-
-if TYPE_CHECKING:
-    pass
 
 Modality = Literal["image", "text"]
 Group = Literal["near", "far"]

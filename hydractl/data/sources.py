@@ -1,7 +1,7 @@
 """Names a data set: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`, or values of Python.
 
-A `str` or a `Path` always is a source, and so is each one in a list of nothing else. Texts that are data themselves
-have a name: `{"reviews": ["good", "bad"]}`.
+A `str` or a `Path` is always a source, and a list of them is a list of sources. Texts as data need a name:
+`{"reviews": ["good", "bad"]}`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PART = re.compile(
 
 @dataclass(frozen=True)
 class Part:
-    """Parts `first` to `last` of `count` equal ones, numbered from 1 on; another seed divides otherwise.
+    """Parts `first` to `last` of `count` parts, numbered from 1; another seed divides differently.
 
-    The content of a sample decides its part, so parts are the same for any order and file format, and have no sample in
-    common. They are equal in expectation only. A part of a part (`within`) divides that anew.
+    The content of a sample determines its part, so parts are disjoint, and the same for any order and file format.
+    Their sizes are equal in expectation only. A part of a part (`within`) divides that part again.
     """
 
     first: int
@@ -56,11 +56,11 @@ class Part:
         return f"{self.within or ''}%{span}/{self.count}" + (f"@{self.seed}" if self.seed else "")
 
     def of(self, hashes: Hashes) -> NDArray[np.int64]:
-        """Returns the positions of its samples, ascending, from the hashes `[N]` of all."""
+        """Returns the positions of its samples, ascending, from the hashes `[N]` of all samples."""
         return np.flatnonzero(self._holds(hashes)[0])
 
     def _holds(self, hashes: Hashes) -> tuple[NDArray[np.bool_], Hashes]:
-        """Returns which samples are in it, and the hashes mixed once for each time that they were divided."""
+        """Returns a mask of its samples, and the hashes mixed once for each division."""
         outer, hashes = self.within._holds(hashes) if self.within else (np.ones(len(hashes), bool), hashes)
         mixed = _mixed(hashes, self.seed)
         number = mixed % np.uint64(self.count) + np.uint64(1)
@@ -78,10 +78,10 @@ def _mixed(hashes: Hashes, seed: int) -> Hashes:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set by its source, a path that exists or a hub id; `split` may carry a slice.
+    """A data set by its source, an existing path or a hub id; `split` may carry a slice.
 
-    `columns` are those of this set alone: `text`, `image` or `label`, and a name. `only` is a file with the classes to
-    take, all of them where it is None.
+    `columns` are pairs of `text`, `image` or `label` and a name, for this set alone. `only` is a file with the classes
+    to take, or None for all classes.
     """
 
     name: str
@@ -102,7 +102,7 @@ class DataSpec:
 
 @dataclass(frozen=True, eq=False)
 class DataValues:
-    """A data set that a program holds: `values` are samples by their place."""
+    """A data set in a program: `values` are samples by their place."""
 
     name: str
     values: Indexed
@@ -130,7 +130,7 @@ def parse_data(data: DataLike | DataSpec | DataValues, name: str = "data") -> Da
         found = [parse_data_spec(str(text)) for text in data] if _are_sources(data) else [_parse(data, name)]
     if len(found) != 1:
         raise DataError(
-            f"one data set is wanted here, not {len(found)}: {', '.join(one.name for one in found[:12])}; give texts "
+            f"expected one data set, got {len(found)}: {', '.join(one.name for one in found[:12])}; give texts "
             "as {name: texts}, columns as datasets.Dataset.from_dict(columns)"
         )
     return found[0]
@@ -168,18 +168,18 @@ def _named(key: str, data: Any, grouped: bool = False) -> DataSpec | DataValues:
 
 
 def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
-    """Returns the data set of a source; a path that exists wins over any other reading, so it may have `:` and `=`.
+    """Returns the data set of a source; an existing path comes before any other reading, so it may have `:` and `=`.
 
     Args:
-        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; all but SOURCE may be left out. SPLIT may be
-            sliced and added up (`train[:100]+test`), and `:[:100]` slices the only split. PART is `%I/N` or `%I-J/N`
-            with `@SEED` or without; it may stand behind COLUMNS too, and another behind it is a part of that. COLUMNS
-            are of this set alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the
-            classes in a file, one a line.
-        grouped: whether a GROUP, `near` or `far`, may stand before the name.
+        text: `[GROUP/]NAME=SOURCE[:CONFIG][:SPLIT][%PART][?COLUMNS]`; only SOURCE is required. SPLIT may have slices
+            and sums (`train[:100]+test`), and `:[:100]` slices the only split. PART is `%I/N` or `%I-J/N`, perhaps
+            with `@SEED`; it may also follow COLUMNS, and a second PART divides the first. COLUMNS are for this set
+            alone: `?text=title,content&label=stars`. Among them `only=FILE` takes the samples of the classes in a
+            file, one a line.
+        grouped: whether a GROUP, `near` or `far`, may precede the name.
 
     Raises:
-        DataError: the text is empty, names an unknown group, part or kind of column, or a path where nothing lies.
+        DataError: the text is empty, names an unknown group, part or kind of column, or a path that does not exist.
     """
     named = None if _existing(text) else PREFIX.fullmatch(text)
     group, name, source = named.group("group", "name", "source") if named else (None, None, text)
@@ -206,36 +206,34 @@ def parse_data_spec(text: str, grouped: bool = False) -> DataSpec:
 
 
 def _split_off_parts(source: str) -> tuple[str, list[Part]]:
-    """Returns a source, and the parts that are named behind it."""
+    """Returns a source without its parts, and the parts."""
     parts: list[Part] = []
     while not _existing(source) and (found := PART.fullmatch(source)):
         first, count = int(found["first"]), int(found["count"])
         part = Part(first, int(found["last"] or first), count, int(found["seed"] or 0))
         if not 1 <= part.first <= part.last <= count <= MOST_PARTS:
-            raise DataError(
-                f"{source}: there is no such part: write %I/N or %I-J/N with 1 <= I <= J <= N <= {MOST_PARTS}"
-            )
+            raise DataError(f"{source}: no such part: write %I/N or %I-J/N with 1 <= I <= J <= N <= {MOST_PARTS}")
         source = found["whole"]
         parts.insert(0, part)
     return source, parts
 
 
 def _split_off_columns(source: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Returns a source, and the columns that are named behind a question mark."""
-    place, mark, said = source.rpartition("?")
+    """Returns a source without its columns, and the columns."""
+    place, mark, text = source.rpartition("?")
     if not mark:
         return source, ()
-    named = [(kind, name) for kind, _, name in (pair.partition("=") for pair in said.split("&"))]
+    named = [(kind, name) for kind, _, name in (pair.partition("=") for pair in text.split("&"))]
     kinds = [kind for kind, _ in named]
     if not all(name for _, name in named) or not set(kinds) <= {*COLUMNS, ONLY} or len(set(kinds)) < len(kinds):
-        raise DataError(f"{source}: behind ? stand columns, each once, as in ?text=title,content&label=stars")
+        raise DataError(f"{source}: unknown or repeated columns: write them as ?text=title,content&label=stars")
     return place, tuple(named)
 
 
 def _check_group(group: str | None, grouped: bool, text: str) -> None:
     if group and (not grouped or group not in GROUPS):
         remedy = f"use near/ or far/: {GROUPED_FORM}" if grouped else f"groups are for OOD data; here: {FORM}"
-        raise DataError(f"{text}: {group!r} is no group here: {remedy}")
+        raise DataError(f"{text}: unexpected group {group!r}: {remedy}")
 
 
 def _existing(text: str) -> bool:
@@ -250,7 +248,7 @@ def _split_source(source: str) -> tuple[str, str | None, str | None]:
     place, rest = pieces[0], pieces[1:]
     like_path = _is_file_name(place) or any("/" in piece or "\\" in piece for piece in rest)
     if len(pieces) > 3 or like_path or not HUB_ID.fullmatch(place):
-        raise DataError(f"{source}: there is no such file or folder")
+        raise DataError(f"{source}: no such file or folder: check the path")
     return place, *_config_and_split(rest)
 
 
@@ -264,7 +262,7 @@ def _is_file_name(place: str) -> bool:
 
 
 def _default_name(source: str) -> str:
-    """Returns a short name: `validation.parquet` in a folder `cifar10` is called cifar10."""
+    """Returns a short name, such as cifar10 for `cifar10/validation.parquet`."""
     path = Path(source)
     stem = path.stem if _is_file_name(source) else path.name
     if split_of_word(stem) and path.absolute().parent.name:

@@ -77,7 +77,7 @@ def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finis
     assert (kept["complete"], list(kept["models"])) == (False, ["a"])
     wrong = in_two(tmp_path, "evaluate", vit, "--id-data", tmp_path / "nothing")
     assert wrong.returncode != 0
-    assert wrong.stderr.count("there is no such file or folder") == 1
+    assert wrong.stderr.count("no such file or folder") == 1
 
 
 @pytest.mark.parametrize("wanted", [("--random=3", "--budgets=1"), ("--method=joint", "--budgets=1,2")])

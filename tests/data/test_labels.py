@@ -94,10 +94,10 @@ def test_a_gap_in_bare_numbers_is_no_class_missed() -> None:
     ("labels", "names", "model", "how", "message"),
     [
         ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"labels are \[cat, fox\], the model's are \[cat, dog\]"),
-        ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"no one match for \[fox\]"),
+        ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"no single match for \[fox\]"),
         ([0, 1], ("cat", "dog"), ("LABEL_0", "LABEL_1"), "name", "no names: pass `match_labels` index"),
         ([0, 1], None, ("cat", "dog"), "name", "bare numbers, the model's are .*: pass `match_labels` index"),
-        ([0, 1], ("a", "b"), ("A", "a", "B"), "name", r"no one match for \[a\]"),
+        ([0, 1], ("a", "b"), ("A", "a", "B"), "name", r"no single match for \[a\]"),
         (
             [0, 2, 3],
             None,

@@ -211,7 +211,7 @@ class Endless(IterableDataset):
 @pytest.mark.parametrize(
     ("values", "modality", "message"),
     [
-        ([], "text", "one data set is wanted here, not 0|holds no samples"),
+        ([], "text", "expected one data set, got 0|holds no samples"),
         ([1, 2], "image", "sample 0 is int: give images of Pillow"),
         ([np.zeros((8, 8, 3))], "image", r"sample 0 is ndarray of float64 \[8, 8, 3\]"),
         ([("a", 0), "b"], "text", r"sample 1 is no \(input, label\) pair, as the first one is"),

@@ -58,8 +58,8 @@ def test_home_is_expanded_where_the_shell_does_not(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("text", "grouped", "message"),
     [
-        ("a.csv?words=a", False, "behind [?] stand columns"),
-        ("a.csv?text=a&text=b", False, "behind [?] stand columns"),
+        ("a.csv?words=a", False, "unknown or repeated columns"),
+        ("a.csv?text=a&text=b", False, "unknown or repeated columns"),
         ("", False, "names no data"),
         ("x=", False, "names no data"),
         ("middle/x=a.csv", True, "use near/ or far/"),
@@ -101,9 +101,9 @@ def test_several_sets_are_a_list_of_sources_or_values_by_name() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (["a.csv", "b=a.csv"], r"not 2: a, b; give texts as \{name: texts\}"),
-        ({"a": [1], "b": [2]}, "not 2: a, b"),
-        ([], "one data set is wanted here, not 0"),
+        (["a.csv", "b=a.csv"], r"got 2: a, b; give texts as \{name: texts\}"),
+        ({"a": [1], "b": [2]}, "got 2: a, b"),
+        ([], "expected one data set, got 0"),
         (["good", "./bad"], "no such file or folder"),
         ({"near/a": "a.csv"}, "groups are for OOD data"),
     ],
