@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.report import escape
-from hydractl.report.drawing import Key, Panel, Picture
+from hydractl.report.drawing import Key, Panel, Picture, line_keys
 from hydractl.report.table import aligned
 from hydractl.style import INK, draw_matrix, line, styled, whole_numbers
 
@@ -85,15 +85,11 @@ def budget_picture(points: Sequence[Point]) -> Picture:
         Panel(f"{name} (%)" if share else f"{name} (nats)", partial(draw, key=key, scale=100 if share else 1))
         for key, name, share in _budget_columns(points)
     ]
-    return Picture(panels, [Key(dense["method"], INK, ":"), *_line_keys(methods)])
+    return Picture(panels, [Key(dense["method"], INK, ":"), *line_keys(methods)])
 
 
 def _budget_columns(points: Sequence[Point]) -> list[tuple[str, str, bool]]:
     return [column for column in BUDGET_COLUMNS if column[0] in points[0]]
-
-
-def _line_keys(names: Sequence[str]) -> list[Key]:
-    return [Key(name, **line(number)) for number, name in enumerate(names)]
 
 
 def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
@@ -168,7 +164,7 @@ def noise_picture(analysis: NoiseAnalysis) -> Picture:
         whole_numbers(axes.xaxis)
 
     panels = [Panel(measure.title, partial(draw, measure=measure)) for measure in measures]
-    return Picture(panels, [Key("clean, or no difference", INK, ":"), *_line_keys(kinds)])
+    return Picture(panels, [Key("clean, or no difference", INK, ":"), *line_keys(kinds)])
 
 
 def similarity_lines(found: Similarity) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hydractl.checkpoint.output import refuse_existing, write_bytes
 from hydractl.errors import OptionError, require
 from hydractl.report.escape import drawn, html
-from hydractl.style import GRID, INK, SMALL, styled
+from hydractl.style import GRID, INK, SMALL, line, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,6 +32,11 @@ class Key(NamedTuple):
     name: str
     color: str
     linestyle: Any = "-"
+
+
+def line_keys(names: Sequence[str]) -> list[Key]:
+    """Returns the keys of numbered lines, which `hydractl.style.line` gives their look."""
+    return [Key(name, **line(place)) for place, name in enumerate(names)]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numpy as np
 
 from hydractl.evaluation.results import Curves, Reliability, Results, ScoreHistograms, System
 from hydractl.report.columns import Column, at, telling_means
-from hydractl.report.drawing import Key, Panel, Picture
+from hydractl.report.drawing import Key, Panel, Picture, line_keys
 from hydractl.report.escape import drawn
-from hydractl.style import COLORS, GREY
+from hydractl.style import COLORS, GREY, line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,10 +76,6 @@ def _color(place: int) -> str:
     return COLORS[place % len(COLORS)]
 
 
-def _legend(names: Sequence[str]) -> list[Key]:
-    return [Key(name, _color(place)) for place, name in enumerate(names)]
-
-
 def _reliability(curves: Mapping[str, Curves]) -> Picture | None:
     def draw(axes: Axes, place: int, found: Reliability) -> None:
         edges, total = found.edges, sum(found.counts)
@@ -106,7 +102,7 @@ def _risk_coverage(curves: Mapping[str, Curves]) -> Picture | None:
         axes.set(xlabel="coverage (share of samples answered)", ylabel="risk (error rate)", xlim=(0, 1))
         axes.set_ylim(bottom=0)
 
-    return Picture([Panel("", draw)], _legend(list(curves))) if curves else None
+    return Picture([Panel("", draw)], line_keys(list(curves))) if curves else None
 
 
 def _roc(curves: Mapping[str, Curves]) -> Picture | None:
@@ -118,7 +114,7 @@ def _roc(curves: Mapping[str, Curves]) -> Picture | None:
         axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="share of ID flagged", ylabel="share of OOD flagged")
 
     panels = [Panel(name, partial(draw, name=name)) for name in _set_names(curves)]
-    return Picture(panels, _legend(list(curves))) if panels else None
+    return Picture(panels, line_keys(list(curves))) if panels else None
 
 
 def _scores(curves: Mapping[str, Curves]) -> Picture | None:
@@ -128,14 +124,14 @@ def _scores(curves: Mapping[str, Curves]) -> Picture | None:
         axes.stairs(found.id, found.edges, fill=True, color=GREY, alpha=0.6)
         for place, name in enumerate(sets):
             if name in found.ood:
-                axes.stairs(found.ood[name], found.edges, color=_color(place), linewidth=1.5)
+                axes.stairs(found.ood[name], found.edges, linewidth=1.5, **line(place))
         # Most samples of a sure network fall into one bin: the root of a share shows the others as well.
         axes.set_yscale("function", functions=(np.sqrt, np.square))
         axes.set(xlabel="OOD score", ylabel="share of samples (root scale)", ylim=(0, None))
         axes.set_yticks([tick for tick in SHARES if tick <= axes.get_ylim()[1]], minor=False)
 
     panels = [Panel(name, partial(draw, found=entry.scores)) for name, entry in curves.items()]
-    return Picture(panels, [Key("ID", GREY), *_legend(sets)]) if sets else None
+    return Picture(panels, [Key("ID", GREY), *line_keys(sets)]) if sets else None
 
 
 def _diagonal(axes: Axes) -> None:
@@ -168,7 +164,7 @@ def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
         if len(points := _points(models, shown, column, unit)) > 1:
             draw = partial(_draw_cost, points=points, higher=column.better == "higher", label=label)
             panels.append(Panel(column.name, draw))
-    return Picture(panels, _legend(shown)) if panels else None
+    return Picture(panels, line_keys(shown)) if panels else None
 
 
 def _mean_auroc(models: Mapping[str, System]) -> Column | None:
@@ -238,7 +234,7 @@ def _shift(models: Mapping[str, System]) -> Picture | None:
         for metric, label in (("accuracy", "accuracy (%)"), ("ece", "ECE (%)"))
         for kind in kinds
     ]
-    return Picture(panels, _legend(list(models))) if panels else None
+    return Picture(panels, line_keys(list(models))) if panels else None
 
 
 def _shift_lines(axes: Axes, *, models: Mapping[str, System], kind: str, metric: str, label: str) -> None:
