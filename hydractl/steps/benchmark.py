@@ -14,7 +14,7 @@ from hydractl.errors import OptionError
 from hydractl.options import Option, function
 from hydractl.steps.compute import DTYPES, Device, DtypeLike, choose_device, choose_dtype
 from hydractl.steps.inputs import Compiled, ModelLike, as_checkpoint, model_name
-from hydractl.steps.result import Result
+from hydractl.steps.result import Table
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ PIPE_WIDTH = 120
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Benchmarked(Result):
+class Benchmarked(Table):
     """The time of each model at each batch size and precision, and the environment."""
 
     rows: Sequence[Row]
@@ -65,9 +65,6 @@ class Benchmarked(Result):
             )
             for row in self.rows
         }
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.errors import require
 from hydractl.options import Option, Without, function
 from hydractl.steps.inputs import Force
-from hydractl.steps.result import Result
+from hydractl.steps.result import Table
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ReportFolder = Annotated[
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Reported(Result):
+class Reported(Table):
     """A report: all numbers of all systems, and the data that they were measured on.
 
     Attributes:
@@ -69,9 +69,6 @@ class Reported(Result):
         from hydractl.report.table import draw, result_table
 
         draw(result_table(self.report, self.full), console)
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
         from hydractl.report.table import html, result_table

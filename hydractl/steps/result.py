@@ -41,8 +41,15 @@ class Result:
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
 
 
+class Table(Result):
+    """A result that Python shows by its lines."""
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Finding(Result, Generic[Value]):
+class Finding(Table, Generic[Value]):
     """A value, ready to be read in every way.
 
     Attributes:
@@ -65,6 +72,3 @@ class Finding(Result, Generic[Value]):
 
     def facts(self) -> Mapping[str, object]:
         return self.summary
-
-    def __repr__(self) -> str:
-        return "\n".join(self.table)

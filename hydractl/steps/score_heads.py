@@ -13,7 +13,7 @@ from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Model, Output, PlotOptions, as_member
 from hydractl.steps.material import Material, open_material, origin_of
-from hydractl.steps.result import Result
+from hydractl.steps.result import Table
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadScores(Result):
+class HeadScores(Table):
     """A score per head, higher = keep.
 
     Attributes:
@@ -71,9 +71,6 @@ class HeadScores(Result):
         ends = {name: extent(rows) for name, rows in self.maps.items()}
         ranges = {name: f"{low:.4g} to {high:.4g}" for name, (low, high) in ends.items()}
         return {"method": self.artifact["method"]} | ranges
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
 
 
 @dataclass(frozen=True, kw_only=True)

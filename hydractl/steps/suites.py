@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydractl.steps.report import Reported
-from hydractl.steps.result import Result
+from hydractl.steps.result import Table
 
 if TYPE_CHECKING:
     from hydractl.evaluation.results import System
@@ -42,7 +42,7 @@ def columns() -> list[Column]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SuiteReported(Result):
+class SuiteReported(Table):
     """The report of every system on every task.
 
     Attributes:
@@ -76,16 +76,13 @@ class SuiteReported(Result):
         shown = [column for column in columns() if any(at(entry, column.path) is not None for *_, entry in rows)]
         cells = [["task", "system", *(column.name for column in shown)]]
         cells += [[task, name, *(_cell(column, entry) for column in shown)] for task, name, entry in rows]
-        yield from aligned(cells, left=2)
+        return aligned(cells, left=2)
 
     def facts(self) -> Mapping[str, object]:
         return {
             system: ", ".join(f"{column.name} {_cell(column, entry)}" for column in columns()[:6])
             for system, entry in self.means.items()
         }
-
-    def __repr__(self) -> str:
-        return "\n".join(self.lines())
 
 
 def _mean(systems: Sequence[System]) -> dict[str, Any]:
