@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from hydractl.errors import OptionError
 from hydractl.options import Option, Without, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Seed, as_member
-from hydractl.steps.material import SOURCE, LabelledData, Material, open_material, origin_of
+from hydractl.steps.material import SOURCE, LabelledData, open_material, origin_of
 from hydractl.steps.references import named_circuits
 from hydractl.steps.result import Finding
 from hydractl.steps.score_heads import about, projections
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.objective import ScoringData
-    from hydractl.data.corruptions import Corruption
     from hydractl.model.hydra import Hydra
 
 
@@ -268,7 +267,7 @@ class AnalyseNoise:
 
     def run(self, watch: Watcher) -> Finding[NoiseAnalysis]:
         from hydractl.analysis.noise import analyse_noise, heads_taken
-        from hydractl.data.corruptions import parse_corruptions
+        from hydractl.data.corruptions import corrupted, parse_corruptions
         from hydractl.data.ranks import Ranks
         from hydractl.report.analyses import noise_facts, noise_lines, noise_picture
         from hydractl.report.drawing import whole
@@ -283,25 +282,19 @@ class AnalyseNoise:
             checkpoint, self.id_data, None, reading=self.reading, compute=self.compute, watch=watch
         )
         with watch.progress("analyse", 2 * len(material.id) * (1 + len(corruptions))) as advance:
-            clean = material.scoring_data(self.compute.batch_size, Ranks())
-            noisy = self._noisy(material, corruptions)
+            size = self.compute.batch_size
+            shifts = (
+                (kind.name, severity, replace(material, id=corrupted(material.id, kind, severity, self.seed)))
+                for kind, severity in corruptions
+            )
+            clean = material.scoring_data(size, Ranks())
+            noisy = ((name, severity, shifted.scoring_data(size, Ranks())) for name, severity, shifted in shifts)
             analysis = analyse_noise(
                 material.model, dropped, clean, noisy, draws=self.noise_draws, seed=self.seed, progress=advance
             )
         self.picture.write(lambda: whole(noise_picture(analysis)))
         origin = origin_of(checkpoint, remembered(self, template=material.template))
         return Finding(analysis, _noise_json(analysis) | origin, list(noise_lines(analysis)), noise_facts(analysis))
-
-    def _noisy(
-        self, material: Material, corruptions: Sequence[tuple[Corruption, int]]
-    ) -> Iterator[tuple[str, int, ScoringData]]:
-        """Yields the samples corrupted in each way, one way after the other."""
-        from hydractl.data.corruptions import corrupted
-        from hydractl.data.ranks import Ranks
-
-        for kind, severity in corruptions:
-            worse = replace(material, id=corrupted(material.id, kind, severity, self.seed))
-            yield kind.name, severity, worse.scoring_data(self.compute.batch_size, Ranks())
 
 
 analyse_noise = function(AnalyseNoise)

@@ -120,12 +120,6 @@ def test_the_site_needs_no_network(tmp_path: Path) -> None:
     library.guide(html=site, force=True)
 
 
-def test_a_folder_of_the_users_is_never_replaced(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match=r"holds notes\.txt"):
-        library.guide(html=tmp_path, force=True)
-
-
 def test_what_the_site_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "furo", None)
     with pytest.raises(OptionError, match=r"pip install 'hydractl\[docs\]'"):
