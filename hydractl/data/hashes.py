@@ -1,4 +1,4 @@
-"""Content hashes: which samples are the same, in whatever file they lie, and which of them a model has seen.
+"""Content hashes: which samples are equal, in any file format, and which of them a model has seen.
 
 A sketch remembers the samples that a model was chosen, calibrated or searched on. Up to EXACT samples it keeps all, as
 the upper 48 bits of their hashes; of more, those with the smallest hashes, a fair draw of EXACT. It takes a sample that
@@ -36,13 +36,13 @@ DROPPED_BITS = np.uint64(16)
 
 
 def image_hash(image: Image.Image) -> int:
-    """Returns 64 bits of BLAKE2b over size and RGB pixels: a grey image and its RGB copy are the same sample."""
+    """Returns 64 bits of BLAKE2b over size and RGB pixels; a grey image and its RGB copy have the same hash."""
     pixels = with_channels(image, 3)
     return _hash(b"%dx%d" % pixels.size, pixels.tobytes())
 
 
 def text_hash(text: Text) -> int:
-    """Returns 64 bits of BLAKE2b over the words, so that blanks which a file format adds or strips do not count."""
+    """Returns 64 bits of BLAKE2b over the words, so that blanks added or stripped by a file format do not count."""
     parts = (text,) if isinstance(text, str) else text
     return _hash(b"text", "\0".join(" ".join(part.split()) for part in parts).encode("utf-8", "surrogatepass"))
 
@@ -52,7 +52,7 @@ def _hash(kind: bytes, content: bytes) -> int:
 
 
 def hash_inputs(inputs: Sequence[Any]) -> tuple[Hashes, dict[int, str]]:
-    """Returns the hash of each input, `[N]`, and the position of each bad one with what is wrong."""
+    """Returns the hash of each input, `[N]`, and a message for the position of each bad input."""
     if isinstance(inputs, EncodedImages):
         starts = range(0, len(inputs), CHUNK)
         with ThreadPoolExecutor() as pool:  # threads suffice: Pillow decodes outside the interpreter lock
@@ -83,13 +83,13 @@ class _Written(Schema):
 
 @dataclass(frozen=True)
 class _Seen:
-    samples: int  # how many there were
-    complete: bool  # whether every one of them is among the keys
+    samples: int  # their number
+    complete: bool  # whether the keys contain every one of them
     keys: NDArray[np.uint64]  # ascending, each once
 
 
 def sketch(hashes: Hashes) -> dict[str, Any]:
-    """Returns plain JSON that remembers a set of samples in about 7 characters each.
+    """Returns JSON that remembers a set of samples in about 7 characters each.
 
     Args:
         hashes: `[N]`, as `Samples.content_hashes` returns them.
@@ -99,27 +99,27 @@ def sketch(hashes: Hashes) -> dict[str, Any]:
 
 
 def remembered(entry: object, hashes: Hashes, where: str) -> NDArray[np.bool_]:
-    """Returns which of the samples are remembered, `[N]`; a sketch that does not keep them all misses some.
+    """Returns a mask `[N]` of the remembered samples; an incomplete sketch misses some.
 
     Args:
-        entry: what `sketch` or `merged` made.
+        entry: a result of `sketch` or `merged`.
         where: the artifact, for messages.
 
     Raises:
-        ArtifactError: the sketch is damaged; to pass over it would let a leak through.
+        ArtifactError: the sketch is damaged.
     """
     return np.isin(hashes >> DROPPED_BITS, _read(entry, where).keys)
 
 
 def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
-    """Returns sketches by name, as a fused model carries for its members; what several remember is kept once.
+    """Returns sketches by name, as a fused model carries them for its members, without duplicates.
 
-    Those of one name become one sketch while it remembers every sample; else `name (2)` stands beside `name`, so
-    that nothing is forgotten.
+    Sketches of one name become one while it can remember every sample; otherwise `name (2)` is added, so that nothing
+    is forgotten.
 
     Args:
-        named: name and sketch, any name several times.
-        where: what they come from, for messages.
+        named: names and sketches; a name may occur several times.
+        where: their source, for messages.
 
     Raises:
         ArtifactError: a sketch is damaged.
@@ -137,7 +137,7 @@ def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
 
 
 def _union(a: _Seen, b: _Seen) -> _Seen | None:
-    """Returns all samples of both; None where they are too many to remember every one."""
+    """Returns all samples of both, or None if they are too many to remember every one."""
     keys = np.union1d(a.keys, b.keys)
     complete = a.complete and b.complete and len(keys) <= EXACT
     return _Seen(len(keys), True, keys) if complete else None
@@ -145,7 +145,7 @@ def _union(a: _Seen, b: _Seen) -> _Seen | None:
 
 def _written(seen: _Seen) -> dict[str, Any]:
     gaps = np.diff(seen.keys, prepend=np.uint64(0)).astype("<u8")
-    # Bytes of one significance together: the upper ones are all zero, and zlib leaves nothing of them.
+    # Bytes of equal significance are grouped: the upper ones are zeros, which zlib compresses to almost nothing.
     planes = np.ascontiguousarray(gaps.view(np.uint8).reshape(-1, 8).T)
     packed = base64.b64encode(zlib.compress(planes.tobytes(), 9)).decode("ascii")
     return {"samples": seen.samples, "complete": seen.complete, "hashes": packed}

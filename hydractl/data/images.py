@@ -1,4 +1,4 @@
-"""Image files as pixels: decoding, orientation, colour modes; each failure names its sample."""
+"""Image files as pixels: decoding, orientation and colour modes. Each error names its sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRANSPARENT = frozenset({"LA", "La", "PA", "RGBA", "RGBa"})
 
 
 def decode_image(encoded: Mapping[str, Any] | None, where: str, folder: Path | None = Path()) -> Image.Image:
-    """Returns the decoded image, turned upright as its EXIF orientation says; the first frame of several.
+    """Returns the decoded image, upright by its EXIF orientation; the first frame of several.
 
     Args:
         encoded: `bytes` and `path` as the `datasets` library stores an image; the bytes win.
@@ -41,7 +41,7 @@ def decode_image(encoded: Mapping[str, Any] | None, where: str, folder: Path | N
         return _decoded(BytesIO(data) if data is not None else named_file(str(path), folder))
     except UnidentifiedImageError as error:
         raise DataError(f"{named}: unreadable image: not one of {', '.join(FORMATS)}: convert or remove it") from error
-    except Exception as error:  # Pillow's readers raise whatever they like on damaged bytes
+    except Exception as error:  # Pillow's readers raise any exception on damaged bytes
         reason = (str(error).strip(" .") or type(error).__name__).splitlines()[0]
         raise DataError(f"{named}: unreadable image: {reason}: repair or remove it") from error
 
@@ -56,7 +56,7 @@ def _decoded(file: Path | BytesIO) -> Image.Image:
 
 
 def with_channels(image: Image.Image, channels: int) -> Image.Image:
-    """Returns the image as 8-bit grey (1 channel) or RGB (3), transparency laid over white as transformers does.
+    """Returns the image as 8-bit grey (1 channel) or RGB (3), with transparency over white as in transformers.
 
     Raises:
         DataError: pixels without an agreed range (floating point, or wider than 16 bits).
@@ -81,7 +81,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
 
 @dataclass(frozen=True, eq=False)
 class Lazy(Sequence[Any]):
-    """Inputs that `read` returns by their places when they are used, so that no more are in memory than are in use."""
+    """Inputs that `read` returns by their places when they are used, so that only those in use are in memory."""
 
     places: Sequence[int]
     read: Callable[[int], Any]
@@ -100,7 +100,7 @@ def _decoded_at(decoders: Sequence[Callable[[], Image.Image]], place: int) -> Im
 
 
 class EncodedImages(Sequence[Image.Image]):
-    """The images of a table's column, decoded when read; a slice reads its rows at once, and decodes none."""
+    """The images of a table's column, decoded when read; a slice reads all its rows but decodes none."""
 
     def __init__(
         self, table: datasets.Dataset, column: str, name: str, first: int = 0, folder: Path | None = Path()
@@ -112,7 +112,7 @@ class EncodedImages(Sequence[Image.Image]):
             first: the place of the table's first row in that data set.
             folder: where relative names of files start; see `named_file`.
         """
-        import datasets  # here, since a model that is given images needs no tables, and this library loads slowly
+        import datasets  # here, because it loads slowly and images in memory do not need it
 
         undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
         self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
@@ -129,7 +129,7 @@ class EncodedImages(Sequence[Image.Image]):
         return Lazy(range(len(decoders)), partial(_decoded_at, decoders))
 
     def file(self, index: int) -> str | None:
-        """Returns the file of an image, as seen from here; None where the table holds the image itself."""
+        """Returns the file of an image, from the current folder; None if the table holds the image itself."""
         from pyarrow.compute import struct_field
 
         row = self._rows[index : index + 1][self._column]
@@ -140,7 +140,7 @@ class EncodedImages(Sequence[Image.Image]):
         return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
 
     def decoders(self, rows: slice) -> list[Callable[[], Image.Image]]:
-        """Returns what decodes each image of some rows, which are read at once."""
+        """Returns a decoder for each image of some rows, which are all read at once."""
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
         return [

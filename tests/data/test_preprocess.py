@@ -111,14 +111,6 @@ def test_a_zero_shot_model_has_both(tmp_path: Path) -> None:
     assert preprocessor(IMAGES).keys() == {"pixel_values"}
 
 
-@pytest.mark.parametrize(
-    ("config", "longest"), [({}, 16), ({"model_max_length": 9}, 9), ({"model_max_length": 99}, 16)]
-)
-def test_the_shorter_of_two_limits_holds(config: dict[str, int], longest: int, tmp_path: Path) -> None:
-    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path, **config), text_spec(positions=16))
-    assert preprocessor(TEXTS)["input_ids"].shape[1] == longest
-
-
 def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
     assert preprocessor.text is not None
