@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
@@ -272,6 +272,7 @@ class Select:
     force: Force = False
 
     def run(self, watch: Watcher) -> Selected:
+        from hydractl.checkpoint.output import claim
         from hydractl.data.ranks import join_ranks
         from hydractl.selection.greedy import require_measurable
         from hydractl.selection.pool import Criteria, choose, gather
@@ -293,7 +294,7 @@ class Select:
         prepared = self.method.prepare(self, network, trunks)
         require_measurable(self.objective, bool(material.ood))
         options = remembered(self, template=material.template, **dict.fromkeys(self.method.unused))
-        with join_ranks(material.device) as ranks, _claimed(selection if ranks.leads else None):
+        with join_ranks(material.device) as ranks, claim(selection) if selection and ranks.leads else nullcontext():
             run = SelectionRun(material, self.compute.batch_size, ranks, watch if ranks.leads else LOG)
             journal = run.journal(selection, options) if prepared.searches else None
             pool = prepared.pool
@@ -362,10 +363,3 @@ def parse_members(members: str) -> tuple[int, int]:
     if low is None or high is None or low > high:
         raise OptionError(f"`members` {members}: expected a number from 1 to {MEMBERS}, or two as in 2-5")
     return low, high
-
-
-def _claimed(selection: Path | None) -> AbstractContextManager[None]:
-    """Locks the selection's file, and with it its state."""
-    from hydractl.checkpoint.output import claim
-
-    return nullcontext() if selection is None else claim(selection)
