@@ -1,10 +1,10 @@
 # A pre-trained vision transformer of timm, fine-tuned on CIFAR-10 once for each seed. The networks of all seeds are a Deep Ensemble.
 #   make -C examples vit-tiny-cifar10 PRETRAINED=FOLDER       FOLDER holds timm's vit_tiny_patch16_224, for example
-# Three seeds of two epochs take about an hour on one core with bfloat16 instructions; PRECISION=no suits others. An interrupted
+# Three seeds of three epochs take about an hour on one core with bfloat16 instructions; PRECISION=no suits others. An interrupted
 # run continues where it stopped. QUICK=1 takes two steps.
 .PHONY: vit-tiny-cifar10
 SEEDS ?= 0 1 2
-EPOCHS ?= 2
+EPOCHS ?= 3
 SIZE ?= 96
 PRECISION ?= bf16
 W := $(BUILD)/vit-tiny
