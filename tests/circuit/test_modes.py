@@ -197,6 +197,7 @@ class Killed(Exception):
 
 
 @EACH_MODE
+@pytest.mark.slow
 def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: Mode, tmp_path: Path) -> None:
     search = search_of(vit, mode)
     whole = found_by(vit, search)
