@@ -135,10 +135,16 @@ class Preprocessor:
         coming = iter(samples)
         first = next(coming, None)
         if self.image and isinstance(first, Image.Image):
-            return self.image(chain([first], coming))
+            return self.image(self._only(Image.Image, chain([first], coming)))
         if self.text and isinstance(first, str | tuple):
-            return self.text([first, *coming])
+            return self.text([*self._only((str, tuple), chain([first], coming))])
         raise self._unfit(first)
+
+    def _only(self, kind: type | tuple[type, ...], samples: Iterable[Any]) -> Iterator[Any]:
+        for sample in samples:
+            if not isinstance(sample, kind):
+                raise self._unfit(sample)
+            yield sample
 
     def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
         """Returns the tokens of each text or pair of texts as the model sees it, `[N]`.
@@ -146,14 +152,14 @@ class Preprocessor:
         Raises:
             DataError: samples of another modality, or a model that takes no texts.
         """
-        first = next(iter(texts), None)
-        if self.text is None or not isinstance(first, str | tuple):
-            raise self._unfit(first)
+        if not len(texts):
+            return np.zeros(0, dtype=np.int64)
+        if self.text is None or not isinstance(texts[0], str | tuple):
+            raise self._unfit(texts[0])
         return self.text.lengths(texts)[0]
 
     def _unfit(self, sample: object) -> DataError:
-        found = "nothing" if sample is None else type(sample).__name__
-        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
+        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {type(sample).__name__}")
 
 
 def preprocessor_from_json(

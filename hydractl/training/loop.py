@@ -179,7 +179,7 @@ def fine_tune(
     coming = training_batches(checkpoint, training, place)
     place.accelerator.gradient_accumulation_steps = coming.passes
     try:
-        run = _start(checkpoint, training, place, lr, {**conditions, "rate": lr})
+        run = _start(checkpoint, training, place, lr=lr, conditions={**conditions, "rate": lr})
         _train(run, coming, on_step)
     except TrainingError:
         _draw(place)
@@ -193,7 +193,7 @@ def fine_tune(
     return Tuned(result, lr, step, training.steps, validation=run.best, log=read_log(place.folder))
 
 
-def _start(checkpoint: Checkpoint, training: Training, place: Workplace, lr: float, conditions: Conditions) -> Run:
+def _start(checkpoint: Checkpoint, training: Training, place: Workplace, *, lr: float, conditions: Conditions) -> Run:
     recipe = training.recipe
     groups = () if training.ensemble is None else training.ensemble.method.trains
     network = build_network(checkpoint, recipe, groups)
