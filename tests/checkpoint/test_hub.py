@@ -29,10 +29,8 @@ class Hub:
     files: dict[str, bytes] = field(default_factory=dict)
     served: list[str] = field(default_factory=list)  # names of the files fetched, once for each request
     tokens: set[str | None] = field(default_factory=set)
-    ranges: list[str] = field(default_factory=list)
     private_token: str | None = None
     gated: bool = False
-    cuts: int = 0  # how many answers of weights break off half way
 
     def add(self, folder: Path) -> None:
         self.files |= {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -105,29 +103,17 @@ class Handler(BaseHTTPRequestHandler):
         if name not in self.hub.files:
             return self.answer(404, {"X-Error-Code": "EntryNotFound"}, b"", body)
         content = self.hub.files[name]
-        is_large = name.endswith(".safetensors")
-        etag = hashlib.sha256(content).hexdigest() if is_large else git_name(content)
-        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
         if body:
             self.hub.served.append(name)
-        start = 0
-        if wanted := self.headers.get("Range"):
-            self.hub.ranges.append(wanted)
-            start = int(wanted.removeprefix("bytes=").partition("-")[0])
-            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
-        cut = body and is_large and self.hub.cuts > 0
-        self.hub.cuts -= cut
-        return self.answer(206 if wanted else 200, headers, content[start:], body, cut)
+        return self.answer(200, {"X-Repo-Commit": COMMIT, "ETag": f'"{git_name(content)}"'}, content, body)
 
-    def answer(self, status: int, headers: dict[str, str], content: bytes, body: bool, cut: bool = False) -> None:
+    def answer(self, status: int, headers: dict[str, str], content: bytes, body: bool) -> None:
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
         if body:
-            self.wfile.write(content[: len(content) // 2] if cut else content)
-        if cut:
-            self.close_connection = True
+            self.wfile.write(content)
 
 
 def git_name(content: bytes) -> str:
@@ -143,7 +129,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1024)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     yield state
@@ -190,15 +175,6 @@ def test_shards_are_found_by_their_index(hub: Hub, tmp_path: Path, folder: Path)
     hub.files["model-of-something-else.safetensors"] = b"x"
     assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
     assert "model-of-something-else.safetensors" not in hub.served
-
-
-def test_a_download_cut_short_goes_on_where_it_stopped(hub: Hub, folder: Path) -> None:
-    hub.add(folder)
-    hub.cuts = 2
-    assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
-    size = len(hub.files["model.safetensors"])
-    starts = [int(wanted.removeprefix("bytes=").partition("-")[0]) for wanted in hub.ranges]
-    assert 0 < min(starts) < size
 
 
 def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

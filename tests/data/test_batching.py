@@ -98,16 +98,18 @@ def test_an_unreadable_image_is_one_line_from_a_worker_too(
     assert "\n" not in str(caught.value)
 
 
-def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> None:
+def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hydractl.data.batching.TEXT_BATCHES", 2)  # a stream is sorted within a block
     preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
     samples = Samples("x", "text", TEXTS, np.arange(5), tuple("abcde"))
-    batches = make_batches(samples, preprocessor, 2, workers=4)
-    assert batches.truncated == 1
-    made = list(batches)
-    assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
-    assert [batch.inputs["input_ids"].shape[1] for batch in made] == [16, 4, 3]
-    assert [batch.labels.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
-    assert torch.equal(made[1].inputs["input_ids"], preprocessor(["bad film", "good"])["input_ids"])
+    stream = open_stream(datasets.Dataset.from_dict({"text": TEXTS}), "text")
+    for batches in (make_batches(samples, preprocessor, 2, workers=4), StreamedBatches(stream, preprocessor, 2)):
+        made = list(batches)
+        assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
+        assert [batch.inputs["input_ids"].shape[1] for batch in made] == [16, 4, 3]
+        assert torch.equal(made[1].inputs["input_ids"], preprocessor(["bad film", "good"])["input_ids"])
+        assert batches.truncated == 1
+    assert [batch.labels.tolist() for batch in make_batches(samples, preprocessor, 2)] == [[3, 1], [2, 0], [4]]
     as_they_come = list(make_batches(samples, preprocessor, 2, by_length=False))
     assert [batch.positions.tolist() for batch in as_they_come] == [[0, 1], [2, 3], [4]]
 
@@ -121,68 +123,39 @@ def test_streamed_images_make_the_batches_of_the_whole(
         assert all(same(*pair) for pair in zip(streamed, make_batches(images, preprocessor, 2), strict=True))
 
 
-def test_streamed_texts_by_length_within_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydractl.data.batching.TEXT_BATCHES", 2)
-    preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path / "bert"), text_spec())
-    rows = datasets.Dataset.from_dict({"text": TEXTS})
-    batches = StreamedBatches(open_stream(rows, "text"), preprocessor, 2)
-    made = list(batches)
-    assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
-    for batch in made:
-        alone = preprocessor([TEXTS[int(position)] for position in batch.positions])
-        assert torch.equal(batch.inputs["input_ids"], alone["input_ids"])
-    assert batches.truncated == 1
-
-
-class Parents(Dataset[int]):
-    """Which process started the one that asks."""
+class Worker(Dataset[tuple[int, int, bool]]):
+    """The process that asks, the one that started it, and whether it ignores Ctrl-C."""
 
     def __len__(self) -> int:
         return 2
 
-    def __getitem__(self, index: int) -> int:
-        return os.getppid()
+    def __getitem__(self, index: int) -> tuple[int, int, bool]:
+        return os.getpid(), os.getppid(), signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_no_worker_is_a_fork_of_a_process_with_threads_of_ranks(beside_ranks: bool) -> None:
-    [first, second] = made_by_workers(Parents(), 1)
+def test_workers_beside_ranks_are_no_forks_and_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
+    first, second = made_by_workers(Worker(), 1)
     assert first == second
-    assert (first != os.getpid()) == beside_ranks
-
-
-class Deaf(Parents):
-    """Whether the one that asks heeds no Ctrl-C."""
-
-    def __getitem__(self, index: int) -> int:
-        return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-def test_workers_beside_ranks_leave_ctrl_c_to_them(beside_ranks: bool) -> None:
-    assert list(made_by_workers(Deaf(), 1)) == [beside_ranks] * 2
+    _, parent, deaf = first
+    assert (parent != os.getpid()) == deaf == beside_ranks
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-
-
-class Own(Parents):
-    """Which process asks."""
-
-    def __getitem__(self, index: int) -> int:
-        return os.getpid()
 
 
 KILLED = """
 import os, signal
 from types import SimpleNamespace
 from hydractl.data import batching
-from tests.data.test_batching import Own
+from tests.data.test_batching import Worker
 
 batching.dist = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
 if __name__ == "__main__":
-    made = batching.made_by_workers(Own(), 1)
-    print(next(made), flush=True)
+    made = batching.made_by_workers(Worker(), 1)
+    print(next(made)[0], flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_rank_that_is_killed(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(KILLED)
     root = str(Path(__file__).parents[2])

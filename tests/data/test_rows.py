@@ -82,13 +82,6 @@ def test_fewer_classes_than_chance_would_give(labels: list[int], classes: int, n
     assert notes == ((f"texts: the {len(labels)} samples taken hold {have} of {classes} classes",) if noted else ())
 
 
-def test_no_samples(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.csv: .*no data"):
-        opened(texts(tmp_path / "a.csv"))
-    with pytest.raises(DataError, match="holds no samples"):
-        opened(f"{texts(tmp_path / 'b.csv', 'a,0')}:[1:]")
-
-
 def test_empty_texts_are_counted_or_left_out(tmp_path: Path) -> None:
     path = texts(tmp_path / "a.csv", "a,0", ",1", '"  ",1', "d,1")
     with pytest.raises(DataError, match="2 of 4 texts are empty, the first is sample 1: remove them"):
@@ -226,22 +219,3 @@ def test_refuses_what_is_no_data(values: Any, modality: Any, message: str) -> No
     with pytest.raises(DataError, match=message) as caught:
         list(open_samples(values, modality).inputs)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("source", "modality", "count", "names"),
-    [
-        ("cifar10:validation", "image", 5000, 10),
-        ("ood_textures", "image", 1200, 10),
-        ("ood_mnist", "image", 3000, 10),
-        ("ood_val_imagenet", "image", 1000, None),
-        ("sst2:validation", "text", 872, 2),
-        ("ood_trec.csv", "text", 500, None),
-        ("ood_captions.jsonl", "text", 1000, None),
-    ],
-)
-def test_real_data(source: str, modality: str, count: int, names: int | None, data_folder: Path) -> None:
-    samples = opened(data_folder / source, modality)
-    assert (len(samples), samples.label_names and len(samples.label_names)) == (count, names)
-    assert len(set(samples.content_hashes().tolist())) >= 0.99 * count

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 from PIL import Image
@@ -15,40 +13,13 @@ from PIL import Image
 from hydractl.data.hashes import image_hash, text_hash
 from hydractl.data.open import open_samples
 from hydractl.data.samples import Samples, join
-from tests.data.conftest import image_folder, image_table, picture
+from tests.data.conftest import image_folder, picture
 from tests.training.conftest import image_samples
-
-
-def images_in_parquet(root: Path) -> Path:
-    image_table(4).to_parquet(root / "a.parquet")
-    return root / "a.parquet"
-
-
-def images_in_folder(root: Path) -> Path:
-    return image_folder(root / "folder", [f"{at}.png" for at in range(4)])
-
-
-def images_saved(root: Path) -> Path:
-    image_table(4).save_to_disk(root / "saved")
-    return root / "saved"
-
-
-def images_as_bytes(root: Path) -> Path:
-    rows = image_table(4).cast_column("image", datasets.Image(decode=False)).to_list()
-    datasets.Dataset.from_list([{"image": row["image"]["bytes"]} for row in rows]).to_parquet(root / "b.parquet")
-    return root / "b.parquet"
-
-
-@pytest.mark.parametrize("write", [images_in_parquet, images_in_folder, images_saved, images_as_bytes])
-def test_hashes_are_of_the_pixels_in_any_format(write: Callable[[Path], Path], tmp_path: Path) -> None:
-    hashes = open_samples(write(tmp_path), "image").content_hashes()
-    assert hashes.dtype == np.uint64
-    assert hashes.tolist() == [image_hash(picture(at)) for at in range(4)]
 
 
 @pytest.mark.parametrize("place", ["..", "beside"])
 def test_an_image_folder_by_a_relative_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
-    folder = images_in_folder(tmp_path)
+    folder = image_folder(tmp_path / "folder", [f"{at}.png" for at in range(4)])
     (tmp_path / "beside").mkdir()
     monkeypatch.chdir(tmp_path / place)
     relative = open_samples(os.path.relpath(folder), "image")

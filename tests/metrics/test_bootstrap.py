@@ -75,16 +75,6 @@ def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
 
 
-def test_the_seed_decides(generator):
-    inside, sets = generator.normal(size=50), {"far": generator.normal(size=50)}
-    first, again, other = (
-        sets_replicates(inside, sets, replicates=10, seed=seed)["far"]["auroc"] for seed in (1, 1, 2)
-    )
-
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
-
-
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(DataError, match="without samples"):
         bootstrap(lambda counts: counts, [0])

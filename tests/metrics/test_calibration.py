@@ -1,8 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from hydractl.errors import DataError
@@ -14,16 +12,6 @@ from hydractl.metrics.calibration import (
     reliability_diagram,
 )
 from hydractl.metrics.prediction_table import tabulate
-
-SAMPLES = st.lists(
-    st.tuples(st.sampled_from([k / 15 for k in range(16)]) | st.floats(0, 1), st.booleans()),
-    min_size=1,
-    max_size=40,
-)
-
-
-def columns(samples):
-    return np.array([s[0] for s in samples]), np.array([s[1] for s in samples])
 
 
 def test_ece_by_hand():
@@ -75,33 +63,6 @@ def test_adaptive_ece_keeps_ties_together():
 
     # Halves would split 0.8; the tie begins in the left half and stays there with 0.5.
     assert adaptive_calibration_error(confidence, correct, bins=2) == pytest.approx(0.1 / 4, abs=1e-15)
-
-
-@given(SAMPLES, st.integers(1, 20))
-def test_ece_equals_its_definition(samples, bins):
-    total = 0.0
-    for k in range(bins):
-        inside = [(p, c) for p, c in samples if k / bins < p <= (k + 1) / bins or (k == 0 and p == 0)]
-        if inside:
-            accuracy = sum(c for _, c in inside) / len(inside)
-            confidence = sum(p for p, _ in inside) / len(inside)
-            total += len(inside) / len(samples) * abs(accuracy - confidence)
-
-    assert expected_calibration_error(*columns(samples), bins) == pytest.approx(total, abs=1e-13)
-
-
-@given(SAMPLES, st.integers(1, 20))
-def test_adaptive_ece_equals_its_definition(samples, bins):
-    ordered = sorted(samples)
-    bin_of_position = [k for k, part in enumerate(np.array_split(ordered, bins)) for _ in part]
-    gaps = {}
-    for confidence, correct in ordered:
-        first = next(i for i, sample in enumerate(ordered) if sample[0] == confidence)
-        home = bin_of_position[first]
-        gaps[home] = gaps.get(home, 0.0) + correct - confidence
-
-    by_definition = sum(abs(gap) for gap in gaps.values()) / len(samples)
-    assert adaptive_calibration_error(*columns(samples), bins) == pytest.approx(by_definition, abs=1e-13)
 
 
 def test_metrics_of_a_table_equal_the_oracles(ensemble, torch_uncertainty):

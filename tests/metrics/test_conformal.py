@@ -2,8 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics import probabilities
@@ -81,16 +79,6 @@ def test_new_samples_are_covered_as_promised(generator, method, coverage):
     # Four standard errors of two binomial shares of 4,000.
     assert metrics.coverage > coverage - 4 * math.sqrt(2 * coverage * (1 - coverage) / 4000)
     assert metrics.mean_size < 10
-
-
-@given(st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0, 8.0]), min_size=2, max_size=7))
-def test_aps_scores_equal_their_definition(weights):
-    total = sum(weights)
-    logits = np.tile(np.log(weights), (1, len(weights), 1))
-    scores = nonconformity(logits, np.arange(len(weights)), "aps")
-
-    by_definition = [sum(other for other in weights if other >= weight) / total for weight in weights]
-    np.testing.assert_allclose(scores, by_definition, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["lac", "aps"])

@@ -26,16 +26,11 @@ def assert_same_bits(first, second):
 def test_two_members_by_hand():
     logits = np.array([[[0.0, 0.0]], [[math.log(3), 0.0]]])
     table = tabulate(logits, np.array([1]))
-    entropy_of_mean = -0.625 * math.log(0.625) - 0.375 * math.log(0.375)
     mean_entropy = (math.log(2) - 0.75 * math.log(0.75) - 0.25 * math.log(0.25)) / 2
 
     assert table.prediction.tolist() == [0]
     assert table.msp == pytest.approx([0.625], abs=1e-15)
-    assert table.entropy == pytest.approx([entropy_of_mean], abs=1e-15)
     assert table.expected_entropy == pytest.approx([mean_entropy], abs=1e-15)
-    assert table.mutual_information == pytest.approx([entropy_of_mean - mean_entropy], abs=1e-15)
-    assert table.max_logit == pytest.approx([math.log(3) / 2], abs=1e-15)
-    assert table.energy == pytest.approx([-math.log(math.sqrt(3) + 1)], abs=1e-15)
     assert table.mean_logits_msp == pytest.approx([math.sqrt(3) / (1 + math.sqrt(3))], abs=1e-15)
     assert table.outcomes.correct.tolist() == [False]
     assert table.outcomes.nll == pytest.approx([-math.log(0.375)], abs=1e-15)
@@ -167,14 +162,3 @@ def test_nothing_can_be_joined_with_nothing():
 def test_outcomes_need_labels():
     with pytest.raises(DataError, match="need labels"):
         tabulate(np.zeros((1, 2, 3))).labelled()
-
-
-def test_diversity_equals_torch_uncertainty(ensemble, torch_uncertainty):
-    table = tabulate(ensemble[0])
-    per_sample = torch.from_numpy(ensemble[0]).double().softmax(-1).transpose(0, 1)
-    for ours, theirs in (
-        (table.mutual_information, torch_uncertainty.MutualInformation()),
-        (table.disagreement, torch_uncertainty.Disagreement()),
-    ):
-        theirs.update(per_sample)
-        assert ours.mean() == pytest.approx(float(theirs.compute()), abs=1e-6)

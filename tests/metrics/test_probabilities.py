@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -9,12 +7,6 @@ from hypothesis.extra import numpy as npst
 
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.probabilities import mean_probabilities
-
-
-def test_two_members_by_hand():
-    logits = np.array([[[0.0, 0.0]], [[math.log(3), 0.0]]])
-
-    assert mean_probabilities(logits)[0] == pytest.approx([0.625, 0.375], abs=1e-15)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 1000])

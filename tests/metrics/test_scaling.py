@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
@@ -14,7 +14,7 @@ from hydractl.errors import DataError
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.prediction_table import tabulate
 from hydractl.metrics.probabilities import mean_probabilities
-from hydractl.metrics.scaling import BOUNDS, _nll_and_gradient, fit_temperature, fit_vector
+from hydractl.metrics.scaling import BOUNDS, fit_temperature, fit_vector
 
 
 def test_by_hand():
@@ -143,14 +143,6 @@ def test_scipy_finds_nothing_better(members: int) -> None:
         for z in (logits.astype(np.float64), logits.astype(np.float64) * found.scale + found.shift)
     )
     assert found.argmax_changed == (before != after).mean()
-
-
-def test_the_gradient_is_that_of_the_loss() -> None:
-    logits, labels = drawn(2)
-    point = np.array([0.5, 1.5, 0.9, 0.3, -0.2, 0.1])
-    value, gradient = _nll_and_gradient(logits, labels, point)
-    assert value == pytest.approx(nll(point, logits, labels), abs=1e-12)
-    assert gradient == pytest.approx(approx_fprime(point, nll, 1e-7, logits, labels), abs=1e-6)
 
 
 def test_data_that_cannot_tell_change_nothing() -> None:

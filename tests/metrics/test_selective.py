@@ -14,24 +14,14 @@ SAMPLES = st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans(
 
 
 def test_by_hand():
-    curve = risk_coverage(np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True]))
+    confidence, correct = np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True])
+    curve = risk_coverage(confidence, correct)
+    metrics = selective_metrics(confidence, correct, (0.25, 0.5, 0.51, 1.0))
 
     assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1]
     assert curve.risk == pytest.approx([0, 1 / 2, 1 / 3, 1 / 4], abs=1e-15)
-
-
-def test_metrics_by_hand():
-    metrics = selective_metrics(
-        np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True]), (0.25, 0.5, 0.51, 1.0)
-    )
-
     assert metrics.aurc == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 4, abs=1e-15)
-    assert metrics.accuracy_at_coverage == (
-        (0.25, 1),
-        (0.5, 0.5),
-        (0.51, pytest.approx(2 / 3)),
-        (1.0, 0.75),
-    )
+    assert metrics.accuracy_at_coverage == ((0.25, 1), (0.5, 0.5), (0.51, pytest.approx(2 / 3)), (1.0, 0.75))
 
 
 def test_a_share_that_is_not_exact_answers_no_sample_too_many():
