@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 
 from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPE_NAMES, TensorMap, tensor_bytes
@@ -21,7 +22,7 @@ from hydractl.text import shortened
 
 @dataclass(frozen=True)
 class Acceptance:
-    """The confidence above which a sample looks ID.
+    """The confidence above which a sample looks ID, of a file that was calibrated before there was `FittedOod`.
 
     Attributes:
         rate: the share of ID samples to accept, above 0 and up to 1.
@@ -51,8 +52,9 @@ class Checkpoint:
     labels: tuple[str, ...] | None = None
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
-    # Temperature and acceptance belong to these weights: whatever changes the weights drops both.
+    # Temperature, acceptance and OOD score belong to these weights: whatever changes the weights drops them.
     acceptance: Acceptance | None = None
+    ood: FittedOod | None = None  # no part of the network's identity
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -87,6 +89,8 @@ class Checkpoint:
                 raise CheckpointError(f"{self.name}: {name} is of {kind}, which weights cannot be: save it as float32")
         if self.spec.adapter is not None:
             self._verify_adapter()
+        if self.ood is not None:
+            self.ood.verify(self.name, self.members, self.spec.classes, self.spec.features)
 
     def _verify_adapter(self) -> None:
         """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""

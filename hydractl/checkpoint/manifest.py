@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.ood import PREFIX, FittedOod, OodFit
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import TensorMap, write_safetensors
@@ -21,7 +22,7 @@ from hydractl.errors import CheckpointError
 from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
 
 KEY = "hydractl"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3  # 2 where nothing of 3 is in the file
 
 #: The spec of a source's config.json by the table of its architecture, given what messages call it, family, config.
 SpecOf = Callable[[str, str, Mapping[str, Any]], ModelSpec]
@@ -62,14 +63,15 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2]
+    format_version: Literal[2, 3]
     spec: ModelSpec
+    ood: OodFit | None = None
 
 
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
-        "format_version": FORMAT_VERSION,
+        "format_version": 2 if checkpoint.ood is None else 3,
         "family": checkpoint.family,
         "config": dict(checkpoint.config),
         "spec": asdict(checkpoint.spec),
@@ -82,6 +84,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "temperature": checkpoint.temperature,
         "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
+        **({} if checkpoint.ood is None else {"ood": asdict(checkpoint.ood.fit)}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
@@ -89,7 +92,8 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
 def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns hashes of the weights and of all other content, which determine what is computed with a checkpoint."""
     settings = to_metadata(checkpoint)[KEY].encode()
-    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest()}
+    fitted = {} if checkpoint.ood is None else {"ood": tensors_identity(checkpoint.ood.tensors)}
+    return {"weights": identity(checkpoint), "settings": hashlib.sha256(settings).hexdigest(), **fitted}
 
 
 def from_metadata(
@@ -114,6 +118,11 @@ def from_metadata(
         raise document.origin.refusal(f"separate: the network has no {unknown[0]}")
     if manifest.labels is not None and len(manifest.labels) != spec.classes:
         raise document.origin.refusal(f"labels are {len(manifest.labels)}, the network has {spec.classes or 0} classes")
+    fit = manifest.ood if isinstance(manifest, _Version2) else None
+    statistics: TensorMap = {}
+    if fit is not None:
+        statistics = {key.removeprefix(PREFIX): tensor for key, tensor in tensors.items() if key.startswith(PREFIX)}
+        tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(PREFIX)}
     checkpoint = Checkpoint(
         name=name,
         family=manifest.family,
@@ -126,6 +135,7 @@ def from_metadata(
         preprocessing=manifest.preprocessing,
         temperature=manifest.temperature,
         acceptance=manifest.acceptance,
+        ood=None if fit is None else FittedOod(fit, statistics),
         provenance=manifest.provenance,
     )
     checkpoint.verify()
@@ -191,5 +201,7 @@ def write(checkpoint: Checkpoint, path: str | Path, force: bool = False) -> None
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
     metadata = to_metadata(checkpoint)
-    from_metadata(checkpoint.name, metadata, checkpoint.tensors)  # refuses what could not be read again
-    write_safetensors(Path(path), checkpoint.tensors, metadata, force)
+    statistics = {} if checkpoint.ood is None else checkpoint.ood.tensors
+    tensors = {**checkpoint.tensors, **{f"{PREFIX}{key}": tensor for key, tensor in statistics.items()}}
+    from_metadata(checkpoint.name, metadata, tensors)  # refuses what could not be read again
+    write_safetensors(Path(path), tensors, metadata, force)

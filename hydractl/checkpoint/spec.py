@@ -246,6 +246,11 @@ class ModelSpec:
         """The same network without its adapter."""
         return replace(self, adapter=None)
 
+    @property
+    def features(self) -> int:
+        """The width of what the classifier reads: pooled tokens, or the embeddings of a zero-shot model."""
+        return self.towers[0].features if self.projection is None else self.projection
+
     def tower(self, name: str) -> TowerSpec:
         return next(tower for tower in self.towers if tower.name == name)
 

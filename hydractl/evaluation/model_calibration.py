@@ -1,102 +1,120 @@
-"""Fits a temperature or scaled classes on labelled samples, and puts them into a checkpoint."""
+"""Fits a temperature or scaled classes and an OOD score on samples, and puts them into a checkpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from math import ceil
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from hydractl.checkpoint.contents import Acceptance, Checkpoint
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.ood import FittedOod
 from hydractl.data.hashes import sketch
+from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
-from hydractl.evaluation.run import collect
+from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
+from hydractl.evaluation.run import Collected, collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Running
+from hydractl.evaluation.systems import Classifier, Running
 from hydractl.metrics.checks import Logits
+from hydractl.metrics.ood_choice import Choice
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
-from hydractl.model.prediction import prediction
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.surgery.provenance import with_provenance
 
 Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 
 
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """What was fitted to one network.
+
+    Attributes:
+        fitted: the temperature or scales.
+        ood: the OOD score with its statistics; None for a zero-shot network, whose classes may change.
+        choice: how the score was chosen, if it was.
+    """
+
+    fitted: FittedTemperature | FittedVector
+    ood: FittedOod | None = None
+    choice: Choice | None = None
+
+
 def fit_network(
     network: NetworkLike,
     samples: Samples,
+    ood_sets: Mapping[str, Samples],
     running: Running,
     fit: Fit,
     *,
-    rate: float,
+    wanted: Wanted | None,
     on_batch: Callable[[int], None],
-) -> tuple[FittedTemperature | FittedVector, Acceptance]:
-    """Returns what a fit on labelled ID samples finds, and the confidence that most of the samples reach.
+) -> Fits:
+    """Returns what a fit on labelled ID samples finds, and the OOD score that goes with it.
 
     Args:
+        ood_sets: to choose the score by.
         fit: from member logits `[M,N,C]` and labels `[N]`.
-        rate: share of the samples to accept, over 0 and up to 1.
+        wanted: None for no OOD score.
         on_batch: called with the size of each batch that is answered.
 
     Raises:
-        DataError: a sample cannot be read, or labels do not match.
+        DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
-    key = SetKey("id", samples.name)
-    networks = (
-        NetworkSpec((network,)).open().load(EvaluationData({key: samples}, running.reading.match_labels), running)
+    data: dict[SetKey, Samples | SampleStream] = {SetKey("id", samples.name): samples}
+    data |= {SetKey("ood", name): outside for name, outside in ood_sets.items()}
+    networks = NetworkSpec((network,)).open().load(EvaluationData(data, running.reading.match_labels), running)
+    features = wanted is not None and wanted.needs_features(ood_sets)
+    inside, *outside = (
+        collect(networks.answers(key, features), on_batch, networks.samples(key), labelled=key.has_labels)
+        for key in data
     )
-    answers = collect(networks.answers(key), on_batch, len(samples))
-    fitted = fit(answers.member_logits, answers.labels)
-    logits = torch.as_tensor(answers.member_logits)
+    fitted = fit(inside.member_logits, inside.labels)
+    if wanted is None:
+        return Fits(fitted)
+    held = Held(inside, dict(zip(ood_sets, outside, strict=True)), networks.classifier, fitted.temperature)
     if isinstance(fitted, FittedVector):
-        # A scaled classifier rounds differently: a hair below, samples at the threshold are accepted too.
-        least = least_accepted(prediction(fitted.apply(logits), 1.0, None).msp, rate)
-        return fitted, Acceptance(rate, least * (1 - 1e-5))
-    # As predictions compute it: with another rounding, samples at the threshold would be refused.
-    msp = prediction(logits, fitted.temperature, None).msp
-    return fitted, Acceptance(rate, least_accepted(msp, rate))
+        held = _scaled(held, fitted)
+    return Fits(fitted, *fit_ood(held, wanted, running.on_note))
 
 
-def least_accepted(msp: Tensor, rate: float) -> float:
-    """Returns the highest confidence that at least this share of the samples reaches.
+def _scaled(held: Held, fitted: FittedVector) -> Held:
+    """Returns the answers of the network with scaled classes."""
 
-    Args:
-        msp: `[N]`, 0 to 1.
-        rate: over 0 and up to 1.
+    def scaled(one: Collected) -> Collected:
+        return replace(one, member_logits=fitted.apply(torch.as_tensor(one.member_logits)).numpy())
 
-    >>> least_accepted(torch.tensor([0.5, 0.9, 0.7, 1.0]), 0.75)  # three of four
-    0.7
-    """
-    accepted = ceil(rate * len(msp) - 1e-9)  # 0.07 * 100 is a little more than 7
-    # The shortest number that reads back as the same float32, which is what confidences are compared in.
-    return float(str(msp.sort(descending=True).values[accepted - 1].numpy()))
+    assert held.classifier is not None
+    scale, shift = (torch.tensor(values, dtype=torch.float64) for values in (fitted.scale, fitted.shift))
+    classifier = Classifier(held.classifier.weight * scale[:, None], held.classifier.bias * scale + shift)
+    outside = {name: scaled(one) for name, one in held.outside.items()}
+    return replace(held, inside=scaled(held.inside), outside=outside, classifier=classifier)
 
 
 def calibrated(
     checkpoint: Checkpoint,
-    fitted: FittedTemperature | FittedVector,
-    acceptance: Acceptance | None,
+    found: Fits,
     samples: Samples,
+    ood_sets: Mapping[str, Samples],
     *,
     options: Mapping[str, Any],
 ) -> Checkpoint:
-    """Returns the model with its temperature or scaled classes, and with what it accepts.
+    """Returns the model with its temperature or scaled classes, and with its OOD score.
 
     Its history remembers the samples that these were fitted on.
 
     Args:
         options: those that determine the result.
     """
-    seen = {"search_data": {"calibration data": sketch(samples.content_hashes())}}
-    if isinstance(fitted, FittedVector):
-        warm = with_scaled_classes(replace(checkpoint, temperature=None), fitted.scale, fitted.shift)
+    used = {"calibration data": samples, **{f"calibration OOD data {name}": one for name, one in ood_sets.items()}}
+    seen = {"search_data": {name: sketch(one.content_hashes()) for name, one in used.items()}}
+    if isinstance(found.fitted, FittedVector):
+        warm = with_scaled_classes(replace(checkpoint, temperature=None), found.fitted.scale, found.fitted.shift)
     else:
-        warm = replace(checkpoint, temperature=fitted.temperature)
+        warm = replace(checkpoint, temperature=found.fitted.temperature)
     recorded = with_provenance(warm, "calibrate", [checkpoint], {**options, **seen})
-    return replace(recorded, acceptance=acceptance)
+    return replace(recorded, ood=found.ood)

@@ -14,7 +14,7 @@ from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.evaluation.systems import AnsweredBatch, Classifier, Predictor
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
-from hydractl.metrics.feature_scores import MemberSamples
+from hydractl.metrics.feature_scores import MemberSamples, too_few
 from hydractl.metrics.ood_scores import Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
@@ -132,7 +132,7 @@ def _calibrate(
         held = collect(answers(key, score.needs_features), advance, predictor.samples(key))
     fitted = fit_temperature(held.member_logits, held.labels) if settings.temperature == "fit" else None
     temperature = fitted.temperature if fitted else given
-    scorer = score.of_answers or fit_scorer(score, _members(held, predictor.classifier))
+    scorer = score.of_answers or fit_scorer(score, member_samples(held, predictor.classifier))
     if conformal is None:
         return Calibration(temperature, fitted), scorer
     lack = nonconformity(held.member_logits, held.labels, conformal.name, temperature)
@@ -155,11 +155,12 @@ class Collected:
     features: Logits | None = None
 
 
-def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int) -> Collected:
+def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int, labelled: bool = True) -> Collected:
     """Collects the answers to a calibration set; keeps the features of at most MOST_FEATURES samples, evenly spread.
 
     Args:
         total: N, how many samples there will be.
+        labelled: whether labels must be there; the labels of OOD samples are all 0.
 
     Raises:
         DataError: no samples, or no labels.
@@ -168,7 +169,7 @@ def collect(batches: Iterator[AnsweredBatch], on_batch: OnBatch, total: int) -> 
     for batch in batches:
         at = batch.positions.numpy()
         logits.append(batch.logits().numpy())
-        labels.append(_labels(batch))
+        labels.append(_labels(batch) if labelled else np.zeros(len(at), dtype=np.int64))
         positions.append(at)
         if batch.features is not None:
             chosen = _spread(at, total, MOST_FEATURES)
@@ -193,15 +194,23 @@ def _spread(positions: IntArray, total: int, most: int) -> IntArray:
     return np.flatnonzero((positions + 1) * most // total > positions * most // total)
 
 
-def _members(held: Collected, classifier: Classifier | None) -> Iterator[MemberSamples]:
-    """Yields the calibration samples as each member sees them, in float64 for one member at a time."""
+def member_samples(
+    held: Collected, classifier: Classifier | None, shrink: bool | None = None
+) -> Iterator[MemberSamples]:
+    """Yields the calibration samples as each member sees them, in float64 for one member at a time.
+
+    Args:
+        shrink: whether covariances are shrunk. Default: where the samples are too few.
+    """
     assert held.features is not None
+    if shrink is None:
+        shrink = too_few(held.features.shape[1], held.member_logits.shape[-1], held.features.shape[2])
     for member, features in enumerate(held.features):
         affine = None
         if classifier is not None:
             affine = classifier.weight[member].double().numpy(), classifier.bias[member].double().numpy()
         logits = held.member_logits[member, held.kept].astype(np.float64)
-        yield MemberSamples(features.astype(np.float64), logits, held.labels[held.kept], affine)
+        yield MemberSamples(features.astype(np.float64), logits, held.labels[held.kept], affine, shrink)
 
 
 @dataclass(frozen=True, eq=False)

@@ -88,7 +88,8 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
             raise CheckpointError(f"{read[0].name}: {name} belongs to a map that not all adapters change")
         own.add(name)
         tensors[name] = _stacked(name, table[name], base, read)
-    whole = replace(base, spec=spec, heads=heads, shared=frozenset(table) - own, tensors=tensors, temperature=None)
+    whole = replace(base, spec=spec, heads=heads, shared=frozenset(table) - own, tensors=tensors)
+    whole = replace(whole, temperature=None, ood=None)
     whole.verify()
     return whole
 

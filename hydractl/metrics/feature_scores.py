@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hydractl.checkpoint.ood import NEIGHBOURS
 from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
 
@@ -28,12 +29,18 @@ class MemberSamples:
         logits: `[N,C]`.
         labels: `[N]` in 0..C-1.
         affine: the weights `[C,D']` and biases `[C]` of its classifier, None if they are not known.
+        shrink: whether covariances are shrunk, since the samples are too few for the features.
     """
 
     features: FloatArray
     logits: FloatArray
     labels: IntArray
     affine: tuple[FloatArray, FloatArray] | None = None
+    shrink: bool = False
+
+    def subset(self, places: IntArray) -> MemberSamples:
+        """Returns the samples at some places."""
+        return replace(self, features=self.features[places], logits=self.logits[places], labels=self.labels[places])
 
     def classifier(self) -> tuple[FloatArray, FloatArray]:
         """Returns the weights `[C,D']` and biases `[C]` by which the member makes logits of features.
@@ -52,7 +59,8 @@ class MemberSamples:
 def fit_mahalanobis(samples: MemberSamples) -> Fitted:
     """Fits the class means and the covariance within classes, which all classes share.
 
-    With fewer samples than features, the pseudo-inverse counts no distance along the unknown directions.
+    With fewer samples than features the covariance should be shrunk (`too_few`); without that, the pseudo-inverse
+    counts no distance along the unknown directions.
 
     Raises:
         DataError: a class has no samples.
@@ -71,7 +79,7 @@ def fit_mahalanobis(samples: MemberSamples) -> Fitted:
     sums = np.zeros((classes, centred.shape[1]))
     np.add.at(sums, samples.labels, centred)
     means = sums / counts[:, None]
-    whiten = _whitening(centred - means[samples.labels])
+    whiten = _whitening(centred - means[samples.labels], samples.shrink)
     return {"center": center, "whiten": whiten, "means": means @ whiten}
 
 
@@ -84,12 +92,34 @@ def fit_relative_mahalanobis(samples: MemberSamples) -> Fitted:
     Source: Ren et al. 2021, section 2, as OpenOOD 1.5 computes it (`rmds`).
     """
     fitted = fit_mahalanobis(samples)
-    return {**fitted, "background": _whitening(samples.features - fitted["center"])}
+    return {**fitted, "background": _whitening(samples.features - fitted["center"], samples.shrink)}
 
 
-def _whitening(centred: FloatArray) -> FloatArray:
+def too_few(samples: int, classes: int, width: int) -> bool:
+    """Returns whether the covariance within classes of so many samples is singular."""
+    return samples - classes < width
+
+
+def shrunk_covariance(centred: FloatArray) -> FloatArray:
+    """Returns (1 - s) S + s m I, the covariance S of rows `[N,D']` with mean 0 drawn to its mean variance m.
+
+    Source: Ledoit & Wolf 2004, "A well-conditioned estimator for large-dimensional covariance matrices", section 3.
+    """
+    count, width = centred.shape
+    covariance = centred.T @ centred / count
+    mean = np.trace(covariance) / width
+    spread = np.square(covariance).sum() - width * mean**2  # |S - m I|^2
+    error = (
+        np.square(centred).sum(axis=1) @ np.square(centred).sum(axis=1) / count - np.square(covariance).sum()
+    ) / count
+    share = min(error / spread, 1.0) if spread > 0 else 1.0
+    return np.asarray((1 - share) * covariance + share * mean * np.eye(width))
+
+
+def _whitening(centred: FloatArray, shrink: bool = False) -> FloatArray:
     """Returns V `[D',D']`, where V V^T is the pseudo-inverse of the covariance; unknown directions are columns of 0."""
-    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+    covariance = shrunk_covariance(centred) if shrink else centred.T @ centred / len(centred)
+    variances, directions = np.linalg.eigh(covariance)
     known = variances > variances[-1] * len(variances) * np.finfo(np.float64).eps
     return np.asarray(directions * np.where(known, 1 / np.sqrt(np.where(known, variances, 1)), 0))
 
@@ -102,8 +132,6 @@ def fit_knn(samples: MemberSamples) -> Fitted:
 
     Source: Sun et al. 2022, as OpenOOD 1.5 computes it with its K of 50.
     """
-    from hydractl.model.ood import NEIGHBOURS
-
     if len(samples.features) < NEIGHBOURS:
         raise DataError(
             f"the calibration data holds {len(samples.features)} samples: knn needs {NEIGHBOURS} at least, to find the "
@@ -181,6 +209,26 @@ def stacked(fitted: Iterable[Fitted]) -> State:
 
     each = list(fitted)
     return {name: torch.from_numpy(np.stack([member[name] for member in each])) for name in each[0]}
+
+
+def even_by_class(labels: IntArray, most: int, seed: int = 0) -> IntArray:
+    """Returns the places of at most `most` samples, drawn so that classes are as even as they can be, ascending."""
+    drawn = np.random.default_rng(seed).permutation(len(labels))
+    turns = rank_in_class(labels[drawn])
+    return np.sort(drawn[np.argsort(turns, kind="stable")[:most]])
+
+
+def rank_in_class(labels: IntArray) -> IntArray:
+    """Returns how many samples of its class come before each, `[N]`.
+
+    >>> rank_in_class(np.array([3, 1, 3, 3, 1])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(labels, kind="stable")
+    ordered = labels[order]
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[order] = np.arange(len(labels)) - np.searchsorted(ordered, ordered, "left")
+    return ranks
 
 
 def detect(detector: Detector, state: State, features: Logits, logits: Logits | None) -> FloatArray:

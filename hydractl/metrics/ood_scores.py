@@ -63,21 +63,16 @@ class OodScore:
         return self.fit is not None
 
 
-EXPONENT, TOP_CLASSES = 0.1, 100  # of the generalised entropy
-
-
 def generalised_entropy(answers: Answers) -> FloatArray:
-    """Returns sum_c p_c^g (1 - p_c)^g of the mean probabilities, g = 0.1, over the 100 likeliest classes, `[n]`.
-
-    Source: Liu et al. 2023, equation 4, with the exponent and the number of classes of OpenOOD 1.5.
-    """
+    """Returns the generalised entropy of the mean probabilities, `[n]`."""
     import numpy as np
+    import torch
 
     from hydractl.metrics.probabilities import mean_probabilities
+    from hydractl.model import ood
 
     p = mean_probabilities(answers.member_logits, answers.temperature)
-    likeliest = np.sort(p, axis=-1)[:, -TOP_CLASSES:]
-    return np.asarray((likeliest**EXPONENT * (1 - likeliest) ** EXPONENT).sum(axis=-1))
+    return np.asarray(ood.generalised_entropy(torch.from_numpy(p)).numpy())
 
 
 OOD_SCORES = (

@@ -14,6 +14,7 @@ from hydractl.checkpoint.slots import kept_entries, slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
+from hydractl.model.ood import OodHead
 
 
 def from_checkpoint(
@@ -38,6 +39,7 @@ def from_checkpoint(
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
     model.acceptance = checkpoint.acceptance
+    model.ood_head = None if checkpoint.ood is None else OodHead(checkpoint.ood, device, wanted)
     model.origin = replace(checkpoint, tensors={})
     return model.eval().requires_grad_(False)
 

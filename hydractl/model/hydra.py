@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, count, islice
 from typing import NamedTuple, Protocol, Self
 
@@ -17,6 +18,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Tower
 from hydractl.model.linear import Linear, Stored, build_linear, empty
+from hydractl.model.ood import OodHead
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 
 TEMPLATE = "A photo of a {label}."
@@ -39,12 +41,16 @@ class HydraOutput(NamedTuple):
         logits: `[B,C]`, the logarithm of `probabilities`, always finite.
         features: `[M,B,D']`, the input of each member's classifier: pooled tokens, or a zero-shot model's embeddings of
             unit length.
+        ood_score: `[B]`, higher = more OOD, at least float32; None unless the model was calibrated, and in training.
+        typicality: `[B]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
     """
 
     member_logits: Tensor
     probabilities: Tensor
     logits: Tensor
     features: Tensor
+    ood_score: Tensor | None = None
+    typicality: Tensor | None = None
 
 
 class Hydra(nn.Module):
@@ -77,6 +83,7 @@ class Hydra(nn.Module):
         self.labels: tuple[str, ...] | None = None
         self.temperature = 1.0
         self.acceptance: Acceptance | None = None
+        self.ood_head: OodHead | None = None
         self.class_embeddings: Tensor | None = None  # [G,C,P], of the prompts a zero-shot model compares with
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
@@ -159,7 +166,11 @@ class Hydra(nn.Module):
     def _finish(self, member_logits: Tensor, features: Tensor) -> HydraOutput:
         member_logits = member_logits.expand(self.members, -1, -1)
         logits = log_probabilities(member_logits, self.temperature)
-        return HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
+        output = HydraOutput(member_logits, logits.exp(), logits, features.expand(self.members, -1, -1))
+        if self.ood_head is None or self.training:
+            return output
+        score, typical = self.ood_head(output.features, member_logits, self.temperature)
+        return output._replace(ood_score=score, typicality=typical)
 
     def optimize_for_inference(self) -> Self:
         """Makes this model fast: the same answers up to rounding, but no gradients and no training from now on.
@@ -191,6 +202,7 @@ class Hydra(nn.Module):
         with torch.no_grad():
             self.class_embeddings = self.embed_texts(**self.class_prompts)
         self.labels, self.acceptance = tuple(labels), None  # how sure it is depends on the classes
+        self.ood_head = None
 
     @torch.inference_mode()
     def predict(
@@ -221,17 +233,25 @@ class Hydra(nn.Module):
             texts = list(samples)
             order = torch.as_tensor(self._preprocessing().lengths(texts)).argsort(descending=True, stable=True)
             samples = (texts[i] for i in order)
-        waiting, parts = iter(samples), []
+        waiting, parts, scores = iter(samples), list[Tensor](), list[Tensor]()
         places = iter(order.tolist()) if order is not None else count()
         for first in waiting:
             output = self(**self._preprocess(chain([first], islice(waiting, batch_size - 1))))
             numbers = list(islice(places, output.member_logits.shape[1]))
             parts.append(finite_on_cpu(output.member_logits, "logits", numbers))
+            if output.ood_score is not None and output.typicality is not None:
+                scores.append(finite_on_cpu(torch.stack([output.ood_score, output.typicality]), "OOD scores", numbers))
             on_batch(len(numbers))
         if not parts:
             raise DataError("there are no samples to predict")
-        logits = torch.cat(parts, 1)
-        return prediction(logits if order is None else logits[:, order.argsort()], self.temperature, self.labels)
+        logits, odd = torch.cat(parts, 1), torch.cat(scores, 1) if scores else None
+        if order is not None:
+            back = order.argsort()
+            logits, odd = logits[:, back], None if odd is None else odd[:, back]
+        found = prediction(logits, self.temperature, self.labels)
+        if odd is not None and self.ood_head is not None:
+            return replace(found, ood_score=odd[0], typicality=odd[1], ood=self.ood_head.flags(odd[1]))
+        return found if self.acceptance is None else replace(found, ood=found.msp < self.acceptance.msp)
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:
         device = next(self.parameters()).device

@@ -1,22 +1,29 @@
-"""OOD scores of features, computed on tensors.
+"""OOD scores computed on tensors, and the head that gives them with a network's answers.
 
-Every function takes what was fitted for each member, its features and its logits, and returns a score for each member
-and sample, higher = more OOD. `hydractl.metrics.feature_scores` fits.
+Every score of features takes what was fitted for each member, its features and its logits, and returns a score for
+each member and sample, higher = more OOD. `hydractl.metrics.feature_scores` fits. Scores of answers take all members'
+logits, with the numbers of `hydractl.metrics.ood_scores`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from hydractl.checkpoint.ood import NEIGHBOURS, QUANTILES, FittedOod
+from hydractl.model.prediction import log_probabilities
 
 #: Fitted numbers by name, each with the members first.
 State = Mapping[str, Tensor]
 #: From a state, features `[M,B,D']` and logits `[M,B,C]` before the temperature to scores `[M,B]`.
 Detector = Callable[[State, Tensor, Tensor], Tensor]
+#: From logits `[M,B,C]` before the temperature, and the temperature, to scores `[B]`.
+AnswerScore = Callable[[Tensor, float], Tensor]
 
-NEIGHBOURS = 50
+EXPONENT, TOP_CLASSES = 0.1, 100  # of the generalised entropy
 
 
 def mahalanobis(state: State, features: Tensor, _logits: Tensor) -> Tensor:
@@ -86,3 +93,94 @@ DETECTORS: Mapping[str, Detector] = {
     "knn": knn,
     "combined": combined,
 }
+
+
+def _entropy(logits: Tensor, temperature: float) -> Tensor:
+    return torch.special.entr(log_probabilities(logits, temperature).exp()).sum(-1)
+
+
+def _mutual_information(logits: Tensor, temperature: float) -> Tensor:
+    expected = torch.special.entr((logits / temperature).softmax(-1)).sum(-1).mean(0)
+    return (_entropy(logits, temperature) - expected).clamp(min=0)
+
+
+def generalised_entropy(probabilities: Tensor) -> Tensor:
+    """Returns sum_c p_c^g (1 - p_c)^g, g = 0.1, over the 100 likeliest classes of `[B,C]`.
+
+    Source: Liu et al. 2023, equation 4, with the exponent and the number of classes of OpenOOD 1.5.
+    """
+    likeliest = probabilities.topk(min(TOP_CLASSES, probabilities.shape[-1])).values
+    return (likeliest**EXPONENT * (1 - likeliest).clamp(min=0) ** EXPONENT).sum(-1)
+
+
+ANSWER_SCORES: Mapping[str, AnswerScore] = {
+    "msp": lambda logits, temperature: -log_probabilities(logits, temperature).exp().amax(-1),
+    "entropy": _entropy,
+    "mutual-information": _mutual_information,
+    "max-logit": lambda logits, _temperature: -logits.mean(0).amax(-1),
+    "energy": lambda logits, temperature: -temperature * (logits.mean(0) / temperature).logsumexp(-1),
+    "gen": lambda logits, temperature: generalised_entropy(log_probabilities(logits, temperature).exp()),
+}
+
+
+def ood_score(name: str, state: State, features: Tensor, logits: Tensor, temperature: float) -> Tensor:
+    """Returns the score `[B]` of an ensemble, higher = more OOD: for features the mean over its members' detectors.
+
+    Args:
+        features: `[M,B,D']`; scores of answers do not read them.
+        logits: `[M,B,C]`, before the temperature.
+    """
+    if name in ANSWER_SCORES:
+        return ANSWER_SCORES[name](logits, temperature)
+    return DETECTORS[name](state, features, logits).mean(0)
+
+
+class OodHead(nn.Module):
+    """Gives the OOD score of a calibrated network, and how typical it is of ID samples.
+
+    What was fitted lies in buffers that move with the network and are no part of its state dict.
+
+    Attributes:
+        fit: the score's name, and the share of ID samples that should not be flagged.
+    """
+
+    def __init__(self, fitted: FittedOod, device: torch.device | str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.fit = fitted.fit
+        wide = torch.promote_types(dtype, torch.float32)
+        for name, tensor in fitted.tensors.items():
+            self.register_buffer(name, tensor.load().to(device, wide), persistent=False)
+
+    def forward(self, features: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Returns the score and its typicality, both `[B]`.
+
+        Args:
+            features: `[M,B,D']`.
+            logits: `[M,B,C]`, before the temperature.
+        """
+        state = dict(self.named_buffers())
+        wide = state[QUANTILES].dtype
+        score = ood_score(self.fit.score, state, features.to(wide), logits.to(wide), temperature)
+        return score, typicality(score, state[QUANTILES])
+
+    def flags(self, typical: Tensor) -> Tensor:
+        """Returns where a sample looks OOD: less typical than all but the share of ID samples to accept."""
+        return typical < 1 - self.fit.accept - 1e-6  # typicality has steps of 1/1001 or more
+
+
+def typicality(score: Tensor, quantiles: Tensor) -> Tensor:
+    """Returns (1 + #{calibration scores >= s}) / (n + 1), a conformal p-value, `[B]`.
+
+    For exchangeable samples it is at most a with a probability of at most a.
+
+    Args:
+        score: s `[B]`.
+        quantiles: `[n]` calibration scores.
+
+    Source: Vovk et al. 2005.
+
+    >>> typicality(torch.tensor([0.0, 2.5, 9.0]), torch.tensor([1.0, 2.0, 3.0])).tolist()
+    [1.0, 0.5, 0.25]
+    """
+    as_odd = (quantiles >= score.unsqueeze(-1)).sum(-1)
+    return (1 + as_odd).to(score.dtype) / (1 + len(quantiles))

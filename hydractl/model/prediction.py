@@ -27,6 +27,9 @@ class Prediction:
         entropy: `[N]`, nats, of `probabilities`; high means likely wrong or OOD.
         mutual_information: `[N]`, nats, how much members disagree; 0 for a single member.
         member_logits: `[M,N,C]`.
+        ood_score: `[N]`, higher = more OOD; None if the model was not calibrated.
+        typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        ood: `[N]`, true where a sample looks OOD: less typical than most ID samples; None likewise.
     """
 
     classes: tuple[str, ...]
@@ -36,6 +39,9 @@ class Prediction:
     entropy: Tensor
     mutual_information: Tensor
     member_logits: Tensor
+    ood_score: Tensor | None = None
+    typicality: Tensor | None = None
+    ood: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

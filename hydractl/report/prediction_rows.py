@@ -13,21 +13,19 @@ from hydractl.text import abridged
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hydractl.checkpoint.contents import Acceptance
-
 CELLS = 10  # of a bar
 SHORTEST, LONGEST = 20, 60  # characters of an input in a table
 OTHERS = 56  # characters that its other columns take
-FLAG = "looks OOD"
+FLAG = "OOD"
 PARTS = " ▏▎▍▌▋▊▉"  # a cell in eighths
 
 
-def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance | None, console: Console) -> None:
+def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: Console) -> None:
     """Prints a table with a line per input, and the meaning of the flag below it.
 
     Args:
         rows: as in `Predictions.rows`.
-        acceptance: the threshold of the flag; None if the model is not calibrated.
+        meaning: the rule of the flag.
     """
     from rich import box
     from rich.table import Table
@@ -39,18 +37,21 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], acceptance: Acceptance 
     table.add_column("confidence", no_wrap=True)
     table.add_column("disagree (MI)", justify="right")
     listed = list(rows)
+    typical = any(row["typicality"] is not None for row in listed)
     flagged = any(row["ood"] for row in listed)
-    if flagged:
-        table.add_column("", no_wrap=True)
+    if typical or flagged:
+        table.add_column("typical" if typical else "", no_wrap=True)
     longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
     for row in listed:
         name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
         shown = bar(row["msp"], console.options.ascii_only)
         confidence = Text.assemble((shown, "yellow" if row["ood"] else "green"), f" {row['msp']:.4f}")
-        flag = [escape.terminal(FLAG if row["ood"] else "", "bold yellow")] if flagged else []
-        table.add_row(name, escape.terminal(row["label"]), confidence, f"{row['mutual_information']:.4f}", *flag)
+        share = f"{row['typicality']:.3f} " if typical else ""
+        flag = Text.assemble(share, escape.terminal(FLAG if row["ood"] else "", "bold yellow"))
+        cells = [flag] if typical or flagged else []
+        table.add_row(name, escape.terminal(row["label"]), confidence, f"{row['mutual_information']:.4f}", *cells)
     console.print(table)
-    console.print(escape.terminal(_legend(acceptance), "dim"))
+    console.print(escape.terminal(meaning, "dim"))
 
 
 def bar(share: float, ascii_only: bool = False) -> str:
@@ -64,12 +65,6 @@ def bar(share: float, ascii_only: bool = False) -> str:
         return "#" * filled + "." * (CELLS - filled)
     whole, eighths = divmod(round(share * CELLS * 8), 8)
     return ("█" * whole + PARTS[eighths]).ljust(CELLS)[:CELLS]
-
-
-def _legend(acceptance: Acceptance | None) -> str:
-    if acceptance is None:
-        return "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
-    return f"{FLAG}: less sure than {acceptance.msp:.4f}, which {100 * acceptance.rate:g} % of ID samples reach."
 
 
 def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -36,6 +36,7 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
         "temperature": checkpoint.temperature,
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
+        "ood": None if checkpoint.ood is None else asdict(checkpoint.ood.fit),
         "provenance": dict(checkpoint.provenance),
     }
 
@@ -89,6 +90,9 @@ def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
         facts["temperature"] = f"{summary['temperature']:.4g}"
     if (accepts := summary["acceptance"]) is not None:
         facts["looks OOD"] = f"below an MSP of {accepts['msp']:.4f}, which {100 * accepts['rate']:g} % of ID data reach"
+    if (fit := summary["ood"]) is not None:
+        flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
+        facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"
     return {**facts, "sha256": summary["sha256"]}
 
 

@@ -1,18 +1,21 @@
-"""Calibrating a model: a temperature or scales, and a threshold, fitted on held-out data and kept in the file."""
+"""Calibrating a model: a temperature or scales, and what tells OOD, fitted on held-out data and kept in the file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hydractl.bounds import real
-from hydractl.data.reading import DataLike, Modality, Reading, SkipBad
+from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading, SkipBad
 from hydractl.errors import OptionError
+from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Output, Workers
+from hydractl.steps.material import OOD_SETS
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
@@ -20,9 +23,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hydractl.checkpoint.contents import Acceptance, Checkpoint
+    from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.checkpoint.ood import OodFit
     from hydractl.data.samples import Samples
+    from hydractl.evaluation.model_calibration import Fits
     from hydractl.metrics.checks import Logits
+    from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
 
@@ -68,6 +74,10 @@ class Vector:
 
 Method = Temperature | Vector
 METHODS = (Temperature, Vector)
+if TYPE_CHECKING:
+    ScoreName = str
+else:  # what the command line derives choices from
+    ScoreName = Literal[("auto", *(score.name for score in OOD_SCORES))]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,13 +87,15 @@ class Calibrated(Result):
     Attributes:
         fitted: the temperature or scales, and the negative log-likelihood before and after.
         samples: how many it was fitted on.
-        acceptance: how sure the model is of most of them; None for a zero-shot model.
+        ood: the OOD score that was fitted too; None for a zero-shot model.
+        choice: how that score was chosen, if OOD data were given.
     """
 
     checkpoint: Checkpoint
     fitted: FittedTemperature | FittedVector
     samples: int
-    acceptance: Acceptance | None = None
+    ood: OodFit | None = None
+    choice: Choice | None = None
     output: Path | None = None
 
     @property
@@ -95,18 +107,17 @@ class Calibrated(Result):
         found = self.fitted
         return (
             f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
-            f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed{self._accepts()}"
+            f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
+            f"{'' if self.ood is None else f'; OOD score {self.ood.score}'}"
         )
 
-    def _accepts(self) -> str:
-        if self.acceptance is None:
-            return ""
-        return f"; {100 * self.acceptance.rate:g} % have an MSP of {self.acceptance.msp:.4f} or more"
-
     def to_json(self) -> dict[str, Any]:
-        accepts = None if self.acceptance is None else asdict(self.acceptance)
-        output = None if self.output is None else str(self.output)
-        return {"output": output, **asdict(self.fitted), "acceptance": accepts}
+        return {
+            "output": None if self.output is None else str(self.output),
+            **asdict(self.fitted),
+            "ood": None if self.ood is None else asdict(self.ood),
+            "choice": None if self.choice is None else asdict(self.choice),
+        }
 
     def lines(self) -> Iterator[str]:
         yield str(self) if self.output is None else str(self.output)
@@ -120,20 +131,23 @@ class Calibrated(Result):
                 "predictions changed": f"{100 * found.argmax_changed:.2f} %",
                 "samples": self.samples,
             }
-            | ({"looks OOD": f"below an MSP of {self.acceptance.msp:.4f}"} if self.acceptance else {})
+            | ({"OOD score": f"{self.ood.score}, flags {100 - 100 * self.ood.accept:g} %"} if self.ood else {})
             | ({"file": self.output} if self.output else {})
         )
 
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Fit the temperature of a model and what looks OOD to it.
+    """Fit the temperature of a model and what tells OOD samples from ID ones.
 
-    Example: hydractl calibrate hydra.safetensors --id-data cifar10:train[:2000] -o calibrated.safetensors
+    Example: hydractl calibrate hydra.safetensors --id-data cifar10:train[:2000] --ood-data textures -o out.safetensors
 
     One number divides the logits of every member: the one with the lowest negative log-likelihood of the members' mean
-    probability. Predictions of the written file use it. They flag samples whose confidence is below that of the share
-    `accept` of these samples. Evaluations refuse the data it was fitted on.
+    probability. Predictions of the written file use it. They give each sample its typicality, the share of these
+    samples that look at least as odd by an OOD score, and flag the samples below 1 - `accept`.
+
+    With OOD data, the OOD score is the simplest one whose mean AUROC on them is within chance of the best. Some scores
+    read features and often detect more than the confidence. Evaluations refuse all data that was used.
 
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
 
@@ -143,7 +157,7 @@ class Calibrate:
 
     Raises:
         CheckpointError: the model cannot be read.
-        DataError: a sample cannot be read, or labels do not match.
+        DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
         OptionError: a zero-shot model without classes, `accept` is not a share, or a method does not fit the model.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
@@ -153,12 +167,20 @@ class Calibrate:
         DataLike,
         Option("Labelled ID data, apart from all evaluation data.", "Data", "SOURCE[:SPLIT]", remembered=False),
     ] = field(kw_only=True)
+    ood_data: Annotated[DataSetsLike | None, OOD_SETS] = None
     method: Annotated[
         Method, Option("What is fitted: a temperature, or a scale and shift for each class."), Rows(METHODS)
     ] = Temperature()
     accept: Annotated[
         str, Option("Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE")
     ] = "95%"
+    ood_score: Annotated[
+        ScoreName | None,
+        Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, otherwise msp."),
+    ] = None
+    bank_size: Annotated[
+        int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)
+    ] = 64
     reading: Reading = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()
@@ -177,42 +199,51 @@ class Calibrate:
             refuse_existing(Path(self.output), self.force)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
-        samples = self._samples(checkpoint, watch)
-        fitted, acceptance = self._fitted(checkpoint, samples, rate, watch)
+        samples, ood_sets = self._samples(checkpoint, watch)
+        found = self._fits(checkpoint, samples, ood_sets, rate, watch)
+        fitted = found.fitted
         if fitted.at_bound:
             watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
-        accepts: Acceptance | None = acceptance
-        if checkpoint.spec.task == "zero-shot":
-            watch.note("note: the classes of a zero-shot model may change: no threshold of confidence is kept")
-            accepts = None
+        if found.choice is not None:
+            for line in found.choice.lines():
+                watch.note(line)
         options = remembered(self, accept=rate, template=None)
-        warm = calibrated(checkpoint, fitted, accepts, samples, options=options)
+        warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
+        fit = None if found.ood is None else found.ood.fit
+        result = Calibrated(warm, fitted, len(samples), fit, found.choice)
         if self.output is None:
-            return Calibrated(warm, fitted, len(samples), accepts)
+            return result
         write_checkpoint(warm, self.output, self.force)
-        found = Calibrated(warm, fitted, len(samples), accepts, output=Path(self.output))
-        watch.note(str(found))
-        return found
+        result = replace(result, output=Path(self.output))
+        watch.note(str(result))
+        return result
 
-    def _samples(self, checkpoint: Checkpoint, watch: Watcher) -> Samples:
+    def _samples(self, checkpoint: Checkpoint, watch: Watcher) -> tuple[Samples, dict[str, Samples]]:
         from hydractl.data.open import notes_of, open_samples
+        from hydractl.steps.material import open_ood_sets
 
         modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        for text in notes_of(samples):
+        ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
+        for text in chain.from_iterable(map(notes_of, (samples, *ood_sets.values()))):
             watch.note(f"note: {text}")
-        return samples
+        return samples, ood_sets
 
-    def _fitted(
-        self, checkpoint: Checkpoint, samples: Samples, rate: float, watch: Watcher
-    ) -> tuple[FittedTemperature | FittedVector, Acceptance]:
+    def _fits(
+        self, checkpoint: Checkpoint, samples: Samples, ood_sets: Mapping[str, Samples], rate: float, watch: Watcher
+    ) -> Fits:
         from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.evaluation.model_calibration import fit_network
+        from hydractl.evaluation.ood_fit import Wanted
         from hydractl.evaluation.systems import Running
         from hydractl.model.hydra import Hydra
 
         place = self.compute.torch_device
-        with batch_workers(place) as in_parallel, watch.progress("calibrate", len(samples)) as advance:
+        wanted = Wanted(self.ood_score or ("auto" if ood_sets else "msp"), rate, self.bank_size)
+        if checkpoint.spec.task == "zero-shot":
+            watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
+        total = sum(map(len, (samples, *ood_sets.values())))
+        with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(
                 device=place,
                 dtype=self.compute.torch_dtype,
@@ -226,7 +257,15 @@ class Calibrate:
                 on_note=lambda text: watch.note(f"note: {text}"),
             )
             network = self.model if isinstance(self.model, Hydra) else checkpoint
-            return fit_network(network, samples, running, self.method.fit, rate=rate, on_batch=advance)
+            return fit_network(
+                network,
+                samples,
+                ood_sets,
+                running,
+                self.method.fit,
+                wanted=None if checkpoint.spec.task == "zero-shot" else wanted,
+                on_batch=advance,
+            )
 
 
 calibrate = function(Calibrate)

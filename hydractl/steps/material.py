@@ -180,7 +180,7 @@ def open_materials(
     checkpoint = as_member(model)
     modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
     opened = {
-        name: (open_samples(inside, modality, reading, name="ID data"), _open_sets(outside, modality, reading))
+        name: (open_samples(inside, modality, reading, name="ID data"), open_ood_sets(outside, modality, reading))
         for name, (inside, outside) in tasks.items()
     }
     for inside, outside in opened.values():
@@ -205,7 +205,9 @@ def _material(
     )
 
 
-def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Reading) -> dict[str, Samples]:
+def open_ood_sets(
+    ood_data: DataSetsLike | None, modality: Modality, reading: Reading, skip_bad: bool = False
+) -> dict[str, Samples]:
     """Returns the OOD sets by name."""
     from hydractl.data.open import open_samples
     from hydractl.data.sources import parse_data_sets
@@ -215,5 +217,5 @@ def _open_sets(ood_data: DataSetsLike | None, modality: Modality, reading: Readi
         if source.name in found:
             raise OptionError(f"`ood_data` {source}: there is already a set called {source.name}: give it another name")
         # An OOD set need not have the columns named for the ID data.
-        found[source.name] = open_samples(source, modality, reading, strict=False)
+        found[source.name] = open_samples(source, modality, reading, strict=False, skip_bad=skip_bad)
     return found

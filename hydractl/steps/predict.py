@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from rich.console import Console
 
-    from hydractl.checkpoint.contents import Acceptance
     from hydractl.data.reading import DataLike, Modality
     from hydractl.model.hydra import Hydra
 
@@ -37,7 +36,8 @@ else:  # what the command line derives arguments from
 
 STDIN = "-"
 SHOWN = 20  # rows of a table in a notebook
-ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits")
+ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits", "ood_score", "typicality", "ood")
+UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +53,11 @@ class Predictions(Result):
         entropy: `[N]`, nats, of the probabilities: high means the same.
         mutual_information: `[N]`, nats: high means that the members disagree.
         member_logits: `[M,N,C]`.
-        acceptance: the MSP that most ID samples reach, found by `calibrate`; None if not calibrated.
+        ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
+        typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
+        ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
+        meaning: the rule of that flag.
+        header: whether the first of the lines names the columns.
     """
 
     inputs: Sequence[str]
@@ -64,16 +68,15 @@ class Predictions(Result):
     entropy: NDArray[np.floating[Any]]
     mutual_information: NDArray[np.floating[Any]]
     member_logits: NDArray[np.floating[Any]]
-    acceptance: Acceptance | None = None
-
-    @property
-    def ood(self) -> NDArray[np.bool_] | None:
-        """`[N]`, true where the model is less sure than of most ID samples; None if it was not calibrated."""
-        return None if self.acceptance is None else self.msp < self.acceptance.msp
+    ood_score: NDArray[np.floating[Any]] | None = None
+    typicality: NDArray[np.floating[Any]] | None = None
+    ood: NDArray[np.bool_] | None = None
+    meaning: str = UNCALIBRATED
+    header: bool = True
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yields each prediction as plain JSON."""
-        ood = self.ood
+        odd = [("ood_score", self.ood_score, float), ("typicality", self.typicality, float), ("ood", self.ood, bool)]
         for row, name in enumerate(self.inputs):
             yield {
                 "input": name,
@@ -81,7 +84,7 @@ class Predictions(Result):
                 "msp": float(self.msp[row]),
                 "entropy": float(self.entropy[row]),
                 "mutual_information": float(self.mutual_information[row]),
-                "ood": None if ood is None else bool(ood[row]),
+                **{key: None if values is None else kind(values[row]) for key, values, kind in odd},
                 "probabilities": dict(zip(self.classes, self.probabilities[row].tolist(), strict=True)),
             }
 
@@ -89,18 +92,21 @@ class Predictions(Result):
         return {"predictions": list(self.rows())}
 
     def lines(self) -> Iterator[str]:
+        columns = ["msp", "mutual_information", *(["typicality"] if self.typicality is not None else [])]
+        if self.header:
+            yield "\t".join(["input", "label", *columns, *(["ood"] if self.ood is not None else [])])
         for row in self.rows():
             # A tab or a line end inside a text or a label would break the columns.
             names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
-            numbers = [row[name] for name in ("msp", "mutual_information")]
-            yield "\t".join([*names, *(f"{number:.4f}" for number in numbers)])
+            flag = [str(row["ood"]).lower()] if self.ood is not None else []
+            yield "\t".join([*names, *(f"{row[name]:.4f}" for name in columns), *flag])
 
     def draw(self, console: Console) -> None:
         """Prints a table on a terminal, and plain lines in a pipe."""
         if console.is_terminal:
             from hydractl.report.prediction_rows import print_predictions
 
-            print_predictions(self.rows(), self.acceptance, console)
+            print_predictions(self.rows(), self.meaning, console)
         else:
             console.file.writelines(f"{line}\n" for line in self.lines())
 
@@ -114,12 +120,11 @@ class Predictions(Result):
         return {"inputs": len(self.inputs), "mean confidence": f"{self.msp.mean():.4f}"}
 
     def __repr__(self) -> str:
-        shown = [line for line, _ in zip(self.lines(), range(SHOWN), strict=False)]
+        shown = [line for line, _ in zip(self.lines(), range(SHOWN + self.header), strict=False)]
         return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
 
     def _repr_html_(self) -> str:
-        columns = ["input", "label", "msp", "mutual information"]
-        rows = [columns, *(line.split("\t") for line in repr(self).splitlines())]
+        rows = [line.split("\t") for line in repr(self).splitlines()]
         cells = ("".join(f"<td>{html(cell)}</td>" for cell in row) for row in rows)
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
@@ -134,8 +139,9 @@ class Predict:
     Example: hydractl predict hydra.safetensors photo.jpg more/
 
     Prints each input's label, the maximum softmax probability (low: likely wrong or unlike the training data) and the
-    mutual information of the members in nats (high: they disagree). On a terminal that is a table, which flags what
-    looks OOD if the model was calibrated; in a pipe it is a line per input with tabs between.
+    mutual information of the members in nats (high: they disagree). A calibrated model gives the typicality too, the
+    share of ID samples that look at least as odd, and flags what looks OOD. On a terminal that is a table; in a pipe it
+    is a line per input with tabs between, after a line that names the columns.
 
     In Python, inputs may be samples as well: an image, a list of images, `{name: texts}`, a `datasets.Dataset`, a
     torch `Dataset`.
@@ -171,6 +177,7 @@ class Predict:
         ),
     ] = ()
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
+    no_header: Annotated[bool, Option("Leave out the line in a pipe that names the columns.", "Output")] = False
     compute: Compute = Compute()
 
     def run(self, watch: Watcher) -> Predictions:
@@ -188,8 +195,9 @@ class Predict:
             inputs=[one.name for one in entries],
             classes=found.classes,
             labels=found.labels,
-            acceptance=hydra.acceptance,
-            **{name: getattr(found, name).numpy() for name in ARRAYS},
+            meaning=_meaning(hydra),
+            header=not self.no_header,
+            **{name: values.numpy() for name in ARRAYS if (values := getattr(found, name)) is not None},
         )
 
     def _model(self) -> Hydra:
@@ -231,6 +239,18 @@ class Predict:
 
 
 predict = function(Predict)
+
+
+def _meaning(hydra: Hydra) -> str:
+    """Returns the rule of the flag."""
+    if hydra.ood_head is not None:
+        fit = hydra.ood_head.fit
+        share = f"{100 - 100 * fit.accept:g} %"
+        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}."
+    if hydra.acceptance is not None:
+        accepted = f"{100 * hydra.acceptance.rate:g} %"
+        return f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."
+    return UNCALIBRATED
 
 
 class _Input(NamedTuple):

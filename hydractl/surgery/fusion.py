@@ -63,7 +63,7 @@ def fuse(
         shared |= set(names) if is_shared else set()
     # A temperature was fitted to one member; the mean of several is calibrated differently.
     temperature = first.temperature if len(members) == first.members else None
-    whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature)
+    whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature, ood=None)
     return with_dtype(whole, dtype)
 
 

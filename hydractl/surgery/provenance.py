@@ -47,6 +47,7 @@ def with_provenance(
     return replace(
         result,
         acceptance=None,  # it was fitted to the inputs
+        ood=None,
         provenance={
             "command": command,
             "options": own,

@@ -37,7 +37,7 @@ def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:
     heads = without(checkpoint.heads, gone)
     table = checkpoint.slots()
     tensors = {name: _sliced(checkpoint, heads, table[name], tensor) for name, tensor in checkpoint.tensors.items()}
-    return replace(checkpoint, heads=heads, tensors=tensors)
+    return replace(checkpoint, heads=heads, tensors=tensors, ood=None)
 
 
 def _sliced(checkpoint: Checkpoint, heads: KeptHeads, slot: Slot, tensor: LazyTensor) -> LazyTensor:
@@ -66,6 +66,7 @@ def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
         heads={tower: tuple((members[member],) for members in layers) for tower, layers in checkpoint.heads.items()},
         shared=frozenset(table),
         tensors={name: _own(checkpoint, name, slot, member) for name, slot in table.items()},
+        ood=None,
     )
 
 
@@ -83,7 +84,7 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
     if len(members) == checkpoint.members == 1:
         return checkpoint
     name = f"{checkpoint.name}:{','.join(map(str, members))}"
-    fitted: dict[str, Any] = {"temperature": None, "acceptance": None}
+    fitted: dict[str, Any] = {"temperature": None, "acceptance": None, "ood": None}
     if len(members) == 1:
         return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
     if len(members) == checkpoint.members:

@@ -63,8 +63,8 @@ def network_checkpoint(model: Hydra, checkpoint: Checkpoint) -> Checkpoint:
     """Returns the checkpoint a network was built from with its present numbers, in the checkpoint's own dtypes."""
     numbers = model.state_dict()
     tensors = {name: held(numbers[name].cpu().to(tensor.dtype)) for name, tensor in checkpoint.tensors.items()}
-    # A temperature belongs to the weights it was fitted to.
-    return replace(checkpoint, tensors=tensors, temperature=None)
+    # A temperature and an OOD score belong to the weights they were fitted to.
+    return replace(checkpoint, tensors=tensors, temperature=None, ood=None)
 
 
 def held(tensor: Tensor) -> LazyTensor:
@@ -177,7 +177,8 @@ def with_new_classifier(
                 fresh.normal_(std=STANDARD_DEVIATION, generator=generator)
             tensors[name] = held(fresh.to(checkpoint.tensors[name].dtype))
     config = {**checkpoint.config, **_label_fields(labels)}
-    return replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors, temperature=None)
+    whole = replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors)
+    return replace(whole, temperature=None, ood=None)
 
 
 def _label_fields(labels: tuple[str, ...]) -> Mapping[str, Any]:

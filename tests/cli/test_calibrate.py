@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
+import pytest
 import torch
 
 import hydractl as library
+from hydractl.checkpoint.ood import OodFit
 from hydractl.families.load import read_checkpoint
 from tests.cli.conftest import Command
 
@@ -35,17 +36,18 @@ def test_a_calibrated_file_predicts_with_its_temperature(
     assert kept["temperature"]["value"] == fitted["temperature"]["value"]
 
 
-def test_predict_flags_what_is_less_sure_than_a_share_of_the_data(
-    hydractl: Command, vit: Path, bert: Path, held_out: Path, tmp_path: Path
+def test_predict_flags_what_is_less_typical_than_a_share_of_the_data(
+    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
 ) -> None:
     hydractl("calibrate", vit, "--id-data", held_out, "--accept", "75%", "-o", tmp_path / "warm")
-    acceptance = read_checkpoint(tmp_path / "warm").acceptance
-    assert acceptance is not None and acceptance.rate == 0.75
+    ood = read_checkpoint(tmp_path / "warm").ood
+    assert ood is not None and ood.fit == OodFit("msp", 18, 0.75)
     found = json.loads(hydractl("predict", tmp_path / "warm", held_out, "--json").out)["predictions"]
-    # 14 is the least number that is 75 % of 18; samples that are as sure as the last of these are accepted too.
-    least = np.float32(acceptance.msp)  # as precise as what it is compared with
-    surer = sum(np.float32(row["msp"]) > least for row in found)
-    assert surer < 14 <= sum(not row["ood"] for row in found)
-    assert all(row["ood"] == (np.float32(row["msp"]) < least) for row in found)
+    known = ood.tensors["quantiles"].load().tolist()
+    for row in found:
+        # Rounding may put a sample on either side of its own quantile.
+        fewest, most = (sum(score > row["ood_score"] + slack for score in known) for slack in (1e-7, -1e-7))
+        assert fewest <= round(19 * row["typicality"]) - 1 <= most
+        assert row["ood"] == (row["typicality"] < 0.25) and row["ood_score"] == pytest.approx(-row["msp"])
     hydractl("prune", tmp_path / "warm", "--method", "random", "--budget", 1, "-o", tmp_path / "m1")
-    assert read_checkpoint(tmp_path / "m1").acceptance is None  # found for other weights
+    assert read_checkpoint(tmp_path / "m1").ood is None  # found for other weights

@@ -30,7 +30,8 @@ def test_images_by_name_and_on_standard_input(hydractl: Command, vit: Path, imag
         assert row["msp"] == pytest.approx(probabilities.max().item(), abs=1e-6)
         assert row["mutual_information"] == pytest.approx(0, abs=1e-6)
     piped = hydractl("predict", vit, "-", stdin=files[0].read_bytes())
-    assert piped.out == f"-\t{rows[0]['label']}\t{rows[0]['msp']:.4f}\t0.0000\n"
+    line = f"-\t{rows[0]['label']}\t{rows[0]['msp']:.4f}\t0.0000\n"
+    assert piped.out == f"input\tlabel\tmsp\tmutual_information\n{line}"
 
 
 def test_products_are_in_full_float32(

@@ -88,7 +88,8 @@ def test_how_a_model_was_made_is_a_line_for_each_command() -> None:
     }
     summary = {"model": "hydra", "sha256": "ef" * 32, "family": "vit", "task": "image-classification", "members": 2,
                "parameters": 1, "multiply_adds": 1, "dense_multiply_adds": 1, "dtypes": ["float32"], "labels": None,
-               "towers": {}, "separate": [], "temperature": None, "acceptance": None, "provenance": made}  # fmt: skip
+               "towers": {}, "separate": [], "temperature": None, "acceptance": None, "ood": None,
+               "provenance": made}  # fmt: skip
     lines = list(summary_lines(summary))
     assert lines[lines.index("made by, with --json in full") + 1 :] == [
         "  fuse",

@@ -18,7 +18,6 @@ from PIL import Image
 from rich.console import Console
 
 import hydractl as library
-from hydractl.checkpoint.contents import Acceptance
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.steps.predict import Predictions
 from hydractl.text import printable
@@ -74,7 +73,8 @@ def test_a_data_set_by_its_source(hydractl: Command, vit: Path, images: Path) ->
     assert whole.inputs[:2] == [str(images / "cat" / f"{i}.png") for i in range(2)]
     sets = library.predict(vit, data=[f"pets={images}", f"{images}:train[:1]"])
     assert sets.inputs == [*whole.inputs, whole.inputs[0]]
-    assert hydractl("predict", vit, images).out.count("\n") == len(whole.inputs)
+    assert hydractl("predict", vit, images).out.count("\n") == 1 + len(whole.inputs)
+    assert hydractl("predict", vit, images, "--no-header").out.count("\n") == len(whole.inputs)
     some = library.predict(vit, [f"{images}:train[:1]", files(images)[1]])
     assert some.msp.tolist() == pytest.approx([whole.msp[0], library.predict(vit, files(images)[1]).msp[0]])
 
@@ -126,27 +126,27 @@ def test_lines_have_four_columns_whatever_inputs_and_labels_are_called(inputs: l
     numbers = np.full((len(inputs), 1), 0.5)
     said = Predictions(inputs, [label], [label] * len(inputs), numbers, *(numbers[:, 0],) * 3, numbers[None])
     rows = list(csv.reader(said.lines(), delimiter="\t", quoting=csv.QUOTE_NONE))
-    assert [len(row) for row in rows] == [4] * len(inputs)
+    assert [len(row) for row in rows] == [4] * (1 + len(inputs))
     assert not controls("".join(map("".join, rows)), allowed="")
     assert said._repr_html_().count("<td>") == 4 * (1 + len(inputs))
 
 
-def some_predictions(acceptance: Acceptance | None) -> Predictions:
+def some_predictions(calibrated: bool) -> Predictions:
     msp = np.array([0.25, 0.5, 1.0])
     probabilities = np.stack([1 - msp, msp], 1)
     zeros = np.zeros(3)
     names = ["=a,b\x1b[2J", "[red]c", 'd"e']
-    return Predictions(
-        names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], acceptance
-    )  # fmt: skip
+    odd = {"ood_score": -msp, "typicality": msp / 2, "ood": msp < 0.5, "meaning": "odd"} if calibrated else {}
+    return Predictions(names, ["cat", "dog\n"], ["cat"] * 3, probabilities, msp, zeros, zeros, zeros[None], **odd)
 
 
 def test_csv_holds_every_class_and_what_looks_ood() -> None:
-    rows = list(csv.DictReader(StringIO(some_predictions(Acceptance(0.9, 0.5)).to_csv())))
+    rows = list(csv.DictReader(StringIO(some_predictions(True).to_csv())))
     assert [row["ood"] for row in rows] == ["true", "false", "false"]
     assert [float(row["p(dog\\n)"]) for row in rows] == [0.25, 0.5, 1.0]
     assert [row["input"] for row in rows] == ["'=a,b\\x1b[2J", "[red]c", 'd"e']
-    unknown = list(csv.DictReader(StringIO(some_predictions(None).to_csv())))
+    assert [(row["ood_score"], row["typicality"]) for row in rows[1:]] == [("-0.5", "0.25"), ("-1.0", "0.5")]
+    unknown = list(csv.DictReader(StringIO(some_predictions(False).to_csv())))
     assert [row["ood"] for row in unknown] == [""] * 3
 
 
@@ -158,18 +158,18 @@ def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, lab
     label, numbers = start + label, np.full((1, 1), 0.5)
     said = Predictions([start + name], [label], [label], numbers, *(numbers[:, 0],) * 3, numbers[None])
     header, row = csv.reader(StringIO(said.to_csv()))
-    assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 7
+    assert header[-1] == printable(f"p({label})") and len(header) == len(row) == 9
     for cell, text in ((row[0], start + name), (row[1], label)):
         assert cell.removeprefix("'") == printable(text).removeprefix("'")
         assert not cell.startswith(("=", "+", "-", "@", "\t", "\uff1d", "\uff0b", "\uff0d", "\uff20"))
     assert not controls("".join(header + row), allowed="")
 
 
-@pytest.mark.parametrize("acceptance", [None, Acceptance(0.9, 0.5)])
-def test_a_narrow_terminal_has_a_line_for_each_input(acceptance: Acceptance | None) -> None:
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_narrow_terminal_has_a_line_for_each_input(calibrated: bool) -> None:
     names = [f"data/digits/validation/class-with-a-name/{number:04}.png" for number in range(3)]
     out = StringIO()
-    draw = replace(some_predictions(acceptance), inputs=names).draw
+    draw = replace(some_predictions(calibrated), inputs=names).draw
     draw(Console(file=out, force_terminal=True, width=80, color_system=None))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
@@ -179,19 +179,19 @@ def test_a_narrow_terminal_has_a_line_for_each_input(acceptance: Acceptance | No
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_terminal_shows_a_table(encoding: str) -> None:
     out = TextIOWrapper(BytesIO(), encoding=encoding)
-    some_predictions(Acceptance(0.9, 0.5)).draw(Console(file=out, force_terminal=True, width=90, color_system=None))
+    some_predictions(True).draw(Console(file=out, force_terminal=True, width=90, color_system=None))
     out.flush()
     lines = out.buffer.getvalue().decode(encoding).replace("|", " ").splitlines()
-    assert lines[0].split() == ["input", "label", "confidence", "disagree", "(MI)"]
+    assert lines[0].split() == ["input", "label", "confidence", "disagree", "(MI)", "typical"]
     bars = ["##........", "#####.....", "##########"] if encoding == "ascii" else ["██▌       ", "█████     ", "█" * 10]
     for line, bar, name, flag in zip(
         lines[2:], bars, ["=a,b\\x1b[2J", "[red]c", 'd"e'], [True, False, False], strict=False
     ):
         assert line.startswith(name)
         assert f"{bar} " in line
-        assert line.rstrip().endswith("looks OOD") == flag
-    assert lines[-1] == "looks OOD: less sure than 0.5000, which 90 % of ID samples reach."
+        assert line.rstrip().endswith("OOD") == flag
+    assert lines[-1] == "odd"
     out = StringIO()
-    some_predictions(None).draw(Console(file=out, force_terminal=True, width=90))
-    assert "looks OOD" not in out.getvalue()
+    some_predictions(False).draw(Console(file=out, force_terminal=True, width=90))
+    assert " OOD" not in out.getvalue()
     assert "hydractl calibrate" in out.getvalue()

@@ -1,0 +1,211 @@
+"""Fits what tells OOD for one network: the statistics of a score, quantiles of ID samples, and the choice of score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hydractl.checkpoint.ood import MOST_QUANTILES, NEIGHBOURS, QUANTILES, FittedOod, OodFit
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import DataError
+from hydractl.evaluation.run import Collected, member_samples
+from hydractl.evaluation.systems import Classifier
+from hydractl.metrics import feature_scores
+from hydractl.metrics.checks import FloatArray, IntArray, Logits
+from hydractl.metrics.feature_scores import MemberSamples
+from hydractl.metrics.ood_choice import BASELINE, Choice, choose_score
+from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
+from hydractl.model.ood import State, ood_score
+
+AUTO = "auto"
+FOLDS = 5
+CHUNK = 1024  # samples scored at once
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to fit.
+
+    Attributes:
+        score: a name of `OOD_SCORES`, or `auto`.
+        accept: the share of ID samples that should not be flagged.
+        bank: the largest size of a bank of features, MB.
+    """
+
+    score: str
+    accept: float
+    bank: int
+
+    def needs_features(self, sets: Collection[str]) -> bool:
+        """Returns whether features have to be collected, with these OOD sets to choose by."""
+        return bool(sets) if self.score == AUTO else find_ood_score(self.score).needs_features
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """The answers of one network to the samples of calibration.
+
+    Attributes:
+        inside: to labelled ID samples.
+        outside: to OOD samples by the name of their set.
+        classifier: of its members.
+        temperature: divides logits.
+    """
+
+    inside: Collected
+    outside: Mapping[str, Collected]
+    classifier: Classifier | None
+    temperature: float
+
+    @property
+    def few(self) -> bool:
+        """True if the samples of four folds are too few for a covariance."""
+        assert self.inside.features is not None
+        _, count, width = self.inside.features.shape
+        # All fits shrink or none does: else samples within and without would differ in their distances.
+        return feature_scores.too_few(count * (FOLDS - 1) // FOLDS, self.inside.member_logits.shape[-1], width)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """One score: its state by all samples, and the scores `[n]` of ID samples by states without them."""
+
+    score: OodScore
+    state: State
+    inside: FloatArray
+
+
+def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[FittedOod, Choice | None]:
+    """Returns the score as a file stores it, and how it was chosen, if it was.
+
+    Statistics are fitted on all samples. The quantiles come from folds: each sample is scored by a fit on the others,
+    so that of exchangeable ID samples no more than 1 - `accept` are flagged.
+
+    Raises:
+        DataError: the samples are too few for the score, or lack what it needs.
+    """
+    choice = None
+    if wanted.score != AUTO:
+        found = _fit(find_ood_score(wanted.score), held, wanted)
+    elif not held.outside:
+        on_note(
+            f"without `ood_data` the OOD score is {BASELINE}: with some, scores of features are tried too, which often "
+            "detect more"
+        )
+        found = _fit(find_ood_score(BASELINE), held, wanted)
+    else:
+        found, choice = _chosen(held, wanted, on_note)
+    _tell(found, held, on_note)
+    tensors = {name: tensor.float() for name, tensor in found.state.items()}
+    tensors[QUANTILES] = torch.from_numpy(thinned(found.inside)).float()
+    fit = OodFit(found.score.name, len(found.inside), wanted.accept)
+    return FittedOod(fit, {name: _held(tensor) for name, tensor in tensors.items()}), choice
+
+
+def _chosen(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:
+    fits: dict[str, _Fit] = {}
+    for score in OOD_SCORES:
+        if score.name == "mutual-information" and len(held.inside.member_logits) == 1:
+            continue  # one member agrees with itself
+        try:
+            fits[score.name] = _fit(score, held, wanted)
+        except DataError as error:
+            on_note(f"OOD score {score.name} is not tried: {error}")
+    outside = {
+        name: {of: _scores(fit.score, fit.state, data, held.temperature) for of, data in held.outside.items()}
+        for name, fit in fits.items()
+    }
+    choice = choose_score({name: fit.inside for name, fit in fits.items()}, outside)
+    return fits[choice.score], choice
+
+
+def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
+    inside = held.inside
+    if score.fit is None:
+        return _Fit(score, {}, _scores(score, {}, inside, held.temperature))
+    assert inside.features is not None
+    members, count, width = inside.features.shape
+    labels = inside.labels[inside.kept]
+    fold = feature_scores.rank_in_class(labels) % FOLDS
+    most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if score.name == "knn" else count
+
+    def fitted(places: IntArray) -> State:
+        places = places[feature_scores.even_by_class(labels[places], most)]
+        fit: Callable[[MemberSamples], feature_scores.Fitted] = getattr(feature_scores, score.fit or "")
+        samples = member_samples(inside, held.classifier, held.few)
+        return feature_scores.stacked(fit(member.subset(places)) for member in samples)
+
+    scores = np.empty(count)
+    for number in range(FOLDS):
+        without, within = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        if len(within):
+            scores[within] = _scores(score, fitted(without), _part(inside, within), held.temperature)
+    return _Fit(score, fitted(np.arange(count)), scores)
+
+
+def _part(held: Collected, places: IntArray) -> Collected:
+    """Returns some of the samples whose features are kept."""
+    assert held.features is not None
+    kept = held.kept[places]
+    logits, features = held.member_logits[:, kept], held.features[:, places]
+    return Collected(logits, held.labels[kept], np.arange(len(places)), features)
+
+
+def _scores(score: OodScore, state: State, held: Collected, temperature: float) -> FloatArray:
+    """Returns the scores of the samples whose features are kept, of all samples where none are, in float64."""
+    features, logits = held.features, held.member_logits
+    if features is not None:
+        logits = logits[:, held.kept]
+    return score_chunks(score.name, state, features, logits, temperature)
+
+
+def score_chunks(
+    name: str, state: State, features: Logits | None, member_logits: Logits, temperature: float
+) -> FloatArray:
+    """Returns the scores `[n]` of features `[M,n,D']` and logits `[M,n,C]`, computed in float64, some at a time."""
+    parts = []
+    for start in range(0, member_logits.shape[1], CHUNK):
+        logits = _double(member_logits[:, start : start + CHUNK])
+        read = logits[..., :0] if features is None else _double(features[:, start : start + CHUNK])
+        parts.append(ood_score(name, state, read, logits, temperature).numpy())
+    return np.concatenate(parts)
+
+
+def _double(values: Logits) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values)).double()
+
+
+def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:
+    """Returns the scores in ascending order, of more than `most` the ranks k (N + 1) / (most + 1), rounded up.
+
+    Rounding up keeps the promise of typicality: a sample is never flagged because of scores that were left out.
+
+    >>> thinned(np.arange(9.0), 4).tolist()
+    [1.0, 3.0, 5.0, 7.0]
+    """
+    ordered = np.sort(scores)
+    if len(ordered) <= most:
+        return ordered
+    ranks = -(-np.arange(1, most + 1) * (len(ordered) + 1) // (most + 1))
+    return np.asarray(ordered[ranks - 1])
+
+
+def _tell(found: _Fit, held: Held, on_note: Callable[[str], None]) -> None:
+    """Notes the size of what is stored, and that a covariance was shrunk."""
+    size = sum(4 * tensor.numel() for tensor in found.state.values())
+    if "bank" in found.state:
+        rows = found.state["bank"].shape[1]
+        on_note(f"the bank of {found.score.name} keeps {rows} of {len(found.inside)} samples, {size / 1e6:.1f} MB")
+    if "whiten" in found.state and held.few:
+        on_note(
+            f"{len(found.inside)} samples are few for {found.state['whiten'].shape[-1]} features: the covariance is "
+            "shrunk (Ledoit & Wolf 2004); more calibration data detect more"
+        )
+
+
+def _held(tensor: Tensor) -> LazyTensor:
+    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)

@@ -1,0 +1,130 @@
+"""Chooses the OOD score of a network by data: the simplest that is within chance of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hydractl.metrics.bootstrap import percentile_interval, sets_replicates
+from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.ood_detection import ood_metrics
+
+BASELINE = "msp"
+
+
+@dataclass(frozen=True)
+class RatedScore:
+    """Detection of the given OOD sets by one score.
+
+    Attributes:
+        auroc: of each set, 0..1.
+        fpr95: of each set, 0..1.
+        below_best: the 95 % interval of how far its mean AUROC is below the best one, paired.
+    """
+
+    score: str
+    auroc: Mapping[str, float]
+    fpr95: Mapping[str, float]
+    below_best: tuple[float, float]
+
+    @property
+    def mean_auroc(self) -> float:
+        """The mean over the sets."""
+        return float(np.mean(list(self.auroc.values())))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The score that all other sets choose, and what it does on a set that had no part in the choice.
+
+    Attributes:
+        auroc: of that score, 0..1.
+        baseline: the AUROC of the MSP.
+    """
+
+    score: str
+    auroc: float
+    baseline: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The OOD score that was chosen, what each score does on the sets given, and how well the choice carries over."""
+
+    score: str
+    rated: tuple[RatedScore, ...]
+    left_out: Mapping[str, LeftOut]
+
+    def lines(self) -> Iterator[str]:
+        """Yields a table, the chosen score marked, and the sets left out in turn."""
+        sets = list(self.rated[0].auroc)
+        yield "AUROC (FPR95) in % by OOD score, on the data given; * the simplest within chance of the best"
+        rows = [["", "OOD score", "mean", *sets]]
+        for one in self.rated:
+            mark = "*" if one.score == self.score else ""
+            fpr95 = float(np.mean(list(one.fpr95.values())))
+            numbers = [(one.mean_auroc, fpr95), *zip(one.auroc.values(), one.fpr95.values(), strict=True)]
+            rows.append([mark, one.score, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for name, other in self.left_out.items():
+            yield (
+                f"without {name} the choice is {other.score}: AUROC {100 * other.auroc:.1f} there, "
+                f"{BASELINE} {100 * other.baseline:.1f}"
+            )
+
+
+def choose_score(
+    inside: Mapping[str, FloatArray], outside: Mapping[str, Mapping[str, FloatArray]], replicates: int = 1000
+) -> Choice:
+    """Returns the first score whose mean AUROC is the best, or is below the best by no more than chance.
+
+    Chance is a paired bootstrap: 0 lies in the 95 % interval of the difference. Each set is left out once.
+
+    Args:
+        inside: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
+        outside: `[N']` of each OOD set by score, at least one set.
+
+    Raises:
+        DataError: a score is not finite.
+    """
+    sets = list(outside[BASELINE])
+    measured = {name: {of: ood_metrics(inside[name], outside[name][of]) for of in sets} for name in inside}
+    auroc = {name: np.array([found[of].auroc for of in sets]) for name, found in measured.items()}
+    drawn = {}
+    for name in inside:
+        found = sets_replicates(inside[name], outside[name], replicates)
+        drawn[name] = np.stack([found[of]["auroc"] for of in sets])  # [sets,draws]
+    every = range(len(sets))
+    best = _best(auroc, every)
+    left_out = {}
+    for place, of in enumerate(sets if len(sets) > 1 else ()):
+        name = _simplest(auroc, drawn, [other for other in every if other != place])
+        left_out[of] = LeftOut(name, float(auroc[name][place]), float(auroc[BASELINE][place]))
+    rated = tuple(
+        RatedScore(
+            name,
+            {of: measured[name][of].auroc for of in sets},
+            {of: measured[name][of].fpr95 for of in sets},
+            percentile_interval((drawn[best] - drawn[name]).mean(0)),
+        )
+        for name in inside
+    )
+    return Choice(_simplest(auroc, drawn, every), rated, left_out)
+
+
+def _best(auroc: Mapping[str, FloatArray], places: Sequence[int]) -> str:
+    return max(auroc, key=lambda name: auroc[name][list(places)].mean())
+
+
+def _simplest(auroc: Mapping[str, FloatArray], drawn: Mapping[str, FloatArray], places: Sequence[int]) -> str:
+    """Returns the first score that is within chance of the best on the sets at some places."""
+    chosen, best = list(places), _best(auroc, places)
+    return next(
+        name
+        for name in auroc
+        if percentile_interval((drawn[best][chosen] - drawn[name][chosen]).mean(0))[0] <= 0 or name == best
+    )

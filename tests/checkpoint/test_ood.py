@@ -1,0 +1,146 @@
+"""What tells OOD lies in the file as tensors `ood.*`, checked by name, apart from the network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity
+from hydractl.checkpoint.disk import open_weights
+from hydractl.checkpoint.manifest import KEY, fingerprint, read, write
+from hydractl.checkpoint.ood import STATISTICS, FittedOod, OodFit
+from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.errors import CheckpointError
+from hydractl.families.load import read_checkpoint
+from hydractl.inference import load
+from hydractl.metrics.ood_scores import OOD_SCORES
+from hydractl.model.assembly import to_checkpoint
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.slicing import drop_heads, pick_members, split_members
+from tests.conftest import build_reference
+
+QUANTILES = 20
+
+
+def lazy(tensor: torch.Tensor) -> LazyTensor:
+    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)
+
+
+def with_ood(checkpoint: Checkpoint, score: str) -> Checkpoint:
+    """The checkpoint with random statistics."""
+    generator = torch.Generator().manual_seed(0)
+    width = checkpoint.spec.features
+    sizes = {"M": checkpoint.members, "C": checkpoint.spec.classes, "D": width, "N": 60, "R": 3, "1": 1, "2": 2}
+    shapes = {name: [sizes[axis] for axis in axes] for name, axes in STATISTICS[score].items()}
+    tensors = {name: torch.rand([size or 0 for size in shape], generator=generator) for name, shape in shapes.items()}
+    tensors["quantiles"] = torch.linspace(-3, 9, QUANTILES)
+    fitted = FittedOod(OodFit(score, 1000, 0.95), {name: lazy(tensor) for name, tensor in tensors.items()})
+    return replace(checkpoint, ood=fitted)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Checkpoint:
+    return read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("score", [score.name for score in OOD_SCORES])
+def test_every_score_is_stored_and_read(plain: Checkpoint, tmp_path: Path, score: str) -> None:
+    fitted = with_ood(plain, score)
+    write(fitted, tmp_path / "ours")
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(tmp_path / "ours", tmp_path / "elsewhere" / "copy")
+    again = read(tmp_path / "elsewhere" / "copy")
+    assert identity(again) == identity(plain) and again.ood is not None and fitted.ood is not None
+    assert again.ood.fit == fitted.ood.fit and again.ood.tensors.keys() == fitted.ood.tensors.keys()
+    pixels = torch.randn(3, 3, 12, 12)
+    one, other = (load(tmp_path / name) for name in ("ours", "elsewhere/copy"))
+    found = one(pixel_values=pixels)
+    assert found.ood_score is not None and torch.equal(found.ood_score, other(pixel_values=pixels).ood_score)
+    assert one.state_dict().keys() == plain.tensors.keys()
+    write(to_checkpoint(other), tmp_path / "saved")
+    assert (tmp_path / "saved").read_bytes() == (tmp_path / "ours").read_bytes()
+
+
+def test_a_file_without_statistics_stays_of_version_2(plain: Checkpoint, tmp_path: Path) -> None:
+    old = replace(plain, temperature=1.5, acceptance=Acceptance(0.9, 0.5))
+    write(old, tmp_path / "old")
+    assert json.loads(open_weights(tmp_path / "old")[1][KEY])["format_version"] == 2
+    assert fingerprint(old).keys() == {"weights", "settings"}
+    model = load(tmp_path / "old")
+    assert model.acceptance == Acceptance(0.9, 0.5)
+    assert model(pixel_values=torch.randn(1, 3, 12, 12)).typicality is None
+
+
+def test_statistics_are_part_of_what_determines_an_answer(plain: Checkpoint) -> None:
+    one = with_ood(plain, "mahalanobis")
+    assert one.ood is not None
+    other = replace(one, ood=replace(one.ood, tensors={**one.ood.tensors, "center": lazy(torch.ones(1, 16))}))
+    assert fingerprint(one)["weights"] == fingerprint(other)["weights"]
+    assert fingerprint(one) != fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: drop_heads(one, [next(iter(_heads(one)))]),
+        lambda one: fuse([one, one]),
+        lambda one: pick_members(fuse([one, one]), [0]),
+        lambda one: split_members(with_ood(fuse([one, one]), "knn"))[0],
+    ],
+)
+def test_other_weights_have_no_score(plain: Checkpoint, change: Callable[[Checkpoint], Checkpoint]) -> None:
+    assert change(with_ood(plain, "mahalanobis")).ood is None
+
+
+def _heads(checkpoint: Checkpoint) -> list[object]:
+    from hydractl.checkpoint.heads import member_heads
+
+    return list(member_heads(checkpoint.heads, 0))
+
+
+@pytest.mark.parametrize(
+    ("score", "name", "tensor"),
+    [
+        ("mahalanobis", "whiten", torch.zeros(1, 15, 16)),
+        ("mahalanobis", "whiten", torch.zeros(1, 16, 16, dtype=torch.float64)),
+        ("mahalanobis", "means", torch.zeros(2, 5, 16)),
+        ("mahalanobis", "bank", torch.zeros(1, 60, 16)),
+        ("knn", "bank", torch.zeros(1, 49, 16)),
+        ("vim", "rest", torch.zeros(1, 16, 17)),
+        ("vim", "alpha", None),
+        ("msp", "quantiles", torch.tensor([2.0, 1.0])),
+        ("msp", "quantiles", torch.zeros(1001)),
+    ],
+)
+def test_damaged_statistics_are_refused_by_name(
+    plain: Checkpoint, tmp_path: Path, score: str, name: str, tensor: torch.Tensor | None
+) -> None:
+    fitted = with_ood(plain, score)
+    assert fitted.ood is not None
+    tensors = {key: value for key, value in fitted.ood.tensors.items() if key != name}
+    if tensor is not None:
+        tensors[name] = lazy(tensor)
+    with pytest.raises(CheckpointError, match=rf"ood\.{name} "):
+        write(replace(fitted, ood=replace(fitted.ood, tensors=tensors)), tmp_path / "damaged")
+
+
+def test_numbers_that_are_not_finite_are_refused_by_name(plain: Checkpoint, tmp_path: Path) -> None:
+    fitted = with_ood(plain, "mahalanobis")
+    assert fitted.ood is not None
+    tensors = {**fitted.ood.tensors, "means": lazy(torch.full((1, 5, 16), torch.nan))}
+    write(replace(fitted, ood=replace(fitted.ood, tensors=tensors)), tmp_path / "damaged")
+    with pytest.raises(CheckpointError, match=r"ood\.means"):
+        load(tmp_path / "damaged")
+
+
+def test_a_score_of_a_later_version_is_named(plain: Checkpoint, tmp_path: Path) -> None:
+    fitted = with_ood(plain, "msp")
+    assert fitted.ood is not None
+    with pytest.raises(CheckpointError, match="'later' is unknown: update hydractl"):
+        write(replace(fitted, ood=replace(fitted.ood, fit=OodFit("later", 9, 0.9))), tmp_path / "later")

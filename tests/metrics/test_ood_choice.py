@@ -1,0 +1,38 @@
+"""The choice of an OOD score: the simplest within chance of the best, and each set left out once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hydractl.metrics.ood_choice import choose_score
+
+
+def scores(shift: float, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(shift, size=200)
+
+
+def test_the_best_is_chosen_where_it_is_better_by_more_than_chance() -> None:
+    inside = {"msp": scores(0, 0), "vim": scores(0, 1), "knn": scores(0, 2)}
+    outside = {
+        "msp": {"a": scores(0.3, 3), "b": scores(0.3, 4)},
+        "vim": {"a": scores(2, 5), "b": scores(0, 6)},
+        "knn": {"a": scores(1.5, 7), "b": scores(1.5, 8)},
+    }
+    found = choose_score(inside, outside, replicates=100)
+    assert found.score == "knn"
+    # Without b, vim is best on a, and does nothing on b.
+    assert found.left_out["b"].score == "vim" and found.left_out["b"].auroc < 0.6
+    assert found.left_out["a"].score == "knn" and found.left_out["a"].auroc > 0.8
+    rated = {one.score: one for one in found.rated}
+    assert rated["knn"].below_best == (0, 0) and rated["msp"].below_best[0] > 0
+    assert rated["knn"].mean_auroc == pytest.approx(np.mean(list(rated["knn"].auroc.values())))
+    assert any(line.startswith("*  knn") for line in found.lines())
+
+
+def test_the_simplest_is_chosen_within_chance() -> None:
+    inside = {"msp": scores(0, 0), "knn": scores(0, 1)}
+    noise = {name: {"a": scores(1, seed)} for name, seed in (("msp", 2), ("knn", 3))}
+    better = "knn" if choose_score(inside, noise, 50).rated[1].mean_auroc > 0.5 else "msp"
+    assert better and choose_score(inside, noise, 100).score == "msp"
+    assert choose_score(inside, noise, 100).left_out == {}
