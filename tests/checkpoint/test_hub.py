@@ -199,6 +199,7 @@ def test_what_the_hub_refuses_is_one_line(hub: Hub, folder: Path) -> None:
 
 def test_no_connection_is_one_line(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("time.sleep", lambda _: None)  # between the client's attempts
     with pytest.raises(CheckpointError, match="the hub does not answer"):
         read_checkpoint("owner/name")
 

@@ -23,7 +23,6 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from tests.conftest import build_reference
 from tests.damage import refuse_all
-from tests.references import Reference
 
 VERSION_1 = Path(__file__).parent / "data" / "version-1.safetensors"  # two members, and what they answer beside it
 
@@ -50,15 +49,6 @@ def test_a_file_of_version_1_answers_as_it_did_and_is_saved_as_version_2(tmp_pat
 def test_version_1_without_the_table_of_its_architecture() -> None:
     with pytest.raises(CheckpointError, match=r"format_version 1 needs the table.*open it with hydractl\.load"):
         hydractl.checkpoint.read(VERSION_1)
-
-
-def test_every_family_is_read_without_its_table(family_reference: Reference, tmp_path: Path) -> None:
-    theirs = read_checkpoint(family_reference.save(tmp_path / "theirs"))
-    hydractl.checkpoint.write(theirs, tmp_path / "ours")
-    ours = hydractl.checkpoint.read(tmp_path / "ours")
-    assert ours.spec == theirs.spec
-    logits = from_checkpoint(ours)(**family_reference.inputs).member_logits[0]
-    assert_close(logits, family_reference.logits(), rtol=0, atol=1e-10)
 
 
 def test_what_is_no_file_of_ours(tmp_path: Path) -> None:

@@ -7,47 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from sklearn.metrics import roc_auc_score
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-
-
-def output_projections(model: PreTrainedModel) -> dict[str, list[nn.Linear]]:
-    """W_O of every layer of each tower, where transformers keeps it."""
-    if hasattr(model, "vit"):
-        return {"vision": [layer.attention.o_proj for layer in model.vit.layers]}
-    if hasattr(model, "bert"):
-        return {"text": [layer.attention.output.dense for layer in model.bert.encoder.layer]}
-    return {
-        "vision": [layer.self_attn.out_proj for layer in model.vision_model.encoder.layers],
-        "text": [layer.self_attn.out_proj for layer in model.text_model.encoder.layers],
-    }
+from tests.references import Reference
+from tests.surgery.test_slicing import head_columns
 
 
 class Naive:
     """A transformers model whose heads are turned off by zeroing their columns of W_O."""
 
-    def __init__(self, model: PreTrainedModel, heads: dict[str, int], extra: dict[str, Tensor] | None = None) -> None:
-        self.model, self.heads, self.extra = model, heads, extra or {}
-        self.projections = output_projections(model)
-        self.weights = {head: self._columns(head).clone() for head in self.candidates()}
-
-    def candidates(self) -> list[Head]:
-        return [
-            Head(tower, layer, head)
-            for tower, layers in self.projections.items()
-            for layer in range(len(layers))
-            for head in range(self.heads[tower])
-        ]
-
-    def _columns(self, head: Head) -> Tensor:
-        weight = self.projections[head.tower][head.layer].weight
-        width = weight.shape[1] // self.heads[head.tower]
-        return weight.data[:, head.head * width : (head.head + 1) * width]
+    def __init__(
+        self, reference: Reference, heads: Sequence[Head], widths: dict[str, int], extra: dict[str, Tensor]
+    ) -> None:
+        self.model, self.heads, self.extra = reference.model, heads, extra
+        self.columns = {head: head_columns(reference, head, widths[head.tower]) for head in heads}
+        self.weights = {head: columns.clone() for head, columns in self.columns.items()}
 
     def turn(self, head: Head, on: bool) -> None:
-        self._columns(head).copy_(self.weights[head] if on else torch.zeros_like(self.weights[head]))
+        self.columns[head].copy_(self.weights[head] if on else torch.zeros_like(self.weights[head]))
 
     @torch.no_grad()
     def logits(self, inputs: dict[str, Tensor]) -> np.ndarray:
@@ -80,10 +58,9 @@ def algorithm_1(
     objective: str,
     budget: int,
     data: tuple[dict[str, Tensor], Tensor, *tuple[dict[str, Tensor], ...]],
-    candidates: Sequence[Head] | None = None,
 ) -> list[tuple[Head, float, float, float]]:
     """Head, score, accuracy and AUROC of each step."""
-    left = list(candidates or naive.candidates())
+    left = list(naive.heads)
     steps = []
     for _ in range(budget):
         found = []

@@ -120,13 +120,6 @@ def test_objectives_find_the_same_alone_and_together(vit: Case, mode: Mode) -> N
     assert found_by(vit, search) == [found_by(vit, search, [objective])[0] for objective in OBJECTIVES]
 
 
-def test_a_shortlist_of_all_is_the_exact_search(case: Case) -> None:
-    exact = found_by(case, search_of(case, Exact()))
-    listed = found_by(case, search_of(case, Shortlist(shortlist=1000)))
-    assert [ranking.steps for ranking in listed] == [ranking.steps for ranking in exact]
-    assert {ranking.shortcut.slack for ranking in listed} == {0}
-
-
 def test_a_shortlist_holds_the_lowest_gate_scores(case: Case) -> None:
     data = case.data(batch_size=3)
     for found in found_by(case, search_of(case, Shortlist(shortlist=3)), batch_size=3):
@@ -152,7 +145,7 @@ def layer_by_layer(
     steps, ran = [], 0
     for tower, layer, share in shares:
         found = []
-        for head in [h for h in naive.candidates() if (h.tower, h.layer) == (tower, layer)]:
+        for head in [h for h in naive.heads if (h.tower, h.layer) == (tower, layer)]:
             naive.turn(head, on=False)
             measured = naive.measure(case.id_inputs, case.labels, case.ood_inputs)
             found.append((head, round(score(objective, *measured), 9)))
@@ -203,7 +196,7 @@ def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: Mode, tmp
     whole = found_by(vit, search)
     empty = [Ranking(objective) for objective in OBJECTIVES]
     journal = SearchJournal(tmp_path / "state", {"search": mode.name})
-    for steps in range(len(empty) * 3):
+    for steps in (0, 4, 8):
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking, left: list[int] = [steps]) -> None:  # noqa: B006
             journal.save(rankings)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -12,14 +10,15 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import gate_scores, oba_scores, taylor_scores
 from hydractl.circuit.search import ablation_scores
 from hydractl.circuit.separation import outputs_of, separations
 from hydractl.errors import OptionError
 from hydractl.model.assembly import without_heads
 from hydractl.surgery.choose import by_taylor
-from tests.circuit.conftest import ID, Case, batches, build_case
+from tests.circuit.conftest import ID, Case, batches
+from tests.circuit.naive import score
+from tests.surgery.test_slicing import output_projection
 
 QKV = {
     "vit": "vit.layers.{layer}.attention.{part}_proj",
@@ -32,15 +31,6 @@ OUT = {
     "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
 }
 WORDS = {"q": "query", "k": "key", "v": "value"}
-
-
-@pytest.fixture(params=["vit", "bert", "clip"])
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
-    return build_case(request.param, tmp_path)
-
-
-def data(case: Case, batch_size: int = 5) -> ScoringData:
-    return case.data(batch_size)
 
 
 def losses(case: Case) -> Tensor:
@@ -68,7 +58,7 @@ def their_taylor(case: Case) -> dict[Head, float]:
 
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
 def test_taylor(case: Case, batch_size: int) -> None:
-    assert taylor_scores(case.model, data(case, batch_size)) == pytest.approx(their_taylor(case), abs=1e-10)
+    assert taylor_scores(case.model, case.data(batch_size)) == pytest.approx(their_taylor(case), abs=1e-10)
 
 
 def test_taylor_of_a_pruned_model(case: Case) -> None:
@@ -77,7 +67,7 @@ def test_taylor_of_a_pruned_model(case: Case) -> None:
     for head in gone:
         naive.turn(head, on=False)
     expected = {head: score for head, score in their_taylor(case).items() if head not in gone}
-    assert taylor_scores(pruned, data(case)) == pytest.approx(expected, abs=1e-10)
+    assert taylor_scores(pruned, case.data(5)) == pytest.approx(expected, abs=1e-10)
 
 
 def test_sequential_pruning_takes_gradients_anew_after_each_layer(case: Case) -> None:
@@ -88,26 +78,25 @@ def test_sequential_pruning_takes_gradients_anew_after_each_layer(case: Case) ->
         for head in sorted(scores, key=scores.__getitem__)[:share]:
             expected.append(head)
             naive.turn(head, on=False)
-    assert by_taylor(case.model, data(case), heads, 5) == expected
+    assert by_taylor(case.model, case.data(5), heads, 5) == expected
 
 
 def test_global_scope_scores_once(case: Case) -> None:
     scores = their_taylor(case)
     heads = member_heads(case.model.heads, 0)
-    assert by_taylor(case.model, data(case), heads, 4, "global") == sorted(heads, key=scores.__getitem__)[:4]
+    assert by_taylor(case.model, case.data(5), heads, 4, "global") == sorted(heads, key=scores.__getitem__)[:4]
     with pytest.raises(OptionError, match="`budget`"):
-        by_taylor(case.model, data(case), heads, 99)
+        by_taylor(case.model, case.data(5), heads, 99)
 
 
 def their_gate(case: Case) -> dict[Head, float]:
     """A gate on a head's output scales its columns of W_O, so the chain rule gives its gradient from theirs."""
-    projections = case.naive().projections
     expected: dict[Head, float] = dict.fromkeys(member_heads(case.model.heads, 0), 0.0)
     for i in range(ID):
         case.reference.model.zero_grad()
         losses(case)[i].backward()
         for head in expected:
-            weight = projections[head.tower][head.layer].weight
+            weight = output_projection(case.reference, head).weight
             width = case.model.spec.tower(head.tower).head_width
             columns = slice(head.head * width, (head.head + 1) * width)
             expected[head] += abs(float((weight * weight.grad)[:, columns].sum())) / ID
@@ -118,8 +107,8 @@ def test_gate(case: Case) -> None:
     expected = their_gate(case)
     for tower in case.model.spec.towers:
         own = {head: value for head, value in expected.items() if head.tower == tower.name}
-        assert gate_scores(case.model, data(case), tower.name) == pytest.approx(own, abs=1e-10)
-        normalized = gate_scores(case.model, data(case), tower.name, normalize=True)
+        assert gate_scores(case.model, case.data(5), tower.name) == pytest.approx(own, abs=1e-10)
+        normalized = gate_scores(case.model, case.data(5), tower.name, normalize=True)
         for layer in range(tower.layers):
             assert sum(v**2 for h, v in normalized.items() if h.layer == layer) == pytest.approx(1.0)
 
@@ -134,25 +123,26 @@ def test_scores_of_a_network_with_a_layer_without_heads(case: Case) -> None:
     expected = {head: score for head, score in their_gate(case).items() if head not in gone}
     for tower in case.model.spec.towers:
         own = {head: score for head, score in expected.items() if head.tower == tower.name}
-        assert gate_scores(pruned, data(case), tower.name) == pytest.approx(own, abs=1e-10)
-    assert oba_scores(pruned, data(case), 2) == pytest.approx(
+        assert gate_scores(pruned, case.data(5), tower.name) == pytest.approx(own, abs=1e-10)
+    assert oba_scores(pruned, case.data(5), 2) == pytest.approx(
         {head: score for head, score in their_saliencies(case, 2).items() if head not in gone}, rel=1e-9, abs=1e-12
     )
-    assert separations(pruned, data(case)).keys() == {head for head in left if head.tower == left[0].tower}
-    assert ablation_scores(pruned, data(case), "avg").keys() == set(left)
+    assert separations(pruned, case.data(5)).keys() == {head for head in left if head.tower == left[0].tower}
+    assert ablation_scores(pruned, case.data(5), "avg").keys() == set(left)
 
 
 def test_separation(case: Case) -> None:
     tower = case.model.spec.towers[0]
     seen: dict[int, Tensor] = {}
-    for layer, projection in enumerate(case.naive().projections[tower.name]):
+    for layer in range(tower.layers):
+        projection = output_projection(case.reference, Head(tower.name, layer, 0))
         projection.register_forward_pre_hook(lambda _m, inputs, layer=layer: seen.update({layer: inputs[0][:, 0]}))
     outputs = []
     for inputs in (case.id_inputs, case.ood_inputs):
         with torch.no_grad():
             case.reference.model(**inputs, **case.prompts)
         outputs.append({layer: z.numpy() for layer, z in seen.items()})
-    found = separations(case.model, data(case, 4))
+    found = separations(case.model, case.data(4))
     assert len(found) == tower.layers * tower.heads
     for head, entry in found.items():
         columns = slice(head.head * tower.head_width, (head.head + 1) * tower.head_width)
@@ -163,7 +153,7 @@ def test_separation(case: Case) -> None:
         assert entry.mahalanobis == pytest.approx(expected, rel=1e-8)
         assert entry.mean == (entry.euclidean + entry.mahalanobis) / 2
     heads = [Head(tower.name, 2, 1), Head(tower.name, 0, 3 % tower.heads)]
-    said = outputs_of(case.model, batches(case.id_inputs, None, 4), heads, ID, data(case).ranks)
+    said = outputs_of(case.model, batches(case.id_inputs, None, 4), heads, ID, case.data(5).ranks)
     for head in heads:
         columns = slice(head.head * tower.head_width, (head.head + 1) * tower.head_width)
         np.testing.assert_allclose(said[head], outputs[0][head.layer][:, columns], rtol=0, atol=1e-10)
@@ -174,15 +164,14 @@ def test_ablation(case: Case, objective: str) -> None:
     naive, heads = case.naive(), member_heads(case.model.heads, 0)
     samples = (case.id_inputs, case.labels, case.ood_inputs)
 
-    def score() -> float:
-        accuracy, auroc = naive.measure(*samples)
-        return {"acc": accuracy, "ood": auroc, "avg": (accuracy + auroc) / 2}[objective]
+    def value() -> float:
+        return score(objective, *naive.measure(*samples))
 
-    whole = score()
+    whole = value()
     expected = {}
     for head in heads:
         naive.turn(head, on=False)
-        expected[head] = whole - score()
+        expected[head] = whole - value()
         naive.turn(head, on=True)
     assert ablation_scores(case.model, case.data(), objective) == pytest.approx(expected, abs=1e-12)  # type: ignore[arg-type]
 
@@ -216,6 +205,6 @@ def their_saliencies(case: Case, order: int) -> dict[Head, float]:
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_oba(case: Case, order: int) -> None:
-    assert oba_scores(case.model, data(case), order) == pytest.approx(
+    assert oba_scores(case.model, case.data(5), order) == pytest.approx(
         their_saliencies(case, order), rel=1e-9, abs=1e-12
     )

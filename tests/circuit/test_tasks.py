@@ -12,7 +12,6 @@ from torch import Tensor
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit import shortcuts
-from hydractl.circuit.circuit_file import SearchJournal
 from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, ScoringData, SeveralTasks
 from hydractl.circuit.ranking import Ranking, Search
@@ -87,7 +86,7 @@ def test_equals_algorithm_1_on_the_mean_over_tasks(
     # A margin and a shortlist that leave no candidate out: then these modes are the exact search.
     monkeypatch.setattr(shortcuts, "_margin", lambda rough, full, objective: 10**9)
     exact, screened, listed = (found_by(case, tasks, mode) for mode in (Exact(), Screened(), Shortlist(shortlist=1000)))
-    naive = NaiveMean(case.reference.model, {tower.name: tower.heads for tower in case.model.spec.towers})
+    naive = case.naive(NaiveMean)
     for ranking in exact:
         expected = algorithm_1(naive, ranking.objective, BUDGET, tasks)
         assert [step.head for step in ranking.steps] == [head for head, *_ in expected]
@@ -108,12 +107,3 @@ def test_a_shortlist_holds_the_lowest_mean_gate_scores(case: Case, tasks: list[T
     ]
     mean = {head: (each[0][head] + each[1][head]) / 2 for head in heads}
     assert set(_least_needed(case.model, all_of(tasks), heads, 4)) == set(sorted(heads, key=mean.__getitem__)[:4])
-
-
-def test_a_search_over_tasks_goes_on_from_its_state(case: Case, tasks: list[Task], tmp_path: Path) -> None:
-    whole = found_by(case, tasks, Exact())
-    begun = [Ranking(r.objective, r.baseline, r.steps[:1]) for r in whole]
-    journal = SearchJournal(tmp_path / "state", {})
-    journal.save(begun)
-    assert journal.read() == begun
-    assert extract_circuits(case.model, all_of(tasks), search_of(case, Exact()), journal.read()) == whole

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import SiglipConfig, SiglipModel
 
+import hydractl.checkpoint
 from hydractl.checkpoint.contents import identity
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ClassNames, Fields
@@ -39,7 +40,7 @@ def edit_config(folder: Path, **changes: object) -> None:
 def test_load_save_load_is_bit_equal(reference: Reference, tmp_path: Path) -> None:
     first = read_checkpoint(reference.save(tmp_path / "theirs"))
     write_checkpoint(first, tmp_path / "ours")
-    second = read_checkpoint(tmp_path / "ours")
+    second = hydractl.checkpoint.read(tmp_path / "ours")  # without the table of its architecture
     write_checkpoint(second, tmp_path / "again")
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "again").read_bytes()
     assert second.spec == first.spec and second.labels == first.labels and second.heads == first.heads
@@ -121,7 +122,6 @@ BAD_CONFIGS = {
     "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: its attention works in windows"),
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
     "task": ("bert", {"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
-    "labels": ("vit", {"id2label": {"0": "a", "2": "b"}}, "id2label: .* no class 1"),
     "multi-label": ("vit", {"problem_type": "multi_label_classification"}, "problem_type"),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),

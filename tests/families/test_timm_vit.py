@@ -65,13 +65,6 @@ def edit_config(folder: Path, **changes: object) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def test_a_file_of_ours_needs_no_timm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = read_checkpoint(build_reference("timm-registers").save(tmp_path / "theirs"))
-    write_checkpoint(first, tmp_path / "ours")
-    monkeypatch.setattr("timm.create_model", lambda *args, **kwargs: pytest.fail("asked timm"))
-    assert read_checkpoint(tmp_path / "ours").spec == first.spec
-
-
 def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, VIT)
     write_checkpoint(read_checkpoint(folder), tmp_path / "ours")

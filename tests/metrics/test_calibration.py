@@ -92,11 +92,6 @@ def test_sure_and_wrong_is_as_bad_as_it_gets():
     assert (ours.accuracy, ours.brier, ours.nll, ours.ece, ours.adaptive_ece) == (0, 2, 2e4, 1, 1)
 
 
-def test_metrics_need_labels():
-    with pytest.raises(DataError, match="need labels"):
-        classification_metrics(tabulate(np.zeros((1, 2, 3))))
-
-
 def test_reliability_diagram_by_hand():
     diagram = reliability_diagram(np.array([1.0, 0.5, 0.5, 0.4]), np.array([True, True, False, True]), bins=2)
 

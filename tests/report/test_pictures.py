@@ -30,7 +30,7 @@ from hydractl.report.drawing import Key, Panel, Picture, whole, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.report.head_maps import heat_map_figure, overlap_figure, project, separation_figure
 from hydractl.steps.benchmark import PIPE_WIDTH
-from hydractl.style import COLORS, GREY, INK, STYLE, draw_matrix, line
+from hydractl.style import COLORS, GREY, INK, draw_matrix, line
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
 CLOUDS = [project("layer 0, head 1", np.eye(3), np.ones((3, 3)) - np.eye(3))]
@@ -102,13 +102,6 @@ def test_what_is_counted_has_whole_numbers_and_layer_0_is_on_top(figure: Figure)
             bottom, top = axes.get_ylim()
             assert top < bottom
     assert seen
-
-
-def test_all_are_drawn_in_one_style(figure: Figure) -> None:
-    panels = [axes for axes in figure.axes if not is_colors(axes)]
-    assert {axes.xaxis.label.get_color() for axes in panels} == {INK}
-    assert {axes.title.get_fontsize() for axes in panels} <= {STYLE["axes.titlesize"], STYLE["font.size"]}
-    assert not any(axes.get_legend() for axes in panels)  # on curves they would hide something
 
 
 def test_a_picture_is_the_same_bytes_and_leaves_no_trace(tmp_path: Path) -> None:

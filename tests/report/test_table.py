@@ -76,13 +76,6 @@ def test_diversity_is_shown_where_there_are_members_to_differ() -> None:
     assert printed({"a": result(0.5), "b": result(0.5, members=2)}, 1000).count("disagr.") == 1
 
 
-def test_a_mean_is_shown_where_it_says_something_new() -> None:
-    text = printed({"a": result(0.5)}, 1000)  # two sets, both far
-    assert "mean of far" in text
-    assert "mean of all" not in text
-    assert "mean of near" not in text
-
-
 def compared(accuracy: float, low: float, high: float) -> System:
     value = Difference((low + high) / 2, (low, high))
     return replace(result(accuracy), difference=Resampled({"accuracy": value}))

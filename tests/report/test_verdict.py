@@ -43,6 +43,7 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
             auroc=(0.03, 0.01, 0.05),
         ),
     }
+    assert verdicts({"a": PLAIN, "b": PLAIN}) == {}  # without intervals
     verdict = verdicts(models)["hydra"]
     assert {one.metric: one.outcome for one in verdict.judgements} == {
         "accuracy": "worse",
@@ -55,10 +56,6 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
         "to +5.00); worse in accuracy (-1.00 points, 95 % -2.00 to -0.20); ECE within chance; at 2.50 times the "
         "multiply-adds and 5.00 times the parameters."
     )
-
-
-def test_without_intervals_there_is_no_verdict() -> None:
-    assert verdicts({"a": PLAIN, "b": PLAIN}) == {}
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])
@@ -86,19 +83,12 @@ def test_every_form_of_a_report_says_it_and_marks_the_numbers() -> None:
     assert sentence == verdicts(report.models)["b"].sentence()
     assert "verdict" not in written["a"]
     table = result_table(report, brief=True)
-    readable = (printed(report), markdown(table), html_page(report, {}), html(table))
-    for text in (*readable, latex(table)):
+    for text in (printed(report), markdown(table), html_page(report, {}), html(table), latex(table)):
         assert sentence in text
-    explained = "▲ better, ▼ worse than a beyond chance (paired 95 % interval)."
-    for text in readable:
-        assert explained in text
     assert "92.00▲  0.600▼" in printed(report)
     assert "| **92.00** ▲ | 0.600 ▼ |" in markdown(table)
-    assert "$^{+}$ better, $^{-}$ worse than a" in latex(table)
     assert r"b & \textbf{92.00}$^{+}$ & 0.600$^{-}$ &" in latex(table)
-    page = html_page(report, {})
-    assert f'<h1 class="verdict">{sentence}</h1>' in page
-    assert 'aria-label="better than a beyond chance">▲</span>' in page
+    assert f'<h1 class="verdict">{sentence}</h1>' in html_page(report, {})
 
 
 def test_what_is_within_chance_has_no_mark() -> None:
@@ -115,9 +105,7 @@ def test_what_is_within_chance_has_no_mark() -> None:
 
 def test_marks_that_a_terminal_cannot_show_are_replaced() -> None:
     text = printed(compared(accuracy=(0.02, 0.01, 0.03), nll=(0.1, 0.05, 0.15)), "ascii")
-    assert "92.00^" in text
-    assert "0.600v" in text
-    assert "^ better, v worse than a beyond chance" in text
+    assert "92.00^" in text and "0.600v" in text
 
 
 def test_joined_reports_keep_differences_to_the_same_first_system_only() -> None:

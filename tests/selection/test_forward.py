@@ -15,7 +15,7 @@ import hydractl
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.model.fast.optimize import FastLayer
 from hydractl.model.hydra import Hydra
-from hydractl.selection.forward import CandidateNetworks, Node, trie
+from hydractl.selection.forward import CandidateNetworks
 from tests.conftest import build_reference
 from tests.references import Reference, family_variants
 from tests.surgery.test_slicing import zero_heads
@@ -56,18 +56,6 @@ def their_logits(reference: Reference, model: Hydra, gone: frozenset[Head]) -> T
         return reference.logits()
     finally:
         reference.model.load_state_dict(whole)
-
-
-def test_the_trie_parts_where_candidates_do() -> None:
-    root = trie([[(0,), (0, 1)], [(0,), (1,)], [(0,), (0, 1)], [(1,), (1,)]])
-    assert root.candidates == [0, 1, 2, 3]
-    assert {heads: branch.candidates for heads, branch in root.branches.items()} == {(0,): [0, 1, 2], (1,): [3]}
-    assert root.branches[(0,)].branches[(0, 1)].candidates == [0, 2]
-    assert root.mixtures() == 5
-
-
-def prefixes(node: Node) -> int:
-    return sum(1 + prefixes(branch) for branch in node.branches.values())
 
 
 def test_a_prefix_that_candidates_share_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

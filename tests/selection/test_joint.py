@@ -19,7 +19,7 @@ from hydractl.selection.forward import CandidateNetworks
 from hydractl.selection.greedy import CandidateLogits, Goal, quality
 from hydractl.selection.joint import Ask, JointSearch, TurnsJournal, possible, search_jointly
 from tests.circuit.conftest import ID, OOD, Case, batches, build_case
-from tests.circuit.naive import Naive, softmax
+from tests.circuit.naive import algorithm_1, softmax
 from tests.references import CLASSES
 
 MEMBERS = 3
@@ -57,7 +57,7 @@ class Together:
     """Several members of a transformers model, whose heads are turned off by zeroing their columns of W_O."""
 
     def __init__(self, case: Case) -> None:
-        self.naive: Naive = case.naive()
+        self.naive = case.naive()
         self.case = case
         self.known: dict[frozenset[Head], tuple[np.ndarray, np.ndarray]] = {}
 
@@ -113,8 +113,6 @@ def test_each_turn_is_that_of_the_naive_search(case: Case, objective: SelectionO
 
 
 def test_a_member_alone_is_searched_for_as_a_circuit_is(vit: Case) -> None:
-    from tests.circuit.naive import algorithm_1
-
     turns = search_jointly(search_of(vit, 4, members=1), Goal("avg"), ask_of(vit))
     data = (vit.id_inputs, vit.labels, vit.ood_inputs)
     assert list(turns) == [head for head, *_ in algorithm_1(vit.naive(), "avg", 4, data)]

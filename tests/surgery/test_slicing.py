@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import Head, member_heads
@@ -41,12 +41,15 @@ def output_projection(reference: Reference, head: Head) -> nn.Linear:
     return reference.model.get_submodule(name)
 
 
+def head_columns(reference: Reference, head: Head, width: int) -> Tensor:
+    """The columns of one head in the output projection, which share the model's memory."""
+    return output_projection(reference, head).weight.data[:, head.head * width : (head.head + 1) * width]
+
+
 def zero_heads(reference: Reference, heads: Iterable[Head], width_of: dict[str, int]) -> None:
     """Turns heads off in transformers' own model, as Algorithm 1 does."""
-    with torch.no_grad():
-        for head in heads:
-            width = width_of[head.tower]
-            output_projection(reference, head).weight[:, head.head * width : (head.head + 1) * width] = 0
+    for head in heads:
+        head_columns(reference, head, width_of[head.tower]).zero_()
 
 
 def head_sets(heads: list[Head]) -> dict[str, list[Head]]:

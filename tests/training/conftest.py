@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,16 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
 from hydractl.training.accelerator import Workplace, training_process
+from hydractl.training.conditions import Training
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
+from hydractl.training.results import Tuned
+from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, open_pairs
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit
 from tests.references import SIZES
+
+Fit = Callable[..., Tuned]  # of a network and how it is trained
 
 RECIPE = Recipe(optimizer="sgd", lr=(0.05,), schedule="constant", steps=4, batch=6)
 
@@ -40,6 +46,10 @@ def text_samples(count: int, seed: int = 0) -> Samples:
     labels = random.integers(0, len(LABELS), count)
     words = [" ".join([WORDS[6 + label], *random.choice(["a", "owl"], random.integers(1, 8))]) for label in labels]
     return Samples("words", "text", words, labels, LABELS)
+
+
+def unlabelled(samples: Samples) -> Samples:
+    return replace(samples, labels=None, label_names=None)
 
 
 def samples_for(checkpoint: Checkpoint, count: int) -> Samples:
@@ -64,15 +74,23 @@ def accelerator() -> Iterator[Accelerator]:
         yield accelerator
 
 
-def at(folder: Path, accelerator: Accelerator, **execution: Any) -> Workplace:
-    """A place to train."""
-    return Workplace(folder, accelerator, Execution(**execution))
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "run").mkdir()
     return tmp_path / "run"
+
+
+@pytest.fixture
+def fit(folder: Path, accelerator: Accelerator) -> Fit:
+    """Trains a network in the test's folder, or in one within."""
+
+    def run(
+        checkpoint: Checkpoint, training: Training, within: str = "", on_step: Any = None, **execution: Any
+    ) -> Tuned:
+        place = Workplace(folder / within, accelerator, Execution(**execution))
+        return fine_tune_checkpoint(checkpoint, training, place, on_step)
+
+    return run
 
 
 @pytest.fixture(scope="session")

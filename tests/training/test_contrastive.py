@@ -14,7 +14,6 @@ import datasets
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
 from transformers import CLIPModel
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -24,54 +23,40 @@ from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.training.conditions import Training
 from hydractl.training.order import sample_at
-from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log
-from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, open_pairs, stream_pairs
-from tests.training.conftest import RECIPE, at
-from tests.training.test_trainer import float64, weights
+from tests.training.conftest import RECIPE, Fit
+from tests.training.test_trainer import float64, require_equal_by_hand, weights
 
 LIT = replace(RECIPE, loss="contrastive", train_only=("text",), batch=4, steps=3, lr=(0.5,))
 
 
-def train(clip: Checkpoint, pairs: TrainingData, folder: Path, accelerator: Accelerator, recipe: Recipe = LIT,
-          batch_size: int | None = None) -> Checkpoint:  # fmt: skip
-    place = at(folder, accelerator, batch_size=batch_size)
-    return fine_tune_checkpoint(clip, Training(pairs, recipe), place).checkpoint
-
-
 def test_equals_a_hand_written_loop_with_transformers_own_loss(
-    clip: Checkpoint, pairs: TrainingData, folder: Path, accelerator: Accelerator
+    clip: Checkpoint, pairs: TrainingData, folder: Path, fit: Fit
 ) -> None:
-    ours = train(
-        float64(clip), pairs, folder, accelerator, replace(LIT, train_only=("text", "logit_scale")), batch_size=2
-    )
+    recipe = replace(LIT, train_only=("text", "logit_scale"))
+    ours = fit(float64(clip), Training(pairs, recipe), batch_size=2).checkpoint
     model = CLIPModel.from_pretrained(clip.name).double().train()
     trained = [p for name, p in model.named_parameters() if name.startswith("text") or name == "logit_scale"]
-    optimizer = torch.optim.SGD(trained, lr=0.5, momentum=0.9)
     preprocess = load_checkpoint(clip).preprocessor
     assert preprocess is not None
-    for step in range(3):
+
+    def loss_of_step(step: int) -> torch.Tensor:
         chosen = [pairs.train.inputs[sample_at(0, place, 10)] for place in range(4 * step, 4 * step + 4)]
         pixels = preprocess([image for image, _ in chosen])["pixel_values"].double()
-        text = preprocess([text for _, text in chosen])
-        model(pixel_values=pixels, return_loss=True, **text).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(folder / "theirs")
-    expected = weights(read_checkpoint(folder / "theirs"))
-    for name, tensor in weights(ours).items():
-        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-9, msg=name)
+        return model(pixel_values=pixels, return_loss=True, **preprocess([text for _, text in chosen])).loss
+
+    require_equal_by_hand(ours, model, loss_of_step, folder, torch.optim.SGD(trained, momentum=0.9), (0.5,) * 3)
     assert not torch.equal(weights(ours)["logit_scale"], weights(float64(clip))["logit_scale"])
 
 
 def test_a_step_that_cannot_be_dealt_out_evenly(
-    clip: Checkpoint, vit: Checkpoint, pairs: TrainingData, folder: Path, accelerator: Accelerator
+    clip: Checkpoint, vit: Checkpoint, pairs: TrainingData, fit: Fit
 ) -> None:
     with pytest.raises(OptionError, match="5 pairs a step cannot be dealt out evenly to 1 processes, 3 passes"):
-        train(clip, pairs, folder, accelerator, replace(LIT, batch=5), batch_size=2)
+        fit(clip, Training(pairs, replace(LIT, batch=5)), batch_size=2)
     with pytest.raises(OptionError, match="is not a zero-shot model"):
-        train(vit, pairs, folder, accelerator)
+        fit(vit, Training(pairs, LIT))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Distillation equals a hand-written loop over transformers' networks; labels that it does not need are not read."""
+"""Teachers: labels that distillation does not need are not read, and what does not fit is refused."""
 
 from __future__ import annotations
 
@@ -9,75 +9,29 @@ from shutil import copytree
 
 import pytest
 import torch
-from accelerate import Accelerator
-from torch.nn.functional import cross_entropy
-from transformers import BertForSequenceClassification, ViTForImageClassification
 
 import hydractl
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
-from hydractl.families.load import read_checkpoint
 from hydractl.training.conditions import Training
 from hydractl.training.losses import Teachers
-from hydractl.training.order import sample_at
 from hydractl.training.request import Seeds
-from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData
-from tests.cli.conftest import save_bert, save_images, save_vit
-from tests.training.conftest import RECIPE, at, image_samples, text_samples
-from tests.training.test_outliers import unlabelled, without_dropout
-from tests.training.test_trainer import float64, require_equal_by_hand, weights
+from tests.cli.conftest import save_images, save_vit
+from tests.training.conftest import RECIPE, Fit, image_samples, unlabelled
+from tests.training.test_trainer import weights
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("family", "batch_size", "weight"), [("vit", 2, 0.7), ("vit", None, 1.0), ("bert", 4, 0.3)])
-def test_equals_a_hand_written_loop_over_transformers_own_models(
-    family: str,
-    batch_size: int | None,
-    weight: float,
-    request: pytest.FixtureRequest,
-    folder: Path,
-    accelerator: Accelerator,
-) -> None:
-    checkpoint = without_dropout(request.getfixturevalue(family), folder / "model")
-    make, kind, save = (image_samples, ViTForImageClassification, save_vit) if family == "vit" else (
-        text_samples, BertForSequenceClassification, save_bert)  # fmt: skip
-    others = [float64(read_checkpoint(save(folder / f"teacher{seed}", seed=seed))) for seed in (1, 2)]
-    others[1] = replace(others[1], temperature=1.7)
-    train = make(20)
-    recipe = replace(RECIPE, teacher_weight=weight, label_smoothing=0.1)
-    training = Training(TrainingData(train), recipe, Seeds(3), teachers=Teachers.load(others, CPU))
-    ours = fine_tune_checkpoint(float64(checkpoint), training, at(folder, accelerator, batch_size=batch_size))
-
-    model, *teachers = (kind.from_pretrained(one.name).double().eval() for one in (checkpoint, *others))
-    preprocess = preprocessor_from_json(checkpoint.preprocessing, checkpoint.spec, family)
-
-    def loss_of_step(step: int) -> torch.Tensor:
-        positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
-        tensors = preprocess([train.inputs[i] for i in positions])
-        tensors = {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()}
-        with torch.no_grad():
-            first, second = (teacher(**tensors).logits for teacher in teachers)
-            wanted = (first.softmax(-1) + (second / 1.7).softmax(-1)) / 2
-        logits, labels = model(**tensors).logits, torch.from_numpy(train.labels[positions])
-        of_labels = cross_entropy(logits, labels, label_smoothing=0.1)
-        return weight * cross_entropy(logits, wanted) + (1 - weight) * of_labels
-
-    require_equal_by_hand(ours.checkpoint, model, loss_of_step, folder)
-
-
 @pytest.mark.parametrize("known", ["none", "others"])
-def test_labels_that_have_no_weight_are_not_read(
-    vit: Checkpoint, folder: Path, accelerator: Accelerator, known: str
-) -> None:
+def test_labels_that_have_no_weight_are_not_read(vit: Checkpoint, fit: Fit, known: str) -> None:
     teachers = Teachers.load([vit], CPU)
 
     def taught(samples: Samples) -> dict[str, torch.Tensor]:
         training = Training(TrainingData(samples), RECIPE, Seeds(3), teachers=teachers)
-        return weights(fine_tune_checkpoint(vit, training, at(folder, accelerator)).checkpoint)
+        return weights(fit(vit, training).checkpoint)
 
     samples = image_samples(20)
     unknown = replace(samples, label_names=("a", "b", "c")) if known == "others" else unlabelled(samples)
@@ -86,11 +40,11 @@ def test_labels_that_have_no_weight_are_not_read(
         assert torch.equal(tensor, expected[name])
 
 
-def test_labels_that_have_some_weight_are(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+def test_labels_that_have_some_weight_are(vit: Checkpoint, fit: Fit) -> None:
     recipe, teachers = replace(RECIPE, teacher_weight=0.5), Teachers.load([vit], CPU)
     training = Training(TrainingData(unlabelled(image_samples(20))), recipe, teachers=teachers)
     with pytest.raises(DataError, match="holds no labels"):
-        fine_tune_checkpoint(vit, training, at(folder, accelerator))
+        fit(vit, training)
 
 
 @pytest.fixture

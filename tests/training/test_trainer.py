@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, ViTForImageClassification
 
@@ -19,30 +19,23 @@ from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.slicing import drop_heads
-from hydractl.training.accelerator import training_process
+from hydractl.training.accelerator import Workplace, training_process
 from hydractl.training.conditions import Training
 from hydractl.training.order import sample_at
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log, saved_states
-from hydractl.training.request import Seeds
+from hydractl.training.request import Execution, Seeds
 from hydractl.training.results import Tuned
 from hydractl.training.trainer import choose_networks, fine_tune_checkpoint, sample_kind
 from hydractl.training.trainset import TrainingData, split_off
 from tests.cli.conftest import LABELS
-from tests.training.conftest import RECIPE, at, image_samples, samples_for
+from tests.training.conftest import RECIPE, Fit, image_samples, samples_for
 
 
-def train(
-    checkpoint: Checkpoint,
-    folder: Path,
-    accelerator: Accelerator,
-    recipe: Recipe = RECIPE,
-    seed: int = 0,
-    **execution: Any,
-) -> Tuned:
+def train(fit: Fit, checkpoint: Checkpoint, recipe: Recipe = RECIPE, seed: int = 0, **execution: Any) -> Tuned:
     data = TrainingData(*split_off(samples_for(checkpoint, 30), 10))
-    return fine_tune_checkpoint(checkpoint, Training(data, recipe, Seeds(seed)), at(folder, accelerator, **execution))
+    return fit(checkpoint, Training(data, recipe, Seeds(seed)), **execution)
 
 
 def weights(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
@@ -58,92 +51,83 @@ def float64(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def require_equal_by_hand(
-    ours: Checkpoint, model: PreTrainedModel, loss_of_step: Callable[[int], torch.Tensor], folder: Path
+    ours: Checkpoint,
+    model: PreTrainedModel,
+    loss_of_step: Callable[[int], torch.Tensor],
+    folder: Path,
+    optimizer: torch.optim.Optimizer | None = None,
+    rates: Sequence[float] = (0.05,) * 4,
+    clip: float = math.inf,
 ) -> None:
     """Trains transformers' own model by a plain loop and requires the same weights."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    for step in range(4):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), momentum=0.9)
+    for step, rate in enumerate(rates):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
         loss_of_step(step).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         optimizer.zero_grad()
     model.save_pretrained(folder / "theirs")
     expected = weights(read_checkpoint(folder / "theirs"))
     for name, tensor in weights(ours).items():
-        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10, msg=name)
 
 
-def test_equals_a_hand_written_loop_over_transformers_own_model(
-    vit: Checkpoint, folder: Path, accelerator: Accelerator
-) -> None:
+def in_float64(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+
+
+def test_equals_a_hand_written_loop_over_transformers_own_model(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     recipe = replace(RECIPE, label_smoothing=0.1, weight_decay=0.1, clip=0.5, schedule="linear", warmup=1)
-    data = TrainingData(image_samples(20))
-    ours = fine_tune_checkpoint(float64(vit), Training(data, recipe, Seeds(3)), at(folder, accelerator, batch_size=2))
+    train = image_samples(20)
+    training = Training(TrainingData(train), recipe, Seeds(3))
+    ours = fit(float64(vit), training, batch_size=2)
 
     model = ViTForImageClassification.from_pretrained(vit.name).double().train()
     decaying = [p for name, p in model.named_parameters() if not name.endswith(".bias") and "layernorm" not in name]
     rest = [p for name, p in model.named_parameters() if name.endswith(".bias") or "layernorm" in name]
-    optimizer = torch.optim.SGD([{"params": decaying, "weight_decay": 0.1}, {"params": rest}], lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD([{"params": decaying, "weight_decay": 0.1}, {"params": rest}], momentum=0.9)
     preprocess = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
-    for step in range(4):
-        for group in optimizer.param_groups:
-            group["lr"] = 0.05 * (0 if step == 0 else (4 - step) / 3)
+
+    def loss_of_step(step: int) -> torch.Tensor:
         positions = [sample_at(3, place, 20) for place in range(6 * step, 6 * step + 6)]
-        pixels = preprocess([data.train.inputs[i] for i in positions])["pixel_values"].double()
-        assert data.train.labels is not None
-        labels = torch.from_numpy(data.train.labels[positions])
-        cross_entropy(model(pixel_values=pixels).logits, labels, label_smoothing=0.1).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        optimizer.step()
-        optimizer.zero_grad()
-    model.save_pretrained(folder / "theirs")
-    expected = weights(read_checkpoint(folder / "theirs"))
-    for name, tensor in weights(ours.checkpoint).items():
-        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-10)
+        logits = model(**in_float64(preprocess([train.inputs[i] for i in positions]))).logits
+        return cross_entropy(logits, torch.from_numpy(train.labels[positions]), label_smoothing=0.1)
+
+    rates = [0, 0.05, 0.05 * 2 / 3, 0.05 / 3]
+    require_equal_by_hand(ours.checkpoint, model, loss_of_step, folder, optimizer, rates, clip=0.5)
 
 
-def test_what_is_frozen_stays_bit_for_bit_and_the_rest_moves(
-    vit: Checkpoint, folder: Path, accelerator: Accelerator
-) -> None:
-    recipe = replace(RECIPE, train_only=("attention", "classifier"), freeze_below=1, weight_decay=0.5)
-    trained = weights(train(vit, folder, accelerator, recipe).checkpoint)
-    for name, before in weights(vit).items():
-        moves = name.startswith(("vision.layers.1.attention.", "classifier."))
-        assert torch.equal(trained[name], before) != moves, name
-
-
-def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Path, fit: Fit) -> None:
     pruned = drop_heads(bert, [Head("text", 0, head) for head in range(4)] + [Head("text", 1, 2)])
-    result = train(pruned, folder, accelerator, replace(RECIPE, optimizer="adamw", lr=(0.01,), steps=80))
+    result = train(fit, pruned, replace(RECIPE, optimizer="adamw", lr=(0.01,), steps=80))
     assert result.checkpoint.heads == pruned.heads
     assert result.validation is not None and result.validation.nll < 0.7
     write_checkpoint(result.checkpoint, folder / "m1")
     assert identity(read_checkpoint(folder / "m1")) == identity(result.checkpoint)
 
 
-def test_dropout_of_the_recipe_is_for_training_only(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
-    with_dropout = train(vit, folder, accelerator, replace(RECIPE, dropout=0.4)).checkpoint
-    without = train(vit, folder, accelerator).checkpoint
+def test_dropout_of_the_recipe_is_for_training_only(vit: Checkpoint, fit: Fit) -> None:
+    with_dropout = train(fit, vit, replace(RECIPE, dropout=0.4)).checkpoint
+    without = train(fit, vit).checkpoint
     assert identity(with_dropout) != identity(without)
     assert with_dropout.spec == vit.spec
 
 
-def test_half_precision_weights_come_back_in_half_precision(
-    vit: Checkpoint, folder: Path, accelerator: Accelerator
-) -> None:
+def test_half_precision_weights_come_back_in_half_precision(vit: Checkpoint, fit: Fit) -> None:
     half = {
         name: replace(tensor, dtype=torch.bfloat16, load=lambda t=tensor: t.load().bfloat16())
         for name, tensor in vit.tensors.items()
     }
-    trained = train(replace(vit, tensors=half), folder, accelerator).checkpoint
+    trained = train(fit, replace(vit, tensors=half)).checkpoint
     assert {tensor.dtype for tensor in trained.tensors.values()} == {torch.bfloat16}
 
 
-def test_best_weights_are_kept_and_training_stops_early(
-    vit: Checkpoint, folder: Path, accelerator: Accelerator
-) -> None:
+def test_best_weights_are_kept_and_training_stops_early(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     # A rate this high reaches its best early and then gets no better.
     recipe = replace(RECIPE, lr=(0.3,), steps=60, validate_every=2, patience=3, improvement=5e-4)
-    result = train(vit, folder, accelerator, recipe)
+    result = train(fit, vit, recipe)
     validations = [entry for entry in read_log(folder) if "accuracy" in entry]
     best = max(validations, key=lambda entry: (entry["accuracy"], -entry["nll"]))
     assert result.step == best["step"]
@@ -156,23 +140,23 @@ def test_best_weights_are_kept_and_training_stops_early(
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
-    result = train(vit, folder, accelerator, replace(RECIPE, lr=(1e-6, 0.05, 1e-5), steps=20))
+def test_the_rate_with_the_best_validation_is_chosen(vit: Checkpoint, folder: Path, fit: Fit) -> None:
+    result = train(fit, vit, replace(RECIPE, lr=(1e-6, 0.05, 1e-5), steps=20))
     assert result.lr == 0.05
-    alone = train(vit, folder / "alone", accelerator, replace(RECIPE, steps=20))
+    alone = train(fit, vit, replace(RECIPE, steps=20), within="alone")
     assert identity(result.checkpoint) == identity(alone.checkpoint)
     with pytest.raises(OptionError, match="2 learning rates to choose from, but no validation data"):
         data = TrainingData(image_samples(20))
         recipe = replace(RECIPE, lr=(0.1, 0.2))
-        fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator))
+        fit(vit, Training(data, recipe))
 
 
 DROPOUT = replace(RECIPE, dropout=0.2, optimizer="adamw", lr=(0.01,), steps=9, warmup=2, schedule="cosine", flip=True)
 
 
-def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     recipe = replace(DROPOUT, validate_every=4)
-    whole = train(vit, folder, accelerator, recipe, save_every=2)
+    whole = train(fit, vit, recipe, save_every=2)
 
     class Killed(Exception):
         pass
@@ -184,10 +168,10 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
     data = TrainingData(*split_off(image_samples(30), 10))
     again = folder / "again"
     with pytest.raises(Killed):
-        fine_tune_checkpoint(vit, Training(data, recipe), at(again, accelerator, save_every=2), stop)
+        fit(vit, Training(data, recipe), "again", stop, save_every=2)
     assert [path.name for path in saved_states(again)] == ["state-00000004.pt", "state-00000006.pt"]
     torch.manual_seed(99)
-    resumed = fine_tune_checkpoint(vit, Training(data, recipe), at(again, accelerator, save_every=2, resume=True))
+    resumed = fit(vit, Training(data, recipe), "again", save_every=2, resume=True)
     assert identity(resumed.checkpoint) == identity(whole.checkpoint)
     assert (resumed.step, resumed.validation) == (whole.step, whole.validation)
     logs = [
@@ -197,33 +181,33 @@ def test_a_run_cut_short_goes_on_to_the_same_bits(vit: Checkpoint, folder: Path,
     assert logs[0] == logs[1]
 
 
-def test_a_state_of_another_run_is_refused(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
-    train(vit, folder, accelerator)
+def test_a_state_of_another_run_is_refused(vit: Checkpoint, folder: Path, fit: Fit) -> None:
+    train(fit, vit)
     with pytest.raises(OptionError, match=r"state-00000004\.pt: was made with another weight_decay \(0\.0, now 0\.5\)"):
-        train(vit, folder, accelerator, replace(RECIPE, weight_decay=0.5), resume=True)
+        train(fit, vit, replace(RECIPE, weight_decay=0.5), resume=True)
     with pytest.raises(OptionError, match=r"another seed \(0, now 1\)"):
-        train(vit, folder, accelerator, seed=1, resume=True)
+        train(fit, vit, seed=1, resume=True)
     saved_states(folder)[-1].write_bytes(b"nonsense")
     with pytest.raises(Exception, match="cannot be read"):
-        train(vit, folder, accelerator, resume=True)
+        train(fit, vit, resume=True)
 
 
 def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_weights(
-    vit: Checkpoint, folder: Path, accelerator: Accelerator
+    vit: Checkpoint, folder: Path, fit: Fit
 ) -> None:
     recipe = replace(RECIPE, lr=(1e30,), warmup=3, steps=10, validate_every=1)
     with pytest.raises(TrainingError, match=r"at step \d+: the weights of step 1 are kept in .*last-good\.safetensors"):
-        train(vit, folder, accelerator, recipe)
+        train(fit, vit, recipe)
     # The first step of a warm-up has rate zero: its weights are those of the start.
     assert identity(read_checkpoint(folder / "last-good.safetensors")) == identity(vit)
 
 
-def test_a_new_classifier_over_other_labels(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+def test_a_new_classifier_over_other_labels(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     data = TrainingData(replace(image_samples(20), label_names=("red", "green", "blue")))
     with pytest.raises(DataError, match="train a new classifier with `new_classifier` zeros"):
-        fine_tune_checkpoint(vit, Training(data, RECIPE), at(folder, accelerator))
+        fit(vit, Training(data, RECIPE))
     recipe = replace(RECIPE, new_classifier="zeros", train_only=("classifier",), steps=1)
-    result = fine_tune_checkpoint(vit, Training(data, recipe), at(folder, accelerator)).checkpoint
+    result = fit(vit, Training(data, recipe)).checkpoint
     assert result.labels == ("red", "green", "blue")
     write_checkpoint(result, folder / "fresh")
     assert read_checkpoint(folder / "fresh").labels == ("red", "green", "blue")
@@ -245,10 +229,9 @@ def test_split_is_the_same_for_every_seed_and_leaves_something() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_what_a_published_recipe_freezes_stays_bit_for_bit(
-    name: str, request: pytest.FixtureRequest, folder: Path, accelerator: Accelerator
-) -> None:
-    recipe = replace(RECIPES[name], batch=5, steps=3, epochs=0, warmup=1, lr=(0.01,), max_length=8)
+def test_what_a_published_recipe_freezes_stays_bit_for_bit(name: str, request: pytest.FixtureRequest, fit: Fit) -> None:
+    tiny = {"batch": 5, "steps": 3, "epochs": 0, "warmup": 1, "lr": (0.01,), "max_length": 8, "weight_decay": 0.5}
+    recipe = replace(RECIPES[name], **tiny)
     checkpoint = request.getfixturevalue({"sst2": "bert", "clip-lit": "clip"}.get(name, "vit"))
     if name == "cifar100":  # of this network's two layers, as of the twelve it was written for, one is frozen
         recipe = replace(recipe, freeze_below=-1)
@@ -257,7 +240,7 @@ def test_what_a_published_recipe_freezes_stays_bit_for_bit(
         data = TrainingData(pairs, pairs)
     else:
         data = TrainingData(samples_for(checkpoint, 20))
-    tuned = fine_tune_checkpoint(checkpoint, Training(data, recipe), at(folder, accelerator))
+    tuned = fit(checkpoint, Training(data, recipe))
     trained = weights(tuned.checkpoint)
     frozen = {
         "imagenet1k": ("vision.embeddings.",),
@@ -271,11 +254,13 @@ def test_what_a_published_recipe_freezes_stays_bit_for_bit(
             assert torch.equal(trained[tensor], before) == stays, tensor
 
 
-def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, accelerator: Accelerator) -> None:
+def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, fit: Fit) -> None:
     recipe = replace(RECIPE, steps=30)
     with training_process(torch.device("cpu"), "bf16") as in_bfloat16:
-        mixed = train(vit, folder / "mixed", in_bfloat16, recipe).checkpoint
-    full = train(vit, folder / "full", accelerator, recipe).checkpoint
+        place = Workplace(folder / "mixed", in_bfloat16, Execution())
+        data = TrainingData(*split_off(image_samples(30), 10))
+        mixed = fine_tune_checkpoint(vit, Training(data, recipe, Seeds(0)), place).checkpoint
+    full = train(fit, vit, recipe).checkpoint
     assert {tensor.dtype for tensor in mixed.tensors.values()} == {torch.float32}
     before, by_full, by_mixed = (weights(one) for one in (vit, full, mixed))
     differs = 0.0

@@ -135,12 +135,6 @@ def test_has_no_gradients_and_is_not_trained() -> None:
         model.train()
 
 
-def test_only_an_optimised_model_has_parts_of_this_package() -> None:
-    plain, fast = both(dense("vit")[0])
-    laid_out = [any(".fast." in module.__module__ for module in model.modules()) for model in (plain, fast)]
-    assert laid_out == [False, True]
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.25), (torch.float16, 0.03)])
 @pytest.mark.parametrize("name", family_variants())
 def test_half_precision(name: str, dtype: torch.dtype, tolerance: float) -> None:
