@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
 from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
-from hydractl.circuit.overlap import all_heads, overlaps
+from hydractl.circuit.overlap import heads_of, overlaps
 from hydractl.evaluation.results import (
     Cost,
     Curves,
@@ -57,7 +57,7 @@ def noisy() -> Figure:
 
 
 def overlapping() -> Figure:
-    return overlap_figure(DROPPED, SIZES, overlaps(DROPPED, dict.fromkeys(DROPPED, all_heads(SIZES))))
+    return overlap_figure(DROPPED, SIZES, overlaps(DROPPED, dict.fromkeys(DROPPED, heads_of(SIZES))))
 
 
 FIGURES = {
