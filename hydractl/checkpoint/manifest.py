@@ -16,7 +16,7 @@ from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.ood import PREFIX, FittedOod, OodFit
 from hydractl.checkpoint.slots import slots
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import TensorMap, write_safetensors
 from hydractl.errors import CheckpointError
 from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
@@ -74,7 +74,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "format_version": 2 if checkpoint.ood is None else 3,
         "family": checkpoint.family,
         "config": dict(checkpoint.config),
-        "spec": asdict(checkpoint.spec),
+        "spec": spec_to_json(checkpoint.spec),
         "members": checkpoint.members,
         "heads": {tower: [[list(m) for m in layer] for layer in layers] for tower, layers in checkpoint.heads.items()},
         # One member shares everything with itself: only what is stored per member needs saying.

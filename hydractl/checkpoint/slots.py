@@ -63,7 +63,8 @@ def linear_weights(spec: ModelSpec) -> list[str]:
     return [
         name
         for name, slot in slots(spec).items()
-        if name.endswith(".embeddings.patch.weight") or (name.endswith(".weight") and slot.group in groups)
+        if name.endswith(".embeddings.patch.weight")
+        or (name.endswith(".weight") and slot.group in groups and len(slot.shape) > 1)
     ]
 
 
@@ -109,9 +110,11 @@ def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
         yield from _layer_slots(tower, layer)
     d = tower.width
     if tower.final_norm:
-        yield from _affine(f"{tower.name}.norm", (d,), "norm", tower.name)
+        yield from _affine(f"{tower.name}.norm", (d,), "norm", tower)
     if tower.pooler is not None:
-        yield from _affine(f"{tower.name}.pooler", (d, d), "pooler", tower.name)
+        yield from _affine(f"{tower.name}.pooler", (d, d), "pooler", tower)
+    if tower.pooler_norm:
+        yield from _affine(f"{tower.name}.pooler_norm", (d,), "pooler", tower, part="norm")
 
 
 def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
@@ -130,14 +133,16 @@ def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
             yield f"{prefix}.distillation_token", slot(d)
         if e.registers:
             yield f"{prefix}.registers", slot(e.registers, d)
-        yield f"{prefix}.position", slot(e.positions, d)
+        if e.learned:
+            yield f"{prefix}.position", slot(e.positions, d)
     else:
         yield f"{prefix}.word", slot(e.vocabulary, d)
-        yield f"{prefix}.position", slot(e.positions, d)
+        if e.learned:
+            yield f"{prefix}.position", slot(e.positions, d)
         if e.token_types:
             yield f"{prefix}.token_type", slot(e.token_types, d)
     if e.norm:
-        yield from _affine(f"{prefix}.norm", (d,), "norm", tower.name)
+        yield from _affine(f"{prefix}.norm", (d,), "norm", tower)
 
 
 def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
@@ -145,26 +150,35 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
     for part in ("q", "k", "v"):
         name = f"{prefix}.attention.{part}"
         yield f"{name}.weight", Slot((rows, d), "attention", tower.name, layer, 0)
-        if tower.qkv_bias:
+        if tower.qkv_bias and f"attention.{part}" not in tower.unbiased:
             yield f"{name}.bias", Slot((rows,), "attention", tower.name, layer, 0)
     yield f"{prefix}.attention.o.weight", Slot((d, rows), "attention", tower.name, layer, 1)
-    yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
-    yield from _affine(f"{prefix}.attention_norm", (d,), "norm", tower.name, layer)
+    if "attention.o" not in tower.unbiased:
+        yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
+    if layer or tower.first_norm:
+        yield from _affine(f"{prefix}.attention_norm", (d,), "norm", tower, layer)
     if tower.layer_scale:
         # The attention is its member's own, and so is its scale.
         yield f"{prefix}.attention_scale", Slot((d,), "attention", tower.name, layer)
         yield f"{prefix}.mlp_scale", Slot((d,), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp_norm", (d,), "norm", tower.name, layer)
+    yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), "mlp", tower, layer)
+    if tower.gated:
+        yield from _affine(f"{prefix}.mlp.factor", (tower.mlp_width, d), "mlp", tower, layer)
+    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower, layer)
+    yield from _affine(f"{prefix}.mlp_norm", (d,), "norm", tower, layer)
 
 
 def _affine(
-    name: str, weight: tuple[int, ...], group: str, tower: str, layer: int | None = None
+    name: str, weight: tuple[int, ...], group: str, tower: TowerSpec, layer: int | None = None, part: str | None = None
 ) -> Iterator[tuple[str, Slot]]:
-    """Yields a weight `[out]` or `[out,in]` and its bias `[out]`."""
-    yield f"{name}.weight", Slot(weight, group, tower, layer)
-    yield f"{name}.bias", Slot(weight[:1], group, tower, layer)
+    """Yields a weight `[out]` or `[out,in]` and its bias `[out]`, if the tower's maps of that part have one.
+
+    Args:
+        part: default: the group.
+    """
+    yield f"{name}.weight", Slot(weight, group, tower.name, layer)
+    if (part or group) not in tower.unbiased:
+        yield f"{name}.bias", Slot(weight[:1], group, tower.name, layer)
 
 
 def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> tuple[int, ...]:

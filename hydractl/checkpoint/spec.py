@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
-#: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of an image's patches.
+#: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text.
 Pool = Literal["first", "first+second", "first+mean", "mean", "eos"]
 Activation = Literal[
     "gelu",
@@ -21,6 +21,8 @@ Activation = Literal[
     "swish",
     "tanh",
 ]
+#: Maps without a bias; all norms of a tower have a shift or none has.
+Unbiased = Literal["attention.q", "attention.k", "attention.v", "attention.o", "mlp", "norm", "pooler"]
 #: The linear maps that members may adapt.
 AdaptedPart = Literal[
     "attention.q",
@@ -28,6 +30,7 @@ AdaptedPart = Literal[
     "attention.v",
     "attention.o",
     "mlp.fc1",
+    "mlp.factor",
     "mlp.fc2",
     "pooler",
     "classifier",
@@ -40,7 +43,7 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
 }
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
     "vision": ("first", "first+second", "first+mean", "mean"),
-    "text": ("first", "eos"),
+    "text": ("first", "eos", "mean"),
 }
 #: The range of each field, wider than any network. A value outside comes from a damaged file and is refused before
 #: anything of that size is made.
@@ -69,23 +72,30 @@ RANGES: dict[str, tuple[float, float]] = {
     "first": (0, 500),
     "size": (1, 2**20),
     "scale": (0, 1e6),
+    "base": (0, 1e9),
+    "reach": (0, 2**20),
 }
 
 
+def _later(default: Any) -> Any:
+    """Returns a field that files leave out where it has its default, as they did before there was such a field."""
+    return field(default=default, metadata={"later": True})
+
+
 def _check_ranges(value: Any) -> None:
-    for field in fields(value):
-        found = getattr(value, field.name)
-        if field.name not in RANGES or found is None:
+    for each in fields(value):
+        found = getattr(value, each.name)
+        if each.name not in RANGES or found is None:
             continue
-        least, most = RANGES[field.name]
+        least, most = RANGES[each.name]
         for number in found if isinstance(found, tuple) else (found,):
             if not least <= number <= most:
-                raise ValueError(f"{field.name} is {number}, should be from {least} to {most}")
+                raise ValueError(f"{each.name} is {number}, should be from {least} to {most}")
 
 
 @dataclass(frozen=True)
 class ImageEmbeddings:
-    """Patches of an image, with learned positions, after a few tokens of their own: class, distillation, registers."""
+    """Patches of an image, after a few tokens of their own (class, distillation, registers), with learned positions."""
 
     channels: int
     image_size: tuple[int, int]  # height, width
@@ -96,6 +106,7 @@ class ImageEmbeddings:
     distillation_token: bool = False
     registers: int = 0
     unplaced: int = 0  # the last tokens before the patches that have no position
+    learned: bool = _later(True)  # a table of positions is added
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -115,8 +126,13 @@ class ImageEmbeddings:
         return self.prefix - self.unplaced + self.patches
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        return self.image_size[0] // self.patch_size[0], self.image_size[1] // self.patch_size[1]
+
+    @property
     def patches(self) -> int:
-        return (self.image_size[0] // self.patch_size[0]) * (self.image_size[1] // self.patch_size[1])
+        return self.grid[0] * self.grid[1]
 
     @property
     def tokens(self) -> int:
@@ -133,6 +149,7 @@ class TextEmbeddings:
     norm: bool
     eos: int | None = None  # the id whose first place is pooled; None: the largest id of the sequence
     padding: int | None = None  # RoBERTa counts positions from the one after this id, and gives padding none
+    learned: bool = _later(True)  # a table of positions is added
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -143,6 +160,32 @@ class TextEmbeddings:
     def max_tokens(self) -> int:
         """The largest number of tokens of a text."""
         return self.positions - (0 if self.padding is None else self.padding + 1)
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Queries and keys are turned by angles that grow with the place of a token, pair of numbers by pair.
+
+    A place is a text token's number, or row and column of a patch with half of the pairs each: the centre of the
+    patch as an angle from -pi to pi over the image. Tokens before the patches are not turned.
+    """
+
+    base: float  # of the speeds, from 1 to nearly 1 / base
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+
+
+@dataclass(frozen=True)
+class Local:
+    """The layers in which tokens see only those at most `reach` places away."""
+
+    at: tuple[int, ...]
+    reach: int
+    base: float | None = None  # of the layers' rotation
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
 
 
 @dataclass(frozen=True)
@@ -168,9 +211,20 @@ class TowerSpec:
     pooler: Activation | None = None  # activation of a dense layer on the pooled token
     dropout: float = 0.0  # on hidden states, in training only
     attention_dropout: float = 0.0
+    rotary: Rotary | None = _later(None)
+    local: Local | None = _later(None)
+    unbiased: tuple[Unbiased, ...] = _later(())
+    first_norm: bool = _later(True)  # the first layer's attention norm
+    gated: bool = _later(False)  # the MLP's activations are multiplied by a second map of its input
+    pooler_norm: bool = _later(False)  # a norm after the pooler's activation
 
     def __post_init__(self) -> None:
         _check_ranges(self)
+        turned = 0 if self.rotary is None else 2 if self.name == "text" else 4
+        if turned and self.head_width % turned:
+            raise ValueError(f"head_width is {self.head_width}, should be a multiple of {turned} to be turned")
+        if self.local is not None and not all(0 <= layer < self.layers for layer in self.local.at):
+            raise ValueError(f"local.at should be from 0 to {self.layers - 1}")
         if isinstance(self.embeddings, ImageEmbeddings) != (self.name == "vision"):
             raise ValueError(f"embeddings of a {self.name} tower are of the other kind")
         if self.pool not in POOLS_OF[self.name]:
@@ -255,6 +309,25 @@ class ModelSpec:
         return next(tower for tower in self.towers if tower.name == name)
 
 
+def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
+    """Returns a spec as `dataclasses.asdict`, without later fields that have their defaults."""
+
+    def trimmed(value: Any, content: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(trimmed(*pair) for pair in zip(value, content, strict=True))
+        if not is_dataclass(value):
+            return content
+        shown = {each.name: (getattr(value, each.name), each) for each in fields(value)}
+        return {
+            name: trimmed(own, content[name])
+            for name, (own, each) in shown.items()
+            if not (each.metadata.get("later") and own == each.default)
+        }
+
+    result: dict[str, Any] = trimmed(spec, asdict(spec))
+    return result
+
+
 def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
     """Returns the spec that `dataclasses.asdict` wrote, also from JSON; does not check its types.
 
@@ -264,9 +337,13 @@ def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
 
     def tower(values: Mapping[str, Any]) -> TowerSpec:
         kind: Any = ImageEmbeddings if values["name"] == "vision" else TextEmbeddings
+        parts = {"embeddings": kind, "rotary": Rotary, "local": Local}
+        made = {name: parts[name](**tuples(values[name])) for name in parts if values.get(name) is not None}
+        return TowerSpec(**{**tuples(values), **made})
+
+    def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
         # JSON has no tuples: all lists here were tuples.
-        embeddings = {k: tuple(v) if isinstance(v, list) else v for k, v in values["embeddings"].items()}
-        return TowerSpec(**{**values, "embeddings": kind(**embeddings)})
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
     adapter = value.get("adapter")
     own = None if adapter is None else Adapter(**{**adapter, "parts": tuple(adapter["parts"])})

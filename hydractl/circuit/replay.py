@@ -54,7 +54,7 @@ def pooled(tower: Tower, inputs: Mapping[str, Tensor], view: View) -> Tensor:
         attention = attention_of(layer)
         z = view(number, attention.mix(layer.attention_input(x), mask))
         x = layer.complete(x, attention.output(z))
-    return tower.pool(x, ids)
+    return tower.pool(x, ids, mask)
 
 
 def kept_counts(model: Hydra, tower: str) -> list[int]:
@@ -86,7 +86,7 @@ def replay(
 
     def pooled(x: Tensor, layer: int) -> Tensor:
         """Returns the tower's pooled tokens, given the input of layer number `layer`."""
-        return tower.pool_at(place, tower.encode_at(place, x, mask, layer).to(start.x.dtype))
+        return tower.pool_at(place, tower.encode_at(place, x, mask, layer).to(start.x.dtype), mask)
 
     # A search may screen its candidates with layers in half precision.
     x = x.to(next(tower.layers[0].parameters()).dtype)

@@ -18,7 +18,7 @@ from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.replay import kept_counts, pooled
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks, batch_workers
-from hydractl.model.encoder import Tower
+from hydractl.model.encoder import Tower, mean_token
 from hydractl.model.hydra import Hydra
 
 
@@ -108,11 +108,11 @@ def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:
     assert isinstance(module, Tower)
     device = next(model.parameters()).device
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-    place = module.place(inputs.get("input_ids"))
+    place, mask = module.place(inputs.get("input_ids")), inputs.get("attention_mask")
     seen: list[Tensor] = []
 
     def view(_number: int, z: Tensor) -> Tensor:
-        seen.append((z if place is None else place.of(z)).mean(2)[0])
+        seen.append((mean_token(z, mask) if place is None else place.of(z)).mean(2)[0])
         return z
 
     with torch.inference_mode():

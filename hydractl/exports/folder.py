@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
 from hydractl.checkpoint.output import write_bytes
+from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
 from hydractl.exports.code import write_code
 from hydractl.exports.stock import label_fields, to_json
@@ -61,7 +61,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         "auto_map": {"AutoConfig": "configuration_hydra.HydraConfig", automatic: f"modeling_hydra.{model}"},
         "dtype": dtype,
         "hydra": {
-            "spec": asdict(checkpoint.spec),
+            "spec": spec_to_json(checkpoint.spec),
             "heads": {tower: [list(map(list, layer)) for layer in kept] for tower, kept in checkpoint.heads.items()},
             "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
             "temperature": checkpoint.temperature,

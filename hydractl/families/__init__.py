@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import bert, clip, open_clip, timm_vit, vit
+from hydractl.families import bert, clip, modernbert, open_clip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -10,6 +10,7 @@ FAMILIES: tuple[Family, ...] = (
     vit.DISTILLED_DEIT,
     vit.DINOV2,
     vit.DINOV2_WITH_REGISTERS,
+    vit.DINOV3,
     timm_vit.FAMILY,
     clip.CLIP,
     clip.CLIP_IMAGE,
@@ -19,6 +20,7 @@ FAMILIES: tuple[Family, ...] = (
     bert.ROBERTA,
     bert.XLM_ROBERTA,
     bert.DISTILBERT,
+    modernbert.FAMILY,
 )
 
 #: Architectures that are not read: model_type of config.json to the reason.
@@ -29,11 +31,9 @@ REFUSED = {
     "data2vec-vision": "its attention adds relative positions",
     "deberta": "its attention adds relative positions",
     "deberta-v2": "its attention adds relative positions",
-    "dinov3_vit": "its attention rotates by positions",
     "electra": "its embeddings and its classifier are not a BERT's",
     "gpt2": "it is a decoder",
     "longformer": "its attention is sparse",
-    "modernbert": "its attention rotates by positions",
     "mpnet": "its attention adds relative positions",
     "resnet": "it has no attention heads",
     "siglip2": "it takes images cut to patches of many sizes",

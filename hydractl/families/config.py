@@ -51,6 +51,10 @@ Eos = Annotated[int, within("eos")]
 Padding = Annotated[int, within("padding")]
 #: A dropout probability; null is 0.
 Rate = Annotated[float, Field(ge=0, lt=1)] | None
+#: A dropout probability in a place that has none here.
+NoRate = Annotated[float, Field(ge=0, le=0)] | None
+Base = Annotated[float, within("base")]
+Reach = Annotated[int, within("reach")]
 #: Height and width, given as one number or as two.
 ImageSize = Annotated[tuple[ImageSide, ImageSide], BeforeValidator(_pair)]
 PatchSize = Annotated[tuple[PatchSide, PatchSide], BeforeValidator(_pair)]

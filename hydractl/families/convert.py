@@ -146,8 +146,9 @@ def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
 
 def _fresh(name: str, slot: Slot, dtype: torch.dtype) -> LazyTensor:
     def load() -> Tensor:
-        drawn = torch.zeros(slot.shape)
-        if slot.group == "pooler" and name.endswith(".weight"):
+        is_scale = slot.group == "pooler" and name.endswith("norm.weight")
+        drawn = torch.ones(slot.shape) if is_scale else torch.zeros(slot.shape)
+        if not is_scale and slot.group == "pooler" and name.endswith(".weight"):
             drawn.normal_(std=STANDARD_DEVIATION, generator=torch.Generator().manual_seed(0))
         return drawn.to(dtype)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, Pool, TowerSpec
+from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, Pool, TowerSpec, spec_to_json
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
@@ -69,7 +69,7 @@ def describe(name: str, folder: Path, config: Mapping[str, Any], without_classif
     names = _label_names(foreign)
     id2label = {str(i): names.get(i, f"LABEL_{i}") for i in range(module.num_classes)}
     try:
-        structure = asdict(_spec(module))
+        structure = spec_to_json(_spec(module))
     except ValueError as error:
         raise read.config_origin(name).refusal(str(error)) from error
     added = {"id2label": id2label, "structure": structure, "norm_name": _norm_name(module)}

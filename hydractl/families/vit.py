@@ -1,11 +1,11 @@
-"""ViT, ViT-MSN (masked siamese networks), DeiT and DINOv2 with a classifier, as transformers writes them."""
+"""ViT, ViT-MSN (masked siamese networks), DeiT, DINOv2 and DINOv3 with a classifier, as transformers writes them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Literal
 
-from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Rotary, Unbiased
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
@@ -87,6 +87,43 @@ class Dinov2RegistersConfig(Dinov2Config):
     @property
     def registers(self) -> int:
         return self.num_register_tokens
+
+
+class Dinov3Config(read.Images, read.Encoder, read.Labelled):
+    """The fields of a DINOv3's config.json."""
+
+    hidden_size: read.Width = 384
+    num_attention_heads: read.Heads = 6
+    intermediate_size: read.MlpWidth = 1536
+    attention_dropout: read.Rate = 0.0
+    layer_norm_eps: read.NormEps = 1e-5
+    num_register_tokens: read.Registers = 0
+    rope_theta: read.Base = 100.0
+    query_bias: bool = True
+    key_bias: bool = False
+    value_bias: bool = True
+    proj_bias: bool = True
+    mlp_bias: bool = True
+    use_gated_mlp: bool = False
+
+    def spec(self) -> ModelSpec:
+        embeddings = replace(self.embeddings(), registers=self.num_register_tokens, learned=False)
+        tower = self.tower("vision", embeddings, self.intermediate_size, dropouts=(None, self.attention_dropout))
+        biases: dict[Unbiased, bool] = {
+            "attention.q": self.query_bias,
+            "attention.k": self.key_bias,
+            "attention.v": self.value_bias,
+            "attention.o": self.proj_bias,
+            "mlp": self.mlp_bias,
+        }
+        tower = replace(
+            tower,
+            layer_scale=True,
+            rotary=Rotary(self.rope_theta),
+            gated=self.use_gated_mlp,
+            unbiased=tuple(part for part, has_one in biases.items() if not has_one),
+        )
+        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
 #: Names of q, k, v and o as saved, and as in memory.
@@ -195,4 +232,41 @@ DINOV2_WITH_REGISTERS = Family(
     spellings=dinov2_spellings("dinov2_with_registers"),
     base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
+)
+
+
+def dinov3_spelling(layer: str) -> dict[str, str]:
+    """Returns the names of a DINOv3 whose names of a layer begin with `layer`, as it is saved or as in memory."""
+    ours = "vision.layers.{i}."
+    attention, norms = [f"attention.{part}_proj" for part in "qkvo"], ("norm1", "norm2")
+    return {
+        "vision.embeddings.patch": "embeddings.patch_embeddings",
+        "vision.embeddings.class_token": "embeddings.cls_token:3",
+        "vision.embeddings.registers": "embeddings.register_tokens:3",
+        **layer_names("vision", layer, attention, norms=norms, mlp=("mlp.up_proj", "mlp.down_proj")),
+        ours + "attention_scale": layer + "layer_scale1.lambda1",
+        ours + "mlp_scale": layer + "layer_scale2.lambda1",
+        "vision.norm": "norm",
+        "classifier": "classifier",
+    }
+
+
+#: A gated MLP has its activations from a map of its own, and what they are multiplied with from that of a plain MLP.
+MLPS = ({"mlp.factor": "-"}, {"mlp.fc1": "mlp.gate_proj", "mlp.factor": "mlp.up_proj"})
+
+DINOV3 = Family(
+    name="dinov3",
+    title="DINOv3",
+    model_type="dinov3_vit",
+    # transformers has no classifier over it: the one that is trained here lies beside its tensors.
+    architectures=("DINOv3ViTModel",),
+    config=Dinov3Config,
+    spellings=tuple(
+        dinov3_spelling(layer) | {f"vision.layers.{{i}}.{ours}": layer + theirs for ours, theirs in gated.items()}
+        for gated in MLPS
+        for layer in ("layer.{i}.", "model.layer.{i}.")
+    ),
+    base=Base(""),
+    saved_as=lambda config: 2 if config.get("use_gated_mlp") else 0,
+    inert=(r"embeddings\.mask_token",),
 )

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.linear import Heads, Linear, Stored, build_linear
+from hydractl.model.positions import Layout, layout
 
 Qkv = tuple[Tensor, Tensor, Tensor]
 
@@ -21,13 +22,14 @@ class FusedAttention(nn.Module):
     layer that all members share holds the rows of one.
     """
 
-    def __init__(self, tower: TowerSpec, prefix: str, heads: Heads, stored: Stored) -> None:
+    def __init__(self, tower: TowerSpec, layer: int, prefix: str, heads: Heads, stored: Stored) -> None:
         """
         Args:
+            prefix: of the names under which its tensors are stored.
             heads: kept heads of each member, or of one if members share the layer.
         """
         super().__init__()
-        self.head_width, self.causal, self.heads = tower.head_width, tower.causal, heads
+        self.head_width, self.layout, self.heads = tower.head_width, layout(tower, layer), heads
         self.rows = tuple(len(kept) * tower.head_width for kept in heads)
         self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
         self.dropout = nn.Dropout(tower.attention_dropout)
@@ -44,7 +46,7 @@ class FusedAttention(nn.Module):
         q, k, v = self._project(self.q, x), self._project(self.k, x), self._project(self.v, x)  # [S,B,T,R]
         if q.shape[-1] == 0:
             return q
-        z = attend(by_head(q, k, v, self.head_width), mask, self.causal, self.dropout.p if self.training else 0.0)
+        z = attend(by_head(q, k, v, self.head_width), mask, self.layout, self.dropout.p if self.training else 0.0)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -52,9 +54,8 @@ class FusedAttention(nn.Module):
         # The bias belongs to the layer, not to a head: it stays when every head of a member is gone.
         if len(self.rows) == 1:
             return self.o(z)
-        weight, bias = self.o.weight, self.o.bias
-        assert bias is not None
-        members = zip(z[0].split(self.rows, -1), weight.split(self.rows, 1), bias, strict=True)
+        bias = self.o.bias if self.o.bias is not None else [None] * len(self.rows)
+        members = zip(z[0].split(self.rows, -1), self.o.weight.split(self.rows, 1), bias, strict=True)
         return torch.stack([F.linear(*member) for member in members])
 
     def _project(self, linear: Linear, x: Tensor) -> Tensor:
@@ -74,14 +75,29 @@ def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> Qkv:
     return q, k, v
 
 
-def attend(qkv: Qkv, mask: Tensor | None, causal: bool, dropout: float = 0.0) -> Tensor:
+def attend(qkv: Qkv, mask: Tensor | None, layout: Layout, dropout: float = 0.0) -> Tensor:
     """Computes attention, `[S*B,T,H,K]` from three of that shape; mask `[B,T]` is true where a token counts."""
-    # `len` would fix the batch size of a traced graph.
-    allowed = _allowed(mask, causal, copies=qkv[0].shape[0] // mask.shape[0]) if mask is not None else None
+    q, k, v = qkv
+    tokens = k.shape[1]
+    return attend_turned((layout.turn(q, tokens), layout.turn(k, tokens), v), mask, layout, dropout)
+
+
+def attend_turned(qkv: Qkv, mask: Tensor | None, layout: Layout, dropout: float = 0.0) -> Tensor:
+    """Computes `attend` where queries and keys are turned already."""
     q, k, v = (t.transpose(1, 2) for t in qkv)
+    causal = layout.causal and layout.reach is None and mask is None
+    allowed = None if causal else layout.allowed(mask, k.shape[2], k.device)
+    if allowed is not None and mask is not None:
+        # `len` would fix the batch size of a traced graph.
+        allowed = repeated(allowed, q.shape[0] // mask.shape[0])
     own = attend_by_products if _trains_in_half_on_cpu(q) else F.scaled_dot_product_attention
-    z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal and mask is None, dropout_p=dropout)
+    z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal, dropout_p=dropout)
     return z.transpose(1, 2)
+
+
+def repeated(x: Tensor, copies: int) -> Tensor:
+    """Returns x one copy after the other along its first axis."""
+    return x.repeat(copies, *(1,) * (x.ndim - 1)) if copies > 1 else x
 
 
 def attend_by_products(
@@ -102,12 +118,3 @@ def attend_by_products(
 def _trains_in_half_on_cpu(q: Tensor) -> bool:
     half = q.dtype in (torch.bfloat16, torch.float16)
     return half and q.device.type == "cpu" and q.requires_grad and q.shape[2] <= PRODUCTS_UP_TO
-
-
-def _allowed(mask: Tensor, causal: bool, copies: int) -> Tensor:
-    """Returns which tokens each token may look at, `[S*B,1,1 or T,T]`, given a mask `[B,T]`."""
-    allowed = mask[:, None, None, :]
-    if causal:
-        tokens = mask.shape[1]
-        allowed = allowed & torch.ones(tokens, tokens, dtype=torch.bool, device=mask.device).tril()
-    return allowed.repeat(copies, 1, 1, 1) if copies > 1 else allowed

@@ -20,7 +20,7 @@ def _norm(tower: TowerSpec, stored: Stored) -> nn.Module:
 
 
 class PatchEmbeddings(nn.Module):
-    """Patches through one linear map, class token and the like in front, positions added."""
+    """Patches through one linear map, class token and the like in front, positions added if they are learned."""
 
     def __init__(self, tower: TowerSpec, stored: Stored) -> None:
         super().__init__()
@@ -31,7 +31,8 @@ class PatchEmbeddings(nn.Module):
         for name in PREFIX:
             if f"{prefix}.{name}" in stored.shapes:
                 self.register_parameter(name, empty(stored.shapes[f"{prefix}.{name}"]))
-        self.position = empty(stored.shapes[f"{prefix}.position"])
+        if self.spec.learned:
+            self.position = empty(stored.shapes[f"{prefix}.position"])
         self.norm = _norm(tower, stored)
         self.dropout = nn.Dropout(tower.dropout)
 
@@ -44,7 +45,7 @@ class PatchEmbeddings(nn.Module):
         tokens = [self._token(name, x.shape[-1]) for name in PREFIX if name in self._parameters]
         groups = max(map(len, [x, *tokens]))
         x = torch.cat([token.expand(groups, x.shape[1], -1, -1) for token in [*tokens, x]], 2)
-        return self.dropout(self.norm(x + self._positions()))
+        return self.dropout(self.norm(x + self._positions() if self.spec.learned else x))
 
     def _token(self, name: str, width: int) -> Tensor:
         registers = self.spec.registers if name == "registers" else 1
@@ -72,7 +73,7 @@ class PatchEmbeddings(nn.Module):
 
 
 class TokenEmbeddings(nn.Module):
-    """Word pieces, positions and sentence types added up."""
+    """Word pieces, sentence types and learned positions added up."""
 
     def __init__(self, tower: TowerSpec, stored: Stored) -> None:
         super().__init__()
@@ -80,7 +81,8 @@ class TokenEmbeddings(nn.Module):
         prefix = f"{tower.name}.embeddings"
         self.spec = tower.embeddings
         self.word = empty(stored.shapes[f"{prefix}.word"])
-        self.position = empty(stored.shapes[f"{prefix}.position"])
+        if self.spec.learned:
+            self.position = empty(stored.shapes[f"{prefix}.position"])
         self.token_type = empty(stored.shapes[f"{prefix}.token_type"]) if self.spec.token_types else None
         self.norm = _norm(tower, stored)
         self.dropout = nn.Dropout(tower.dropout)
@@ -94,7 +96,7 @@ class TokenEmbeddings(nn.Module):
         if self.token_type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             x = x + _look_up(self.token_type, types)
-        return self.dropout(self.norm(x + self._positions(input_ids)))
+        return self.dropout(self.norm(x + self._positions(input_ids) if self.spec.learned else x))
 
     def _positions(self, input_ids: Tensor) -> Tensor:
         if self.spec.padding is None:

@@ -29,18 +29,24 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Mlp(nn.Module):
-    """Two linear maps with an activation between."""
+    """Two linear maps with an activation between, which in a gated MLP a third map of the input multiplies."""
+
+    factor: Linear | None
 
     def __init__(self, tower: TowerSpec, prefix: str, stored: Stored) -> None:
         super().__init__()
         self.fc1: Linear = build_linear(f"{prefix}.fc1", stored)
+        self.factor = build_linear(f"{prefix}.factor", stored) if tower.gated else None
         self.fc2: Linear = build_linear(f"{prefix}.fc2", stored)
         self.activation = tower.activation
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
-        made = self.fc2.features(self.fc1, x) if isinstance(self.fc2, KeptFeatures) else self.fc1(x)
-        return self.fc2(ACTIVATIONS[self.activation](made))
+        activations = ACTIVATIONS[self.activation](self._made(self.fc1, x))
+        return self.fc2(activations if self.factor is None else activations * self._made(self.factor, x))
+
+    def _made(self, linear: Linear, x: Tensor) -> Tensor:
+        return self.fc2.features(linear, x) if isinstance(self.fc2, KeptFeatures) else linear(x)
 
 
 class Layer(nn.Module):
@@ -54,8 +60,10 @@ class Layer(nn.Module):
         prefix = f"{tower.name}.layers.{index}"
         self.pre_norm, self.dropout = tower.pre_norm, nn.Dropout(tower.dropout)
         heads = stored.heads_of(tower.name, index)
-        self.attention: nn.Module = FusedAttention(tower, f"{prefix}.attention", heads, stored)
-        self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)
+        self.attention: nn.Module = FusedAttention(tower, index, f"{prefix}.attention", heads, stored)
+        self.attention_norm: nn.Module = nn.Identity()
+        if index or tower.first_norm:
+            self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)
         self.mlp = Mlp(tower, f"{prefix}.mlp", stored)
         self.mlp_norm = LayerNorm(f"{prefix}.mlp_norm", stored, tower.norm_eps)
         for scale in ("attention_scale", "mlp_scale"):
@@ -67,7 +75,8 @@ class Layer(nn.Module):
 
     def attention_input(self, x: Tensor) -> Tensor:
         """Returns what this layer's attention reads of the hidden state."""
-        return self.attention_norm(x) if self.pre_norm else x
+        read: Tensor = self.attention_norm(x) if self.pre_norm else x
+        return read
 
     def complete(self, x: Tensor, attended: Tensor) -> Tensor:
         """Returns the layer's result, given the hidden state it started from and its attention output."""
@@ -97,6 +106,14 @@ class Place(NamedTuple):
         return x[:, torch.arange(self.at.shape[0], device=x.device), self.at, None]
 
 
+def mean_token(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Returns the mean over tokens that count, `[G,B,1,D]` of `[G,B,T,D]`."""
+    if mask is None:
+        return x.mean(2, keepdim=True)
+    counts = mask.to(x.dtype)[:, :, None]  # [B,T,1]
+    return (x * counts).sum(2, keepdim=True) / counts.sum(1, keepdim=True)
+
+
 class Tower(nn.Module):
     """An encoder and its pooled token."""
 
@@ -108,6 +125,9 @@ class Tower(nn.Module):
         self.layers = cast("Sequence[Layer]", layers)
         self.norm = LayerNorm(f"{name}.norm", stored, spec.norm_eps) if spec.final_norm else nn.Identity()
         self.pooler = build_linear(f"{name}.pooler", stored) if spec.pooler is not None else None
+        self.pooler_norm = (
+            LayerNorm(f"{name}.pooler_norm", stored, spec.norm_eps) if spec.pooler_norm else nn.Identity()
+        )
         self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
@@ -125,29 +145,30 @@ class Tower(nn.Module):
         """Returns pooled tokens `[G,B,D]`, given the first layer's input `[G,B,T,D]`; ids `[B,T]` for texts."""
         for layer in self.layers:
             x = layer(x, mask)
-        return self.pool(x, input_ids)
+        return self.pool(x, input_ids, mask)
 
-    def pool(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
+    def pool(self, x: Tensor, input_ids: Tensor | None, mask: Tensor | None = None) -> Tensor:
         """Returns the pooled tokens `[G,B,D]` of a last hidden state, after norm and pooler.
 
         Two pooled tokens lie side by side, `[G,B,2*D]`.
         """
         if self.spec.norm_tokens:
-            return self.finish(self._pooled(self.norm(x), input_ids))
-        return self.finish(self.norm(self._pooled(x, input_ids)))
+            return self.finish(self._pooled(self.norm(x), input_ids, mask))
+        return self.finish(self.norm(self._pooled(x, input_ids, mask)))
 
     def finish(self, tokens: Tensor) -> Tensor:
         """Puts normed tokens `[G,B,1 or 2,D]` through the pooler and side by side, `[G,B,D]`."""
         if self.pooler is not None and self.spec.pooler is not None:
-            tokens = ACTIVATIONS[self.spec.pooler](self.pooler(tokens))
+            tokens = self.pooler_norm(ACTIVATIONS[self.spec.pooler](self.pooler(tokens)))
         return tokens.flatten(2)
 
-    def _pooled(self, x: Tensor, input_ids: Tensor | None) -> Tensor:
+    def _pooled(self, x: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
         """Returns the one or two vectors that the classifier reads, `[G,B,1 or 2,D]`."""
         place, embeddings = self.place(input_ids), self.spec.embeddings
         if place is not None:
             return place.of(x)
-        assert isinstance(embeddings, ImageEmbeddings)
+        if not isinstance(embeddings, ImageEmbeddings):
+            return mean_token(x, mask)
         mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
         return mean if self.spec.pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
 
@@ -156,7 +177,7 @@ class Tower(nn.Module):
         pool, embeddings = self.spec.pool, self.spec.embeddings
         if pool in ("first", "first+second"):
             return Place(1 if pool == "first" else 2)
-        if isinstance(embeddings, ImageEmbeddings):
+        if isinstance(embeddings, ImageEmbeddings) or pool == "mean":
             return None
         assert input_ids is not None
         eos = embeddings.eos

@@ -141,15 +141,13 @@ class KeptFeatures(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[M,...,k]` to `[M,...,out]`."""
-        assert self.bias is not None
-        y = x.flatten(1, -2) @ self.weight.T[self.kept]  # [M,N,out]
-        return y.unflatten(1, x.shape[1:-1]) + self.bias
+        y = (x.flatten(1, -2) @ self.weight.T[self.kept]).unflatten(1, x.shape[1:-1])  # [M,...,out]
+        return y if self.bias is None else y + self.bias
 
     def features(self, making: Linear, x: Tensor) -> Tensor:
         """Returns the kept features `[M,...,k]` of `[G,...,in]`, given the map that makes all features."""
-        assert making.bias is not None
-        y = x.flatten(1, -2) @ making.weight[self.kept].mT + making.bias[self.kept][:, None]
-        return y.unflatten(1, x.shape[1:-1])
+        y = x.flatten(1, -2) @ making.weight[self.kept].mT
+        return (y if making.bias is None else y + making.bias[self.kept][:, None]).unflatten(1, x.shape[1:-1])
 
 
 def build_linear(name: str, stored: Stored) -> Linear:
@@ -160,19 +158,23 @@ def build_linear(name: str, stored: Stored) -> Linear:
 
 
 class LayerNorm(nn.Module):
-    """Layer norm over the last axis, with scale and shift `[D]` shared or `[M,D]` per member."""
+    """Layer norm over the last axis, with scale and shift, if any, `[D]` shared or `[M,D]` per member."""
+
+    bias: Tensor | None
 
     def __init__(self, name: str, stored: Stored, eps: float) -> None:
         super().__init__()
-        self.weight, self.bias = empty(stored.shapes[f"{name}.weight"]), empty(stored.shapes[f"{name}.bias"])
+        self.weight, bias = empty(stored.shapes[f"{name}.weight"]), stored.shapes.get(f"{name}.bias")
+        self.register_parameter("bias", empty(bias) if bias is not None else None)
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to the same shape; G becomes M if scale or shift are per member."""
-        if self.weight.ndim == 1 and self.bias.ndim == 1:
+        if self.weight.ndim == 1 and (self.bias is None or self.bias.ndim == 1):
             return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, eps=self.eps)
         y = F.layer_norm(x, x.shape[-1:], eps=self.eps)
-        return y * per_member(self.weight, x) + per_member(self.bias, x)
+        y = y * per_member(self.weight, x)
+        return y if self.bias is None else y + per_member(self.bias, x)
 
 
 def per_member(parameter: Tensor, x: Tensor) -> Tensor:

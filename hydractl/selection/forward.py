@@ -74,7 +74,7 @@ class _Tower:
         found: dict[int, Tensor] = {}
         place = self.tower.place(ids)
         for node, last in self._walk(self.root, x, mask, place):
-            found |= dict.fromkeys(node.candidates, self.fast.pool_at(place, last))
+            found |= dict.fromkeys(node.candidates, self.fast.pool_at(place, last, mask))
         return [found[number] for number in sorted(found)]
 
     def _walk(self, node: Node, x: Tensor, mask: Tensor | None, place: Place | None) -> Iterator[tuple[Node, Tensor]]:
@@ -113,7 +113,7 @@ class _Tower:
             axis = {"o.weight": 1, "o.bias": None}.get(name, 0)
             state[name] = tensor if axis is None else tensor.index_select(axis, rows.to(tensor.device))
         shapes = {f"own.{name}": tuple(tensor.shape) for name, tensor in state.items()}
-        pruned = FusedAttention(self.tower.spec, "own", (heads,), Stored(shapes))
+        pruned = FusedAttention(self.tower.spec, number, "own", (heads,), Stored(shapes))
         pruned.load_state_dict(state, assign=True)
         return pruned.eval().requires_grad_(False)
 

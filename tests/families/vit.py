@@ -1,10 +1,11 @@
-"""Variants of ViT, ViT-MSN, DeiT and DINOv2."""
+"""Variants of ViT, ViT-MSN, DeiT, DINOv2 and DINOv3."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from transformers import (
     AutoModel,
     AutoModelForMaskedImageModeling,
@@ -15,14 +16,17 @@ from transformers import (
     Dinov2ForImageClassification,
     Dinov2WithRegistersConfig,
     Dinov2WithRegistersForImageClassification,
+    DINOv3ViTConfig,
+    DINOv3ViTModel,
     PreTrainedModel,
     ViTConfig,
     ViTForImageClassification,
     ViTMSNConfig,
     ViTMSNForImageClassification,
 )
+from transformers.modeling_outputs import ImageClassifierOutput
 
-from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, MSN, VIT
+from hydractl.families.vit import DEIT, DINOV2, DINOV2_WITH_REGISTERS, DINOV3, MSN, VIT
 from tests import references
 from tests.references import BATCH, SIZES, Architecture, Built
 
@@ -51,6 +55,24 @@ def dinov2(**changes: Any) -> Built:
 
 def with_registers() -> Built:
     return image_model(Dinov2WithRegistersForImageClassification, Dinov2WithRegistersConfig, num_register_tokens=3)
+
+
+class Dinov3Classifier(DINOv3ViTModel):
+    """A DINOv3 with a classifier on its pooled output, for which transformers has no class."""
+
+    def __init__(self, config: DINOv3ViTConfig) -> None:
+        super().__init__(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, pixel_values: Tensor) -> ImageClassifierOutput:
+        return ImageClassifierOutput(logits=self.classifier(super().forward(pixel_values).pooler_output))
+
+
+Dinov3Classifier.__name__ = DINOv3ViTModel.__name__  # as config.json names the class
+
+
+def dinov3(**changes: Any) -> Built:
+    return image_model(Dinov3Classifier, DINOv3ViTConfig, **{"hidden_size": 32, "num_register_tokens": 2, **changes})
 
 
 VIT_VARIANTS = Architecture(
@@ -94,4 +116,16 @@ DINOV2_VARIANTS = Architecture(
     ),
     bases=(("dinov2", encoder), ("dinov2-registers", encoder)),
 )
-ARCHITECTURES = (VIT_VARIANTS, DEIT_VARIANTS, DINOV2_VARIANTS)
+DINOV3_VARIANTS = Architecture(
+    variants={
+        "dinov3": dinov3,
+        "dinov3-gated-wide": lambda: dinov3(
+            use_gated_mlp=True, hidden_act="silu", image_size=[8, 12], key_bias=True, mlp_bias=False, proj_bias=False
+        ),
+    },
+    typical=("dinov3",),
+    configs=((DINOV3.config, DINOv3ViTConfig),),
+    inert=DINOV2_VARIANTS.inert | {f"pos_embed_{change}" for change in ("shift", "jitter", "rescale")},  # in training
+    bases=(("dinov3", encoder),),
+)
+ARCHITECTURES = (VIT_VARIANTS, DEIT_VARIANTS, DINOV2_VARIANTS, DINOV3_VARIANTS)

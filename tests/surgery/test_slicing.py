@@ -26,6 +26,7 @@ OUTPUT_PROJECTIONS = (
     "self_attn.out_proj",
     "attention.out_lin",
     "attn.proj",
+    "attn.Wo",
     "attn.out_proj",
 )
 

@@ -12,7 +12,13 @@ from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower
-from hydractl.model.fast.packing import AdaptedAttention, PackedAttention, PooledAttention, is_adapted
+from hydractl.model.fast.packing import (
+    AdaptedAttention,
+    PackedAttention,
+    PlacedAttention,
+    PooledAttention,
+    is_adapted,
+)
 from hydractl.model.fast.products import fast_linear, fast_mlp
 from hydractl.model.hydra import Hydra
 from hydractl.model.linear import Linear
@@ -76,6 +82,7 @@ class FastTower(Tower):
         self.layers = cast("Sequence[FastLayer]", nn.ModuleList(layers))
         self.norm = tower.norm
         self.pooler = fast_linear(tower.pooler) if tower.pooler is not None else None
+        self.pooler_norm = tower.pooler_norm
         self.projection = fast_linear(tower.projection) if tower.projection is not None else None
         self.eval()
 
@@ -83,7 +90,7 @@ class FastTower(Tower):
     def forward(self, x: Tensor, mask: Tensor | None, input_ids: Tensor | None) -> Tensor:
         """Computes the same as a tower of plain layers, without gradients."""
         place = self.place(input_ids)
-        return self.pool_at(place, self.encode_at(place, x, mask))
+        return self.pool_at(place, self.encode_at(place, x, mask), mask)
 
     def encode_at(self, place: Place | None, x: Tensor, mask: Tensor | None, start: int = 0) -> Tensor:
         """Returns the last hidden state at the pooled tokens, `[G,B,1 or 2,D]`; at all, `[G,B,T,D]`, without `place`.
@@ -96,9 +103,9 @@ class FastTower(Tower):
             x = layer.complete(x, layer.attention.output(z))
         return x
 
-    def pool_at(self, place: Place | None, x: Tensor) -> Tensor:
+    def pool_at(self, place: Place | None, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Pools the result of `encode_at`, `[G,B,D]`."""
-        return self.pool(x, None) if place is None else self.finish(self.norm(x))
+        return self.pool(x, None, mask) if place is None else self.finish(self.norm(x))
 
     def train(self, mode: bool = True) -> Self:
         """Refuses training: there are no gradients.
@@ -151,4 +158,6 @@ def _fast_attention(
 ) -> PackedAttention | PooledAttention | AdaptedAttention:
     if is_adapted(attention):
         return AdaptedAttention(attention)
-    return PooledAttention(attention) if pooled else PackedAttention(attention, common)
+    if pooled:
+        return PooledAttention(attention) if attention.layout.is_plain else PlacedAttention(attention)
+    return PackedAttention(attention, common)

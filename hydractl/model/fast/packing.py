@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.attention import FusedAttention, attend, by_head
+from hydractl.model.attention import FusedAttention, Qkv, attend, attend_turned, by_head, repeated
 from hydractl.model.encoder import Place
 from hydractl.model.fast.products import fast_linear, grouped, one_above_another, product, side_by_side
 from hydractl.model.linear import Linear, LowRank, RankOne
+from hydractl.model.positions import Layout
 
 OutputWeights = Sequence[Tensor] | Tensor
 
@@ -27,6 +28,7 @@ class PackedAttention(nn.Module):
     """
 
     qkv_bias: Tensor | None
+    out_bias: Tensor | None
     order: Tensor | None
 
     def __init__(self, attention: FusedAttention, common: bool = False) -> None:
@@ -37,19 +39,20 @@ class PackedAttention(nn.Module):
                 A head that several of them keep is then computed once.
         """
         super().__init__()
-        self.head_width, self.causal = attention.head_width, attention.causal
+        self.head_width, self.layout = attention.head_width, attention.layout
         self.rows, self.common = attention.rows, common
         first = _first_alike(attention) if common else list(range(sum(self.rows) // self.head_width))
         distinct = sorted(set(first))
         parts = (attention.q, attention.k, attention.v)
+        self.biased = [name for name, part in zip("qkv", parts, strict=True) if part.bias is not None]
         weights = [_by_head(part.weight, self.head_width) for part in parts]
-        biases = [_by_head(part.bias, self.head_width) for part in parts if part.bias is not None]
+        biases = [_by_head(_bias(part), self.head_width) for part in parts if self.biased]
         by_member = _output_weights(attention.o.weight.detach(), self.rows)
         self.qkv = _frozen(torch.stack(weights, 1)[distinct].flatten(0, 2))
         self.register_parameter("qkv_bias", _frozen(torch.stack(biases, 1)[distinct].flatten()) if biases else None)
         self.out = _frozen(torch.cat([weight.flatten() for weight in by_member]))
-        assert attention.o.bias is not None
-        self.out_bias = _frozen(attention.o.bias.detach())
+        self.register_parameter("out_bias", None if attention.o.bias is None else _frozen(attention.o.bias.detach()))
+        self.width = len(attention.o.weight)
         shared = len(distinct) < len(first)
         places = torch.tensor([distinct.index(i) for i in first], device=self.qkv.device) if shared else None
         self.register_buffer("order", places, persistent=False)
@@ -57,9 +60,9 @@ class PackedAttention(nn.Module):
     @property
     def output_weights(self) -> OutputWeights:
         """Each member's `[D,H_m*K]`, as one tensor `[M,D,H_m*K]` if members are even."""
-        members, width = self.out_bias.shape
+        width = self.width
         if len(set(self.rows)) == 1:
-            return self.out.view(members, width, self.rows[0])
+            return self.out.view(len(self.rows), width, self.rows[0])
         parts = self.out.split([width * rows for rows in self.rows])
         return [part.view(width, rows) for part, rows in zip(parts, self.rows, strict=True)]
 
@@ -72,8 +75,9 @@ class PackedAttention(nn.Module):
         if not sum(self.rows):
             return x[..., :0]
         qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
-        q, k, v = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width)).unbind(-2)
-        z = attend((q, k, v), mask, self.causal)  # [S*B,T,H,K]
+        apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
+        q, k = self.layout.turn(apart[..., :2, :], x.shape[2]).unbind(-2)
+        z = attend_turned((q, k, apart[..., 2, :]), mask, self.layout)  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
@@ -102,9 +106,12 @@ class PackedAttention(nn.Module):
         if self.qkv_bias is not None:
             bias = self.qkv_bias.unflatten(0, (-1, 3, self.head_width))[order]
             for i, part in enumerate("qkv"):
+                if part not in self.biased:
+                    continue
                 destination[f"{prefix}{part}.bias"] = bias[:, i].flatten()
         destination[f"{prefix}o.weight"] = torch.cat(list(self.output_weights), 1)
-        destination[f"{prefix}o.bias"] = self.out_bias.detach()
+        if self.out_bias is not None:
+            destination[f"{prefix}o.bias"] = self.out_bias.detach()
 
 
 class PooledAttention(nn.Module):
@@ -117,7 +124,7 @@ class PooledAttention(nn.Module):
 
     def __init__(self, attention: FusedAttention) -> None:
         super().__init__()
-        self.head_width, self.causal, self.rows = attention.head_width, attention.causal, attention.rows
+        self.head_width, self.layout, self.rows = attention.head_width, attention.layout, attention.rows
         self.q, self.k, self.v, self.o = attention.q, attention.k, attention.v, attention.o
 
     @property
@@ -132,46 +139,72 @@ class PooledAttention(nn.Module):
             mask: `[B,T]`, true where a token counts.
             place: of the pooled tokens.
         """
-        asking, allowed = place.of(x), _visible(place, mask, self.causal, x.shape[2])
+        asking, allowed = place.of(x), _visible(place, mask, self.layout, x)
         if len(x) == 1 or len(set(self.rows)) == 1:
             groups = 1 if len(x) == 1 else len(self.rows)
-            z = self._mix(slice(None), groups, x, asking, allowed=allowed)
+            z = self._mix(slice(None), groups, x, asking, place, allowed)
         else:
             pieces = [slice(end - rows, end) for end, rows in zip(accumulate(self.rows), self.rows, strict=True)]
             own = zip(pieces, x.split(1), asking.split(1), strict=True)
-            z = torch.cat([self._mix(rows, 1, hidden, tokens, allowed=allowed) for rows, hidden, tokens in own], -1)
+            z = torch.cat([self._mix(rows, 1, hidden, tokens, place, allowed) for rows, hidden, tokens in own], -1)
         return z.unflatten(1, (-1, asking.shape[2]))
 
     def output(self, z: Tensor) -> Tensor:
         """Sums the heads' contributions: `[S,B,1 or 2,R]` to `[G,B,1 or 2,D]`, output bias included."""
-        assert self.o.bias is not None
         return _project_output(self.output_weights, self.o.bias, z)
 
-    def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, allowed: Tensor | None) -> Tensor:
+    def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, place: Place, allowed: Tensor | None) -> Tensor:
         """Computes the outputs of the heads in `rows`, `[G,B*tokens,H*K]`.
 
         The heads belong to `groups` members that each read their own x; one group reads every x.
+
+        Args:
+            allowed: `[B or 1,1,1 or tokens,T]`, true where those at `place` may look; None means everywhere.
         """
         width, (batch, tokens) = self.head_width, asking.shape[1:3]
         asking = asking.flatten(1, 2)  # [G,B*tokens,D]
         if not len(self.q.weight[rows]):
             return asking[..., :0]
-
-        def weights(linear: Linear) -> tuple[Tensor, Tensor | None]:
-            bias = linear.bias[rows].unflatten(0, (groups, -1)) if linear.bias is not None else None
-            return linear.weight[rows].unflatten(0, (groups, -1)), bias
-
-        (q_weight, q_bias), (k_weight, _), (v_weight, v_bias) = map(weights, (self.q, self.k, self.v))
+        (q_weight, q_bias), (k_weight, _), (v_weight, v_bias) = self._weights(rows, groups)
         q = grouped(asking, q_weight, q_bias).unflatten(-1, (-1, width)).transpose(1, 2)  # [G,H,B*tokens,K]
         absorbed = torch.matmul(q, k_weight.unflatten(1, (-1, width))).transpose(1, 2)  # [G,B*tokens,H,D]
         # Heads take the place of queries: they all read one and the same sequence, x.
         queries = absorbed.unflatten(1, (batch, tokens)).flatten(2, 3).flatten(0, 1)[:, None]  # [G*B,1,tokens*H,D]
         keys = x.flatten(0, 1)[:, None]  # [G*B,1,T,D]
-        mask = allowed.repeat(len(x), 1)[:, None, None] if allowed is not None else None
+        mask = repeated(allowed, len(x)) if allowed is not None else None
         seen = F.scaled_dot_product_attention(queries, keys, keys, attn_mask=mask, scale=width**-0.5)
         seen = seen.unflatten(0, (-1, batch)).reshape(len(x), batch * tokens, -1, x.shape[-1]).transpose(1, 2)
         z = torch.matmul(seen, v_weight.unflatten(1, (-1, width)).mT).transpose(1, 2).flatten(2)
         return z + v_bias[:, None] if v_bias is not None else z
+
+    def _weights(self, rows: slice, groups: int) -> list[tuple[Tensor, Tensor | None]]:
+        """Returns weight `[G,H*K,D]` and bias `[G,H*K]` of queries, keys and values."""
+        return [
+            (
+                linear.weight[rows].unflatten(0, (groups, -1)),
+                linear.bias[rows].unflatten(0, (groups, -1)) if linear.bias is not None else None,
+            )
+            for linear in (self.q, self.k, self.v)
+        ]
+
+
+class PlacedAttention(PooledAttention):
+    """Attention for the pooled tokens with keys and values of all tokens, since its scores depend on their places."""
+
+    def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, place: Place, allowed: Tensor | None) -> Tensor:
+        batch = x.shape[1]
+        if not len(self.q.weight[rows]):
+            return asking.flatten(1, 2)[..., :0]
+        parts = zip((asking, x, x), self._weights(rows, groups), strict=True)
+        q, k, v = (
+            grouped(read.flatten(1, 2), *own)
+            .unflatten(-1, (-1, self.head_width))
+            .unflatten(1, (batch, -1))
+            .flatten(0, 1)
+            for read, own in parts
+        )  # [G*B,tokens or T,H,K]
+        z = _attend_at(place, (q, k, v), allowed, self.layout)
+        return z.flatten(2).unflatten(0, (-1, batch)).flatten(1, 2)
 
 
 class AdaptedAttention(FusedAttention):
@@ -179,7 +212,7 @@ class AdaptedAttention(FusedAttention):
 
     def __init__(self, attention: FusedAttention) -> None:
         nn.Module.__init__(self)
-        self.head_width, self.causal, self.rows = attention.head_width, attention.causal, attention.rows
+        self.head_width, self.layout, self.rows = attention.head_width, attention.layout, attention.rows
         self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
 
     def mix(self, x: Tensor, mask: Tensor | None, place: Place | None = None) -> Tensor:
@@ -189,14 +222,15 @@ class AdaptedAttention(FusedAttention):
             mask: `[B,T]`, true where a token counts.
             place: that of the pooled tokens, if only these are needed; T is then their number.
         """
-        asking, causal = x, self.causal
-        if place is not None:
-            # Keys absorbed by queries, as in `PooledAttention`, would have to be each member's own.
-            asking, mask, causal = place.of(x), _visible(place, mask, causal, x.shape[2]), False
-        q, k, v = self.q(asking), self.k(x), self.v(x)
+        # Keys absorbed by queries, as in `PooledAttention`, would have to be each member's own.
+        q, k, v = self.q(x if place is None else place.of(x)), self.k(x), self.v(x)
         if not q.shape[-1]:
             return q
-        z = attend(by_head(q, k, v, self.head_width), mask, causal)
+        heads = by_head(q, k, v, self.head_width)
+        if place is None:
+            z = attend(heads, mask, self.layout)
+        else:
+            z = _attend_at(place, heads, _visible(place, mask, self.layout, x), self.layout)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
 
@@ -205,21 +239,35 @@ def is_adapted(attention: FusedAttention) -> bool:
     return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
 
 
-def _visible(place: Place, mask: Tensor | None, causal: bool, tokens: int) -> Tensor | None:
-    """Returns `[B,T]`, true where the tokens at `place` may look; None means everywhere."""
-    if not causal or place.at is None:
-        return mask
-    before = torch.arange(tokens, device=place.at.device) <= place.at[:, None]
-    return before if mask is None else before & mask
+def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, layout: Layout) -> Tensor:
+    """Computes attention at the pooled tokens, `[S*B,tokens,H,K]`, given their queries and all keys and values."""
+    q, k, v = qkv
+    at, total = slice(place.leading) if place.at is None else place.at, k.shape[1]
+    q, k, v = (t.transpose(1, 2) for t in (layout.turn(q, total, at), layout.turn(k, total), v))
+    if allowed is not None and allowed.shape[0] > 1:
+        allowed = repeated(allowed, q.shape[0] // allowed.shape[0])
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed).transpose(1, 2)
 
 
-def _project_output(weights: OutputWeights, bias: Tensor, z: Tensor) -> Tensor:
+def _visible(place: Place, mask: Tensor | None, layout: Layout, x: Tensor) -> Tensor | None:
+    """Returns `[1 or B,1,1 or tokens,T]`, true where those at `place` may look; None means everywhere."""
+    allowed = layout.allowed(mask, x.shape[2], x.device)
+    if allowed is None or allowed.shape[2] == 1:
+        return allowed
+    if place.at is None:
+        return allowed[:, :, : place.leading]
+    samples = torch.arange(place.at.shape[0], device=x.device)
+    return allowed.expand(place.at.shape[0], -1, -1, -1)[samples, :, place.at, None]
+
+
+def _project_output(weights: OutputWeights, bias: Tensor | None, z: Tensor) -> Tensor:
     """Maps heads' outputs `[S,B,T,R]`, members side by side (S = 1) or apart (S = M), to `[G,B,T,D]`."""
     members, shape = len(weights), z.shape[1:3]
     if not z.shape[-1]:
-        return bias[:, None, None].expand(-1, *shape, -1)
+        nothing = z.new_zeros(members, len(weights[0])) if bias is None else bias
+        return nothing[:, None, None].expand(-1, *shape, -1)
     if members == 1:
-        return product(z, weights[0], bias[0])
+        return product(z, weights[0], None if bias is None else bias[0])
     if isinstance(weights, Tensor):
         own = z if len(z) > 1 else z[0].unflatten(-1, (members, -1)).movedim(2, 0)  # [M,B,T,H_m*K]
         return grouped(own.flatten(1, 2), weights, bias).unflatten(1, shape)
@@ -232,6 +280,10 @@ def _output_weights(weight: Tensor, rows: tuple[int, ...]) -> OutputWeights:
     if len(set(rows)) == 1:
         return weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
     return weight.split(rows, 1)
+
+
+def _bias(linear: Linear) -> Tensor:
+    return linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
 
 
 def _frozen(tensor: Tensor) -> nn.Parameter:

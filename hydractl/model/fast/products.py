@@ -247,10 +247,12 @@ class FastMlp(Mlp):
     def __init__(self, mlp: Mlp) -> None:
         nn.Module.__init__(self)
         self.fc1, self.fc2, self.activation = fast_linear(mlp.fc1), fast_linear(mlp.fc2), mlp.activation
+        self.factor = fast_linear(mlp.factor) if mlp.factor is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
-        return self.fc2(self._activated(x))
+        activations = self._activated(x)
+        return self.fc2(activations if self.factor is None else activations * self.factor(x))
 
     def _activated(self, x: Tensor) -> Tensor:
         if self.fc1.serves_all:
@@ -266,13 +268,21 @@ class FastKeptMlp(Mlp):
     def __init__(self, mlp: Mlp, fc2: KeptFeatures) -> None:
         nn.Module.__init__(self)
         self.fc1, self.fc2, self.activation = mlp.fc1, fc2, mlp.activation
-        assert mlp.fc1.bias is not None
-        self.register_buffer("own_fc1", mlp.fc1.weight[fc2.kept], persistent=False)  # [M,k,D]
-        self.register_buffer("own_bias", mlp.fc1.bias[fc2.kept], persistent=False)  # [M,k]
+        self.factor = mlp.factor
+        for name, linear in {"fc1": mlp.fc1, "factor": mlp.factor}.items():
+            weight, bias = (None, None) if linear is None else (linear.weight, linear.bias)
+            self.register_buffer(
+                f"own_{name}", None if weight is None else weight[fc2.kept], persistent=False
+            )  # [M,k,D]
+            self.register_buffer(f"{name}_bias", None if bias is None else bias[fc2.kept], persistent=False)  # [M,k]
         self.register_buffer("own_fc2", fc2.weight.T[fc2.kept].mT.contiguous(), persistent=False)  # [M,D,k]
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[M,...,D]`."""
-        made = grouped(x.flatten(1, -2), self.get_buffer("own_fc1"), self.get_buffer("own_bias"))
-        y = grouped(IN_PLACE[self.activation](made), self.get_buffer("own_fc2"), self.fc2.bias)
-        return y.unflatten(1, x.shape[1:-1])
+        activations = IN_PLACE[self.activation](self._own(x, "fc1"))
+        if self.factor is not None:
+            activations = activations * self._own(x, "factor")
+        return grouped(activations, self.get_buffer("own_fc2"), self.fc2.bias).unflatten(1, x.shape[1:-1])
+
+    def _own(self, x: Tensor, name: str) -> Tensor:
+        return grouped(x.flatten(1, -2), self.get_buffer(f"own_{name}"), self._buffers[f"{name}_bias"])

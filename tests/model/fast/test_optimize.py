@@ -121,7 +121,9 @@ def test_saves_what_it_was_loaded_from(name: str, tmp_path: Path) -> None:
     heads = member_heads(checkpoint.heads, 0)
     fused = fuse([drop_heads(checkpoint, heads[:2]), drop_heads(checkpoint, heads[1:5])])
     model = from_checkpoint(fused).optimize_for_inference()
-    assert sum(p.numel() for p in model.parameters()) <= sum(p.numel() for p in from_checkpoint(fused).parameters())
+    # Zeros stand for the biases that some maps lack.
+    before, after = (sum(int(p.count_nonzero()) for p in m.parameters()) for m in (from_checkpoint(fused), model))
+    assert after <= before
     write_checkpoint(fused, tmp_path / "before")
     write_checkpoint(to_checkpoint(model), tmp_path / "after")
     assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
