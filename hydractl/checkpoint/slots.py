@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TowerSpec
+from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 
 #: The groups for `fuse --separate`; attention always stays with its member.
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
@@ -63,7 +63,7 @@ def linear_weights(spec: ModelSpec) -> list[str]:
     return [
         name
         for name, slot in slots(spec).items()
-        if name.endswith(".embeddings.patch.weight")
+        if name.endswith((".embeddings.patch.weight", ".embeddings.projection.weight"))
         or (name.endswith(".weight") and slot.group in groups and len(slot.shape) > 1)
     ]
 
@@ -118,7 +118,9 @@ def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
 
 
 def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
-    e, d, prefix = tower.embeddings, tower.width, f"{tower.name}.embeddings"
+    e, prefix = tower.embeddings, f"{tower.name}.embeddings"
+    narrow = e.width if isinstance(e, TextEmbeddings) else None
+    d = narrow or tower.width
 
     def slot(*shape: int) -> Slot:
         return Slot(shape, "embeddings", tower.name)
@@ -143,6 +145,8 @@ def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
             yield f"{prefix}.token_type", slot(e.token_types, d)
     if e.norm:
         yield from _affine(f"{prefix}.norm", (d,), "norm", tower)
+    if narrow is not None:
+        yield from _affine(f"{prefix}.projection", (tower.width, d), "embeddings", tower)
 
 
 def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:

@@ -150,6 +150,7 @@ class TextEmbeddings:
     eos: int | None = None  # the id whose first place is pooled; None: the largest id of the sequence
     padding: int | None = None  # RoBERTa counts positions from the one after this id, and gives padding none
     learned: bool = _later(True)  # a table of positions is added
+    width: int | None = _later(None)  # of the tables, where a linear map makes D numbers of it
 
     def __post_init__(self) -> None:
         _check_ranges(self)

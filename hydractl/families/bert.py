@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, XLM-RoBERTa and DistilBERT for sequence classification, as transformers writes them."""
+"""BERT, ELECTRA, RoBERTa, XLM-RoBERTa and DistilBERT for sequence classification, as transformers writes them."""
 
 from __future__ import annotations
 
@@ -51,6 +51,23 @@ class BertConfig(read.Encoder, read.Labelled):
             classes=len(self.labels),
             classifier_dropout=dropout or 0.0,
         )
+
+
+class ElectraConfig(BertConfig):
+    """The fields of an ELECTRA's config.json."""
+
+    embedding_size: read.Width = 128
+    hidden_size: read.Width = 256
+    num_attention_heads: read.Heads = 4
+    intermediate_size: read.MlpWidth = 1024
+
+    def spec(self) -> ModelSpec:
+        spec = super().spec()
+        tower = replace(spec.towers[0], pooler="gelu")
+        if self.embedding_size != self.hidden_size:
+            assert isinstance(tower.embeddings, TextEmbeddings)
+            tower = replace(tower, embeddings=replace(tower.embeddings, width=self.embedding_size))
+        return replace(spec, towers=(tower,))
 
 
 class RobertaConfig(BertConfig):
@@ -134,6 +151,28 @@ BERT = Family(
     base=Base("bert.", surplus=(r"cls\..*",)),
     inert=(r"bert\.embeddings\.(position|token_type)_ids", r"cls\..*"),
     legacy={".gamma": ".weight", ".beta": ".bias"},
+    task="text-classification",
+)
+ELECTRA = Family(
+    name="electra",
+    title="ELECTRA",
+    model_type="electra",
+    architectures=("ElectraForSequenceClassification",),
+    config=ElectraConfig,
+    spellings=(
+        spelling(
+            "electra",
+            {
+                "text.embeddings.projection": "electra.embeddings_project",
+                "text.pooler": "classifier.dense",
+                "classifier": "classifier.out_proj",
+            },
+        ),
+    ),
+    # The networks of its training: the generator predicts words, the discriminator which of them were replaced.
+    base=Base("electra.", surplus=(r"(generator|discriminator)_.*",)),
+    inert=(r"electra\.embeddings\.(position|token_type)_ids",),
+    legacy=BERT.legacy,
     task="text-classification",
 )
 ROBERTA = Family(

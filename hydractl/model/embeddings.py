@@ -73,7 +73,7 @@ class PatchEmbeddings(nn.Module):
 
 
 class TokenEmbeddings(nn.Module):
-    """Word pieces, sentence types and learned positions added up."""
+    """Word pieces, sentence types and learned positions added up, and brought to the width of the layers."""
 
     def __init__(self, tower: TowerSpec, stored: Stored) -> None:
         super().__init__()
@@ -83,6 +83,7 @@ class TokenEmbeddings(nn.Module):
         self.word = empty(stored.shapes[f"{prefix}.word"])
         if self.spec.learned:
             self.position = empty(stored.shapes[f"{prefix}.position"])
+        self.projection = Linear(f"{prefix}.projection", stored) if self.spec.width is not None else nn.Identity()
         self.token_type = empty(stored.shapes[f"{prefix}.token_type"]) if self.spec.token_types else None
         self.norm = _norm(tower, stored)
         self.dropout = nn.Dropout(tower.dropout)
@@ -96,7 +97,9 @@ class TokenEmbeddings(nn.Module):
         if self.token_type is not None:
             types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
             x = x + _look_up(self.token_type, types)
-        return self.dropout(self.norm(x + self._positions(input_ids) if self.spec.learned else x))
+        x = self.dropout(self.norm(x + self._positions(input_ids) if self.spec.learned else x))
+        projected: Tensor = self.projection(x)
+        return projected
 
     def _positions(self, input_ids: Tensor) -> Tensor:
         if self.spec.padding is None:

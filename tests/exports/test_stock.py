@@ -45,7 +45,8 @@ def reload(folder: Path, like: nn.Module) -> nn.Module:
         model = timm.create_model(f"local-dir:{folder}", pretrained=False).double()
         timm.models.load_checkpoint(model, str(folder / "model.safetensors"))
         return model.eval()
-    return type(like).from_pretrained(folder, dtype=torch.float64).eval()
+    # Buffers that no file holds follow `double` alone.
+    return type(like).from_pretrained(folder, dtype=torch.float64).double().eval()
 
 
 def bits(tensor: Tensor) -> Tensor:

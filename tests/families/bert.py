@@ -1,4 +1,4 @@
-"""Variants of BERT, RoBERTa, XLM-RoBERTa and DistilBERT."""
+"""Variants of BERT, ELECTRA, RoBERTa, XLM-RoBERTa and DistilBERT."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from transformers import (
     BertForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
+    ElectraConfig,
+    ElectraForPreTraining,
+    ElectraForSequenceClassification,
     PreTrainedModel,
     RobertaConfig,
     RobertaForSequenceClassification,
@@ -19,7 +22,7 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from hydractl.families.bert import BERT, DISTILBERT, ROBERTA, XLM_ROBERTA
+from hydractl.families.bert import BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -56,6 +59,15 @@ def pre_trained(classifier: PreTrainedModel) -> PreTrainedModel:
     return BertForPreTraining(classifier.config)
 
 
+def replaced_words(classifier: PreTrainedModel) -> PreTrainedModel:
+    """The network that finds replaced words."""
+    return ElectraForPreTraining(classifier.config)
+
+
+def electra(**changes: Any) -> Built:
+    return text_model(ElectraForSequenceClassification, ElectraConfig, **{"embedding_size": 12, **changes})
+
+
 def roberta(
     model: Any = RobertaForSequenceClassification, config: Any = RobertaConfig, padding: int = 1, **changes: Any
 ) -> Built:
@@ -82,6 +94,13 @@ BERT_VARIANTS = Architecture(
     configs=((BERT.config, BertConfig),),
     bases=(("bert", encoder), ("bert", masked_words), ("bert", pre_trained)),
 )
+ELECTRA_VARIANTS = Architecture(
+    variants={"electra": electra, "electra-one-size": lambda: electra(embedding_size=references.SIZES["hidden_size"])},
+    typical=("electra",),
+    configs=((ELECTRA.config, ElectraConfig),),
+    inert=frozenset({f"summary_{part}" for part in ("type", "use_proj", "activation", "last_dropout")}),  # other tasks
+    bases=(("electra", encoder), ("electra", masked_words), ("electra", replaced_words)),
+)
 ROBERTA_VARIANTS = Architecture(
     variants={
         "roberta": roberta,
@@ -104,4 +123,4 @@ DISTILBERT_VARIANTS = Architecture(
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
     bases=(("distilbert", encoder), ("distilbert", masked_words)),
 )
-ARCHITECTURES = (BERT_VARIANTS, ROBERTA_VARIANTS, DISTILBERT_VARIANTS)
+ARCHITECTURES = (BERT_VARIANTS, ELECTRA_VARIANTS, ROBERTA_VARIANTS, DISTILBERT_VARIANTS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     AutoModel,
@@ -66,6 +68,12 @@ class Dinov3Classifier(DINOv3ViTModel):
 
     def forward(self, pixel_values: Tensor) -> ImageClassifierOutput:
         return ImageClassifierOutput(logits=self.classifier(super().forward(pixel_values).pooler_output))
+
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
+        super().save_pretrained(save_directory, **kwargs)
+        # Only classes of their own get the names that files have.
+        weights = Path(save_directory) / "model.safetensors"
+        save_file({name.removeprefix("model."): tensor for name, tensor in load_file(weights).items()}, weights)
 
 
 Dinov3Classifier.__name__ = DINOv3ViTModel.__name__  # as config.json names the class
