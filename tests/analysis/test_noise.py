@@ -139,17 +139,13 @@ def test_seeds_draw_other_signs_and_batches_do_not_show(tmp_path: Path) -> None:
     first, again, other = (analysed(case, seed=seed) for seed in (1, 1, 2))
     assert first == again
     assert first.effects[0].curvature != other.effects[0].curvature
-    whole = analyse_noise(case.model, DROPPED["vit"], case.data(5), [("fog", 3, noisy(case))], 3, seed=1)
+    seen: list[int] = []
+    fog = [("fog", 3, noisy(case))]
+    whole = analyse_noise(case.model, DROPPED["vit"], case.data(5), fog, draws=3, seed=1, progress=seen.append)
+    assert sum(seen) == 2 * (ID + 11)  # each sample twice
     assert whole.slope == pytest.approx(first.slope, abs=1e-12)
     assert whole.effects[0].curvature.value == pytest.approx(first.effects[0].curvature.value, abs=1e-10)
     assert not any(parameter.requires_grad for parameter in case.model.parameters())
-
-
-def test_progress_counts_each_sample_twice(tmp_path: Path) -> None:
-    case = build_case("vit", tmp_path)
-    seen: list[int] = []
-    analyse_noise(case.model, DROPPED["vit"], case.data(), [("fog", 3, noisy(case))], 2, progress=seen.append)
-    assert sum(seen) == 2 * (ID + 11)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

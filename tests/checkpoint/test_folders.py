@@ -19,7 +19,10 @@ def make(path: Path, text: str = "new", force: bool = False) -> None:
         (folder / "a" / "b.txt").write_text(text)
 
 
-def test_a_folder_is_written_whole_and_says_what_is_in_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_folder_is_written_whole_and_says_what_is_in_it(tmp_path: Path, empty: bool) -> None:
+    if empty:
+        (tmp_path / "out").mkdir()
     make(tmp_path / "out")
     assert json.loads((tmp_path / "out" / MARK).read_text())["files"] == [MARK, os.path.join("a", "b.txt")]
     assert is_ours(tmp_path / "out", "report")
@@ -62,12 +65,6 @@ def test_what_is_not_ours_is_never_replaced(tmp_path: Path, force: bool) -> None
     (tmp_path / "link").symlink_to(tmp_path / "out")
     with pytest.raises(OutputError, match="is a link"):
         refuse_folder(tmp_path / "link", "report", force)
-
-
-def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    make(tmp_path / "out")
-    assert is_ours(tmp_path / "out", "report")
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
