@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,16 +20,21 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertTokenizer,
+    CLIPConfig,
+    CLIPModel,
     ViTConfig,
     ViTForImageClassification,
     ViTImageProcessor,
 )
 
 from hydractl.cli.main import ENDING, run
+from tests.data.tokenizers_and_processors import clip_files
 
 LABELS = ("cat", "dog", "owl")
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
 NAMED = {"id2label": dict(enumerate(LABELS)), "label2id": {label: i for i, label in enumerate(LABELS)}}
+HYDRACTL = [sys.executable, "-m", "hydractl"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "hydractl"]
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "good", "bad", "film", "owl")
 
 
@@ -88,6 +94,33 @@ def save_bert(folder: Path, seed: int = 0) -> Path:
     return folder
 
 
+def save_clip(folder: Path, seed: int = 0) -> Path:
+    """A random CLIP. A longer prompt than `{label}` loses its class name to the tiny tokenizer."""
+    clip_files(folder)
+    torch.manual_seed(seed)
+    text = {**SIZES, "vocab_size": 56, "max_position_embeddings": 10, "bos_token_id": 54, "eos_token_id": 55}
+    config = CLIPConfig(vision_config={**SIZES, "image_size": 8, "patch_size": 4}, text_config=text, projection_dim=8)
+    CLIPModel(config).save_pretrained(folder)
+    return folder
+
+
+def circuit(*heads: tuple[int, int], **changes: Any) -> dict[str, Any]:
+    """A circuit that ranks these (layer, head) of the vision tower."""
+    steps = [{"tower": "vision", "layer": layer, "head": head} for layer, head in heads]
+    return {"format": "hydractl-circuit", "version": 1, "steps": steps, **changes}
+
+
+def save_circuit(path: str | Path, *heads: tuple[int, int], **changes: Any) -> str:
+    """Writes such a circuit, and returns its path."""
+    Path(path).write_text(json.dumps(circuit(*heads, **changes)))
+    return str(path)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The files in a folder and below, by their paths in it."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def save_images(folder: Path, count: int = 4, seed: int = 0) -> Path:
     """An image folder with `count` random 8x8 images of each label."""
     generator = np.random.default_rng(seed)
@@ -141,6 +174,24 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty current folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def slow_search(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A search long enough to be interrupted."""
+    folder = tmp_path_factory.mktemp("slow")
+    model = save_vit(folder / "vit", num_hidden_layers=4, hidden_size=64, intermediate_size=256)
+    data, noise = save_images(folder / "id", 16), save_images(folder / "ood", 16, seed=1)
+    options = ["--objective=acc,avg", "--budget=6", "--batch-size=8", "-o", "{objective}.json"]
+    return ["extract-circuit", str(model), f"--id-data={data}", f"--ood-data={noise}", *options]
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(slow_search: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What that search writes."""
+    folder = tmp_path_factory.mktemp("whole")
+    subprocess.run([*HYDRACTL, *slow_search], cwd=folder, check=True, capture_output=True)
+    return contents(folder)
 
 
 def models(hydractl: Command, *arguments: object) -> dict[str, Any]:

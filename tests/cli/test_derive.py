@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from pathlib import Path
 
 import pytest
 
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command, options_of, takes_several
-from hydractl.cli.help import help_text, metavar, record, respelled, set_out, spelling, unbroken, with_bare_flags
-from hydractl.options import HEADINGS, Declared, Option, flags_of
+from hydractl.cli.help import help_text, respelled, spelling, with_bare_flags
+from hydractl.options import HEADINGS, Declared, Option, declared, flags_of
 from tests.cli.conftest import Command as Run
 
 
@@ -27,57 +27,6 @@ def test_help_lists_every_option_under_its_heading(hydractl: Run, command: Comma
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 def test_a_list_of_commands_has_the_first_line_of_each_help(command: Command) -> None:
     assert command.first_line == help_text(command.step, options_of(command)).splitlines()[0] != ""
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_help_speaks_of_flags_and_not_of_python(command: Command) -> None:
-    text = help_text(command.step, options_of(command))
-    assert f"Example: hydractl {command.name}" in text
-    assert not re.search(r"`\w+`|>>>|Raises:", text)
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_what_stands_for_values_is_written_as_commands_have_it(hydractl: Run, command: Command) -> None:
-    said = hydractl(*command.name.split(), "--help").out
-    usage = said.splitlines()[0].removeprefix(f"Usage: hydractl {command.name} [OPTIONS]")
-    arguments = [option for option in options_of(command) if option.option.positional]
-    assert sorted(usage.split()) == sorted(
-        metavar(option) if option.required else f"[{metavar(option)}]" for option in arguments
-    )
-    assert not re.search(r"[{}<>]|\.\.\..*\.\.\.", usage.replace("MODEL[+MODEL...]", ""))
-    assert not re.search(r"<\w+|<=", said)  # neither types of Python nor ranges in its spelling
-
-
-def test_values_that_do_not_fit_beside_their_flag_are_told_in_the_sentence() -> None:
-    many = Declared("score", Literal["maximum-probability", "mutual-information", "energy"], "energy", Option("What."))
-    few = Declared("scope", Literal["global", "layer"], None, Option("Of what."))
-    assert record(many, "What.", "energy") == (
-        "--score NAME",
-        unbroken("What. One of maximum-probability, mutual-information, energy.  [default: energy]"),
-    )
-    assert record(few, "Of what.", None) == ("--scope global|layer", "Of what.")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "said"), [(0, 1, "  [0 to 1]"), (2, 10**9, "  [at least 2]"), (1, 10**9, ""), (None, None, "")]
-)
-def test_ranges_that_tell_something_are_told(low: int | None, high: int | None, said: str) -> None:
-    assert record(Declared("n", int, None, Option("", minimum=low, maximum=high)), "How many.", None) == (
-        "--n N",
-        f"How many.{said}",
-    )
-
-
-def test_headings_are_bold_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "Usage: hydractl\n\n  One: two\n\nData:\n  --data\n"
-    assert set_out(text) == text
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
-    bold = set_out(text)
-    assert bold.count("\x1b[1m") == 2 and "\x1b[1mData:\x1b[0m\n" in bold
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert set_out(text) == text
 
 
 def test_messages_spell_options_as_the_command_line_does() -> None:
@@ -102,6 +51,11 @@ def test_messages_spell_options_as_the_command_line_does() -> None:
 )
 def test_a_flag_that_may_stand_alone(given: list[str], completed: list[str]) -> None:
     assert with_bare_flags(given, [Declared("json", str, None, Option("", bare="-"))]) == completed
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_no_option_takes_paths_alone(command: Command) -> None:
+    assert [option.name for option in declared(command.step) if option.type is Path] == []  # text is a path too
 
 
 DATA = [(c, o) for c in COMMANDS for o in options_of(c) if o.name.endswith("data") and not o.option.positional]

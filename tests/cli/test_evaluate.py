@@ -18,7 +18,7 @@ from hydractl.checkpoint.contents import identity
 from hydractl.data.hashes import sketch
 from hydractl.data.open import open_samples
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import LABELS, Command, models, save_images, save_vit
+from tests.cli.conftest import LABELS, Command, models, save_images
 
 
 @torch.no_grad()
@@ -72,34 +72,6 @@ def test_texts_that_lose_their_end_are_counted(hydractl: Command, bert: Path, tm
     assert hydractl(*arguments, "--quiet").err == ""
 
 
-def test_labels_are_matched_by_name_whatever_their_order(
-    hydractl: Command, vit: Path, images: Path, tmp_path: Path
-) -> None:
-    # The same network with its classes in another order: what it says by name is the same.
-    other = save_vit(
-        tmp_path / "other", id2label={0: "owl", 1: "cat", 2: "dog"}, label2id={"owl": 0, "cat": 1, "dog": 2}
-    )
-    weights = ViTForImageClassification.from_pretrained(vit)
-    turned = ViTForImageClassification.from_pretrained(other)
-    state = weights.state_dict()
-    for name in ("classifier.weight", "classifier.bias"):
-        state[name] = state[name][[2, 0, 1]]
-    turned.load_state_dict(state)
-    turned.save_pretrained(other)
-    found = models(hydractl, f"a={vit}", f"b={other}", "--id-data", images)
-    assert found["a"]["id"]["nll"] == pytest.approx(found["b"]["id"]["nll"], abs=1e-6)
-
-
-def test_shifted_data_by_severity(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
-    held_out = save_images(tmp_path / "held-out", count=6, seed=5)
-    shift = [f"--shift-data=fog/{severity}={source}" for severity, source in ((1, images), (5, held_out))]
-    found = models(hydractl, vit, "--id-data", images, *shift)["vit"]
-    assert found["shift"]["fog"].keys() == {"1", "5"}
-    for key, value in found["id"].items():
-        assert found["shift"]["fog"]["1"][key] == value
-    assert found["shift"]["fog"]["5"]["samples"] == 18
-
-
 def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: Path, tmp_path: Path) -> None:
     other = save_images(tmp_path / "other", count=2, seed=5)
     sets = [f"--shift-data={name}={images}" for name in ("fog/1", "rain/1", "rain/2")]
@@ -107,6 +79,7 @@ def test_means_over_kinds_and_severities(hydractl: Command, vit: Path, images: P
     result = hydractl(*arguments, f"--shift-data=saturate/1={other}", "--json=-")
     found = json.loads(result.out)["models"]["vit"]
     same, differs = found["id"], found["shift"]["fog"]["2"]
+    assert {key: found["shift"]["fog"]["1"][key] for key in same} == same
     for metric in ("accuracy", "brier", "nll", "ece", "adaptive_ece"):
         means = {
             where: {name: one[metric] for name, one in found["shift_means"][where].items()}

@@ -10,8 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from hydractl.metrics.ood_scores import OOD_SCORES
-from tests.cli.conftest import Command, models, numbers, save_images
-from tests.cli.test_evaluate_kinds import PROMPT, save_clip
+from tests.cli.conftest import Command, models, numbers, save_clip, save_images
 
 NAMES = [score.name for score in OOD_SCORES if score.needs_features]
 
@@ -52,7 +51,7 @@ def test_passes_with_dropout_and_zero_shot_models_have_features_too(
     hydractl: Command, vit: Path, images: Path, noise: Path, calibration: Path, tmp_path: Path
 ) -> None:
     clip = save_clip(tmp_path / "clip", 0)
-    arguments = ("--id-data", images, "--ood-data", f"n={noise}", "--calib-data", calibration, *PROMPT)
+    arguments = ("--id-data", images, "--ood-data", f"n={noise}", "--calib-data", calibration, "--template={label}")
     for score in NAMES:
         found = models(hydractl, f"mc={vit},mc-dropout=3,p=0.2", clip, *arguments, "--ood-score", score)
         assert all(0 <= entry["ood"]["n"]["auroc"] <= 1 for entry in found.values())

@@ -13,11 +13,7 @@ from hydractl.families.load import read_checkpoint
 from hydractl.training.trainset import REMEMBERED, remembered
 from tests.cli.conftest import Command, save_images
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -64,13 +60,6 @@ def test_of_a_large_training_set_some_samples_are_remembered() -> None:
     entry = remembered(large)
     assert (entry["samples"], entry["complete"]) == (REMEMBERED + 50, False)
     assert hashes.remembered(entry, large.content_hashes(), "many").sum() == REMEMBERED
-
-
-def test_seeds_of_one_system_share_their_mark(hydractl: Command, leaking: str, vit: Path, images: Path) -> None:
-    arguments = ["evaluate", f"a={vit}", f"a={leaking}", "--seeds", f"--id-data={images}"]
-    assert hydractl(*arguments).code == 1
-    result = hydractl(*arguments, "--allow-leak", "--json=-")
-    assert json.loads(result.out)["models"]["a"]["leaks"][0]["overlap"] == 12
 
 
 def test_a_hydra_remembers_what_each_step_of_each_member_used(

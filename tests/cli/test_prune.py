@@ -10,19 +10,22 @@ import numpy as np
 import pytest
 import torch
 
+import hydractl
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.data.hashes import sketch
+from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import Command
+from hydractl.steps.prune_methods import PRUNE_METHODS
+from tests.cli.conftest import Command, save_circuit
+from tests.cli.conftest import circuit as ranked
 from tests.conftest import build_reference
 
 RANKING = [Head("vision", 1, 3), Head("vision", 0, 0), Head("vision", 1, 0), Head("vision", 0, 2)]
 
 
 def circuit(**changes: Any) -> dict[str, Any]:
-    steps = [{"tower": head.tower, "layer": head.layer, "head": head.head} for head in RANKING]
-    return {"format": "hydractl-circuit", "version": 1, "steps": steps, **changes}
+    return ranked((1, 3), (0, 0), (1, 0), (0, 2), **changes)
 
 
 def scores(**changes: Any) -> dict[str, Any]:
@@ -76,18 +79,14 @@ def test_numbers_keep_their_precision_unless_another_is_asked_for(hydractl: Comm
     assert {tensor.dtype for tensor in read_checkpoint("hydra").tensors.values()} == {torch.float16}
 
 
-def steps(*heads: tuple[int, int]) -> list[dict[str, Any]]:
-    return [{"tower": "vision", "layer": layer, "head": head} for layer, head in heads]
-
-
 #: Damage of any kind is tried in tests/test_artifacts.py; these fit their form, and not the model or the budget.
 UNFIT: dict[str, tuple[dict[str, Any], str]] = {
-    "twice": (circuit(steps=steps((1, 3), (1, 3))), "step 1 drops vision layer 1 head 3 a second time"),
-    "too short": (circuit(steps=steps((1, 3))), "ranks 1 heads"),
-    "not this size": (circuit(steps=steps((9, 0), (9, 1))), "has no vision layer 9"),
+    "twice": (ranked((1, 3), (1, 3)), "step 1 drops vision layer 1 head 3 a second time"),
+    "too short": (ranked((1, 3)), "ranks 1 heads"),
+    "not this size": (ranked((9, 0), (9, 1)), "has no vision layer 9"),
     "of another model": (circuit(model={"reference": "v", "sha256": "0" * 64}), "was made from another model"),
     "no format": ({"steps": circuit()["steps"]}, '"format": "hydractl-circuit", "version": 1'),
-    "no model named": (circuit(), "names no model: name MODEL"),
+    "no model named": (circuit(), "MODEL"),
     "absent tower": (scores(towers={"text": [[1]]}), "scores a text tower"),
     "too few": (scores(towers={"vision": [[1, 2, 3, 4]]}), "the model has 2 of 4"),
 }
@@ -148,9 +147,7 @@ def test_members_share_what_a_common_circuit_drops_below_a_layer(hydractl: Comma
     hashes = np.arange(9, dtype=np.uint64) << np.uint64(40)
     shared, own_data = sketch(hashes[:6]), sketch(hashes[4:])
     (here / "common.json").write_text(json.dumps(circuit(search_data={"id": shared})))
-    own = [Head("vision", 0, 1), Head("vision", 1, 2), Head("vision", 0, 3), Head("vision", 1, 1)]
-    steps = [{"tower": head.tower, "layer": head.layer, "head": head.head} for head in own]
-    (here / "own.json").write_text(json.dumps(circuit(steps=steps, search_data={"id": own_data})))
+    save_circuit("own.json", (0, 1), (1, 2), (0, 3), (1, 1), search_data={"id": own_data})
     options = ["--budget=3", "--trunk=1", "--common-circuit=common.json"]
     result = hydractl("prune", vit, "--method=circuit", "--circuit=own.json", *options)
     assert (result.code, result.out) == (0, "vit-circuit-3-trunk1.safetensors\n"), result.err
@@ -172,3 +169,74 @@ def test_members_pruned_above_a_common_circuit_have_a_trunk(
         assert hydractl("prune", vit, "--method", method, *options, *seeded).code == 0
         assert {head for head in kept(f"m{seed}") if head.layer == 0} == {Head("vision", 0, h) for h in (1, 2, 3)}
         assert len(kept(f"m{seed}")) == 5
+
+
+def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit: Path, images: Path) -> None:
+    arguments = ("prune", vit, "--method=taylor", "--budget=3", f"--id-data={images}", "--samples=6")
+    result = hydractl(*arguments, "-o", "m1")
+    assert result.code == 0, result.err
+    assert "3 heads do not divide over the layers" in result.err
+    checkpoint = read_checkpoint("m1")
+    assert [len(layer[0]) for layer in checkpoint.heads["vision"]] == [2, 3]
+    assert checkpoint.provenance["search_data"]["calibration"]["samples"] == 6
+    assert "6 of 12 samples were used" in hydractl("evaluate", "m1", "--id-data", images).err
+
+
+@pytest.mark.parametrize("scope", ["layer", "global"])
+def test_prune_by_taylor_at_once_is_pruning_by_the_scores_of_the_whole_model(
+    hydractl: Command, here: Path, vit: Path, images: Path, scope: str
+) -> None:
+    options = [f"--id-data={images}", "--batch-size=5", "--json"]
+    at_once = hydractl("prune", vit, "--method=taylor-oneshot", "--budget=3", f"--scope={scope}", *options)
+    assert at_once.code == 0, at_once.err
+    assert ("do not divide over the layers" in at_once.err) == (scope == "layer")
+    written = json.loads(at_once.out)
+    assert written["output"] == f"vit-taylor-oneshot-{scope}-3.safetensors"
+    assert hydractl("score-heads", vit, "--method=taylor", f"--id-data={images}", "--batch-size=5").code == 0
+    scored = hydractl("prune", "--method=scores", "--budget=3", f"--scope={scope}", "--json")
+    assert written["dropped"] == json.loads(scored.out)["dropped"]
+    assert read_checkpoint(written["output"]).provenance["options"]["method"] == "taylor-oneshot"
+
+
+@pytest.fixture
+def ranked_here(here: Path) -> Path:
+    """A current folder with a circuit and scores."""
+    (here / "circuit.json").write_text(json.dumps(circuit(objective="avg")))
+    (here / "scores.json").write_text(json.dumps(scores(method="gate")))
+    return here
+
+
+@pytest.mark.parametrize("method", PRUNE_METHODS, ids=lambda method: method.name)
+def test_a_loaded_model_is_pruned_like_its_file(ranked_here: Path, vit: Path, images: Path, method: type) -> None:
+    data = {"id_data": str(images)} if "taylor" in method.name else {}
+    hydractl.prune(vit, method=method.name, budget=2, **data, output="m1")
+    kept = hydractl.prune(hydractl.load(vit), method=method.name, budget=2, **data)
+    hydractl.save(kept, "m2")
+    assert Path("m1").read_bytes() == Path("m2").read_bytes()
+
+
+def test_results_of_searches_and_scores_are_followed(ranked_here: Path, vit: Path, images: Path, noise: Path) -> None:
+    found = hydractl.extract_circuit(vit, id_data=images, ood_data=noise, budget=2)
+    scored = hydractl.score_heads(vit, method="gate", id_data=images)
+    followed = hydractl.prune(method="circuit", circuit=found, budget=2)
+    assert tuple(followed.dropped) == found.circuit.ranking
+    assert followed.checkpoint.provenance["search_data"] == found.to_json()["avg"]["search_data"]
+    lowest = hydractl.prune(method="scores", scores=scored, budget=2)
+    assert lowest.checkpoint.provenance["search_data"] == scored.to_json()["search_data"]
+
+
+def test_a_folder_gets_a_file_that_says_how_it_was_made(ranked_here: Path, vit: Path) -> None:
+    pruned = hydractl.prune(vit, method="circuit", circuit="circuit.json", budget=2, pool=3, seed=5, output=ranked_here)
+    assert pruned.output == ranked_here / "vit-circuit-avg-2-pool3-seed5.safetensors"
+    assert hydractl.load(pruned.output).members == 1
+
+
+def test_a_circuit_as_a_value(vit: Path, ranked_here: Path) -> None:
+    from hydractl.circuit.circuit_file import read_circuit
+
+    followed = read_circuit("circuit.json")
+    assert hydractl.prune(vit, method="circuit", circuit=followed, budget=3).dropped == RANKING[:3]
+    with pytest.raises(OptionError, match="expected a circuit .*got list"):
+        hydractl.prune(vit, method="circuit", circuit=list(RANKING), budget=3)
+    with pytest.raises(OptionError, match="`scope` has no effect with `method` circuit"):
+        hydractl.prune(vit, method="circuit", circuit=followed, budget=3, scope="layer")

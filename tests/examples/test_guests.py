@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch import Tensor
 
 import hydractl
@@ -40,18 +38,6 @@ def run(name: str, arguments: Sequence[object], monkeypatch: pytest.MonkeyPatch)
     module = script(name, monkeypatch)
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     module.main()
-
-
-@pytest.fixture
-def letters(tmp_path: Path) -> Path:
-    """Labelled images of the classes a and b."""
-    random = np.random.default_rng(1)
-    for label in "ab":
-        (tmp_path / "letters" / label).mkdir(parents=True)
-        for i in range(6):
-            pixels = random.integers(0, 256, (8, 8, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "letters" / label / f"{i}.png")
-    return tmp_path / "letters"
 
 
 @pytest.mark.parametrize("place", range(N))
@@ -89,11 +75,11 @@ def test_a_sure_posterior_answers_as_the_network(
 
 
 def test_bayesvlm_and_vilu_join_the_table(
-    clip: Checkpoint, pair_folder: Path, letters: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clip: Checkpoint, pair_folder: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sets = ["--id", letters, "--ood", f"far/pairs={pair_folder}"]
+    sets = ["--id", images, "--ood", f"far/pairs={pair_folder}"]
     run("bayesvlm", [clip.name, tmp_path / "bayesvlm", "--pairs", pair_folder, *sets], monkeypatch)
-    run("vilu", [clip.name, tmp_path / "vilu", "--train", letters, "--epochs", 2, *sets], monkeypatch)
+    run("vilu", [clip.name, tmp_path / "vilu", "--train", images, "--epochs", 2, *sets], monkeypatch)
     models = hydractl.evaluate({name: f"predictions:{tmp_path / name}" for name in ("bayesvlm", "vilu")}).models
     assert models["vilu"]["score"] == "own confidence"
     assert set(models["bayesvlm"]["ood"]) == set(models["vilu"]["ood"]) != set()

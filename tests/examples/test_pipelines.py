@@ -1,10 +1,11 @@
-"""The pipelines for data sets that do not ship: on a few images and texts of the same form."""
+"""The pipelines of the examples, cut short; those for data sets that do not ship on a few images and texts."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,31 @@ def write_texts(folder: Path, texts: int = 3) -> None:
     for split, words in (("train", ("good film", "bad film", "a owl")), ("validation", ("good", "bad", "owl film"))):
         rows = [f"{text} {'a ' * n}a,{label}" for n in range(texts) for text, label in zip(words, LABELS, strict=True)]
         (folder / f"{split}.csv").write_text("\n".join(["sentence,label", *rows]))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    find_spec("torch_uncertainty") is None or find_spec("lightning") is None,
+    reason="torch-uncertainty and lightning, without which it cannot be imported, are not installed",
+)
+def test_packed_and_mimo_join_the_table(tmp_path: Path) -> None:
+    done = make(tmp_path, "baselines", QUICK=1)
+    assert models(tmp_path, "baselines") == ["packed", "mimo"]
+    assert (tmp_path / "build" / "baselines" / "table.txt").read_text() in done.stdout
+
+
+@pytest.mark.slow
+def test_the_digits_example_runs_through(tmp_path: Path) -> None:
+    done = make(tmp_path, "digits", "digits-steps", STEPS=300, MEMBER_STEPS=20, BUILD_STEPS=5)
+    build = tmp_path / "build"
+    built = json.loads((build / "built" / "build.json").read_text())
+    assert built["verdict"].startswith("hydra against network: ")
+    assert models(tmp_path, "built") == ["network", "hydra"]
+    report = json.loads((build / "report.json").read_text())
+    assert list(report["models"]) == ["single", "tuned", "acc", "ood", "avg", "hydra", "unmerged", "untuned"]
+    single, hydra = report["models"]["single"], report["models"]["hydra"]
+    assert single["id"]["accuracy"] > 0.5
+    assert (single["cost"]["members"], hydra["cost"]["members"]) == (1, 3)
+    assert single["cost"]["parameters"] < hydra["cost"]["parameters"] < 3 * single["cost"]["parameters"]
+    assert (build / "table.txt").read_text() in done.stdout
+    assert len(list((build / "data").rglob("*.png"))) > 1797  # every digit of scikit-learn, and the photographs

@@ -2,7 +2,19 @@
 
 import pytest
 
-from tests.cli.conftest import Command, bert, hydractl, images, noise, vit  # noqa: F401
+from tests.cli.conftest import (  # noqa: F401
+    Command,
+    bert,
+    held_out,
+    here,
+    hydractl,
+    images,
+    noise,
+    other,
+    slow_search,
+    uninterrupted,
+    vit,
+)
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
-"""The functions `hydractl.analyse_*` and the commands `hydractl analyse *` are the same code."""
+"""The analyses of budgets, heads and members: their numbers, and what they refuse."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,8 @@ from PIL import Image
 from transformers import ViTForImageClassification, ViTImageProcessor
 
 import hydractl
-from hydractl.errors import ArtifactError, DataError, HydractlError, OptionError
-from tests.cli.conftest import Command, save_images, save_vit
-from tests.cli.test_circuit import write
+from hydractl.errors import ArtifactError, DataError, OptionError
+from tests.cli.conftest import save_circuit, save_images
 from tests.cli.test_prune import circuit, scores
 
 
@@ -26,46 +23,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vit: Path) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("avg.json").write_text(json.dumps(circuit(objective="avg")))
     Path("gate.json").write_text(json.dumps(scores(method="gate")))
-    write("c.json", ("vision", 1, 2), ("vision", 0, 1), ("vision", 1, 0))
+    save_circuit("c.json", (1, 2), (0, 1), (1, 0))
     hydractl.prune(vit, method="random", budget=2, output="m1")
-    hydractl.fuse([hydractl.prune(vit, method="random", budget=3, seed=s).checkpoint for s in (0, 1)], output="pair")
     return tmp_path
-
-
-CASES: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
-    "budgets": (
-        ("m1",),
-        {"circuit": ["avg.json"], "scores": ["gate.json"], "budgets": "2,3", "ood_data": "noise"},
-        "AUPR out",
-    ),
-    "heads": ((), {"circuit": "c.json", "budget": 2, "ood_data": "noise"}, ">dropped last<"),
-    "members": ((), {"limit": 8, "batch_size": 5}, "1.00"),
-    "noise": (("m1",), {"corrupt": "contrast:1-2", "noise_draws": 2, "seed": 3}, "positive diag(H_n - H_t)"),
-}
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_python_and_the_command_find_the_same(
-    run: Command, here: Path, vit: Path, images: Path, noise: Path, kind: str
-) -> None:
-    others, given, drawn = CASES[kind]
-    model = "pair" if kind == "members" else str(vit)
-    options = {**given, "data" if kind == "members" else "id_data": str(images), "device": "cpu"}
-    options |= {"ood_data": str(noise)} if "ood_data" in given else {}
-    flags = [
-        f"--{name.replace('_', '-')}={one}"
-        for name, value in options.items()
-        for one in (value if isinstance(value, list) else [value])
-    ]
-    done = run("analyse", kind, model, *others, *flags, "--plot=a.svg", "--json=a.json")
-    positional = [list(others)] if kind == "budgets" else others
-    found = getattr(hydractl, f"analyse_{kind}")(model, *positional, **options)
-    written, expected = json.loads(Path("a.json").read_text()), json.loads(json.dumps(found.to_json()))
-    assert written | {"model": None} == expected | {"model": None}
-    assert done.out == f"{found!r}\n"
-    assert drawn in Path("a.svg").read_text()
-    assert found._repr_html_().startswith("<table>")
-    assert written["options"]["batch_size"] == options.get("batch_size", 16 if kind == "noise" else 64)
 
 
 def test_a_written_member_answers_like_one_kept_in_memory(here: Path, vit: Path, images: Path) -> None:
@@ -82,15 +42,6 @@ def test_a_written_member_answers_like_one_kept_in_memory(here: Path, vit: Path,
     assert of["two"].nll == pytest.approx(of["avg"].nll, abs=1e-6)
     assert of["warm"].nll == pytest.approx(alone["dense"].nll, abs=1e-7)
     assert of["warm"].nll < of["dense"].nll
-
-
-@pytest.mark.parametrize("step", [hydractl.analyse_budgets, hydractl.select])
-def test_a_file_of_other_classes_is_refused(here: Path, vit: Path, images: Path, step: Callable[..., Any]) -> None:
-    save_vit(here / "two", id2label={0: "cat", 1: "dog"}, label2id={"cat": 0, "dog": 1})
-    save_vit(here / "renamed", id2label={0: "a", 1: "b", 2: "c"}, label2id={"a": 0, "b": 1, "c": 2})
-    for name in ("two", "renamed"):
-        with pytest.raises(OptionError, match=name):
-            step(vit, [name], circuit=["avg.json"], budgets="1", id_data=images)
 
 
 def test_without_ood_data_there_is_no_detection(here: Path, vit: Path, images: Path) -> None:
@@ -138,20 +89,6 @@ def test_distances_equal_those_of_transformers_forward(here: Path, vit: Path, im
     assert [found["all_layers"][group]["heads"] for group in ("kept", "dropped")] == [5, 3]
 
 
-def test_heads_that_cannot_be_compared_are_refused(here: Path, vit: Path, images: Path, noise: Path) -> None:
-    data = {"id_data": images, "ood_data": noise}
-    with pytest.raises(HydractlError, match="ranks 3 heads"):
-        hydractl.analyse_heads(vit, circuit="c.json", budget=4, **data)
-    other = write(
-        "o.json", ("vision", 0, 0), model={"reference": "o", "sha256": "a" * 64, "towers": {"vision": [2, 4]}}
-    )
-    with pytest.raises(ArtifactError, match=r"o\.json"):
-        hydractl.analyse_heads(vit, circuit=other, **data)
-    pruned = hydractl.prune(vit, method="circuit", circuit="c.json", budget=1)
-    with pytest.raises(OptionError, match=r"c\.json"):
-        hydractl.analyse_heads(pruned, circuit="c.json", **data)
-
-
 def test_heads_that_are_gone_are_no_zeros(here: Path, vit: Path) -> None:
     member = hydractl.prune(vit, method="circuit", circuit="c.json", budget=1)
     scored = hydractl.score_heads(member, method="magnitude", output="s.json", plot="s.svg")
@@ -162,30 +99,3 @@ def test_heads_that_are_gone_are_no_zeros(here: Path, vit: Path) -> None:
     Path("by-hand.json").write_text(json.dumps(content))
     with pytest.raises(ArtifactError, match="vision layer 1 head 2"):
         hydractl.prune(vit, method="scores", scores="by-hand.json", budget=1)
-
-
-def test_one_network_is_not_compared(vit: Path, images: Path) -> None:
-    with pytest.raises(OptionError, match="has one member"):
-        hydractl.analyse_members(vit, data=images)
-
-
-@pytest.mark.parametrize(
-    ("model", "pruned", "corrupt", "message"),
-    [
-        ("vit", "other", "contrast", "other"),
-        ("vit", "vit", "contrast", "no head"),
-        ("vit", "m1", "contrast:6", "6"),
-        ("vit", "m1", "melting", "melting"),
-        ("m1", "vit", "contrast", "vit"),
-        ("bert", "bert", "contrast", "`corrupt`"),
-    ],
-)
-def test_noise_that_cannot_be_analysed_is_refused(
-    here: Path, vit: Path, bert: Path, images: Path, model: str, pruned: str, corrupt: str, message: str
-) -> None:
-    save_vit(here / "other", seed=9)
-    places = {"vit": vit, "bert": bert}
-    with pytest.raises(OptionError, match=message):
-        hydractl.analyse_noise(
-            places.get(model, model), places.get(pruned, pruned), id_data=images, corrupt=corrupt, noise_draws=2
-        )

@@ -15,6 +15,8 @@ from PIL import Image
 
 import hydractl as library
 from hydractl.checkpoint.folders import mark
+from hydractl.errors import OptionError
+from hydractl.evaluation.latency_limit import most_multiply_adds
 from hydractl.steps.pipeline import makefile
 from tests.cli.conftest import LABELS, Command, save_vit
 
@@ -166,19 +168,22 @@ def test_members_are_chosen_among_draws_of_circuits_and_of_all_heads(hydractl: C
     assert "random 1 seed 0" in _candidates(here)
 
 
-def test_a_folder_of_the_user_is_not_touched(hydractl: Command, here: Path) -> None:
-    (here / "built").mkdir()
-    (here / "built" / "thesis.txt").write_text("mine")
-    result = hydractl(*ARGUMENTS)
-    assert (result.code, "holds thesis.txt" in result.err) == (1, True)
-    assert os.listdir(here / "built") == ["thesis.txt"]
+def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
+    bounds = ("--budget-params=1.1x", "--budget-macs=1.9x", "--budget-latency=8x")
+    built = hydractl(*ARGUMENTS, *bounds, "--quiet")
+    assert built.code == 0, built.err
+    assert any(line.startswith("latency: ") for line in built.out.splitlines())
+    entries = json.loads((here / "built" / "report.json").read_text())["models"]
+    network, hydra = (entries[name]["cost"] for name in ("network", "hydra"))
+    assert hydra["members"] == 2
+    assert hydra["multiply_adds"] <= 1.9 * network["multiply_adds"]
+    assert hydra["parameters"] <= 1.1 * network["parameters"]
+    begun = json.loads((here / "built" / "latency.json").read_text())
+    assert (begun["budget"], len(begun["measured"])) == ("8x", 2)
+    again = hydractl(*ARGUMENTS, *bounds, "--dry-run")
+    assert again.out.splitlines() == json.loads((here / "built" / "steps.json").read_text())
 
 
-@pytest.mark.parametrize(
-    "option",
-    ["--objective=ood", "--objective=avg", "--search=shortlist", "--search-samples=7", "--draws=4", "--random=0"],
-)
-def test_what_needs_ood_data_says_so_before_anything_is_made(hydractl: Command, here: Path, option: str) -> None:
-    result = hydractl("build", "vit", "--id-data", "pets", "-o", "built", option)
-    assert (result.code, option.partition("=")[0] in result.err, "--ood-data" in result.err) == (2, True, True)
-    assert not (here / "built").exists()
+def test_a_latency_that_no_network_has_is_refused() -> None:
+    with pytest.raises(OptionError, match="`budget_latency` 0.25x"):
+        most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 0.25)

@@ -15,34 +15,9 @@ from hydractl.families.load import read_checkpoint
 from hydractl.options import Rows
 from hydractl.surgery.numbers import with_scaled_classes
 from hydractl.training.ensembles import METHODS, Ensemble
-from tests.cli.conftest import LABELS, Command, save_images
-from tests.cli.test_evaluate_kinds import save_clip
+from tests.cli.conftest import LABELS, Command, save_clip
 from tests.conftest import build_reference
 from tests.model.test_adapters import answers, ensemble_of
-
-
-@pytest.fixture(scope="session")
-def held_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_images(tmp_path_factory.mktemp("data") / "held-out", count=6, seed=5)
-
-
-def test_python_and_the_command_fit_the_same(hydractl: Command, vit: Path, held_out: Path, tmp_path: Path) -> None:
-    written = hydractl("calibrate", vit, "--id-data", held_out, "-o", tmp_path / "a", "--json")
-    found = library.calibrate(vit, id_data=str(held_out), output=tmp_path / "b")
-    assert json.loads(written.out) == {**found.to_json(), "output": str(tmp_path / "a")}
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-    loaded = library.calibrate(library.load(vit), id_data=held_out)
-    assert loaded.fitted == found.fitted
-    assert loaded.output is None
-
-
-def test_its_result_is_a_model_and_says_what_changed(vit: Path, held_out: Path) -> None:
-    found = library.calibrate(vit, id_data=held_out)
-    assert library.load(found).temperature == found.temperature == found.checkpoint.temperature
-    assert f"T = {found.temperature:.4f}: NLL" in str(found) == next(found.lines())
-    assert "before" in repr(found) and "<td>18</td>" in found._repr_html_()
-    with pytest.raises(Exception, match="used to make vit"):
-        library.evaluate({"vit": found}, id_data=held_out)
 
 
 def test_a_zero_shot_model_keeps_the_classes_it_was_told(tmp_path: Path, held_out: Path) -> None:

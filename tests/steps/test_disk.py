@@ -17,6 +17,7 @@ from hydractl.checkpoint import output
 from hydractl.checkpoint.folders import mark
 from hydractl.checkpoint.output import claim
 from hydractl.errors import OutputError
+from tests.cli.conftest import contents
 from tests.steps.test_resume import RECIPE
 
 PRIMITIVES = ("write", "fsync", "rename", "replace", "mkdir")
@@ -62,10 +63,6 @@ def _remembering(write: Action) -> Action:
     return call
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.fixture
 def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
     data: dict[str, Any] = {"id_data": str(images), "ood_data": [str(noise)], "device": "cpu"}
@@ -73,7 +70,6 @@ def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
     return {
         "finetune": lambda out: hydractl.finetune(vit, **tuning, output=out / "m", resume=True),
         "prune": lambda out: hydractl.prune(vit, method="random", budget=2, output=out / "m", force=True),
-        "fuse": lambda out: hydractl.fuse([vit, vit], output=out / "m", force=True),
         "export": lambda out: hydractl.export(vit, format="hf", output=out / "m", force=True),
         "evaluate": lambda out: hydractl.evaluate({"m": str(vit)}, **data, save_logits=out, resume=True),
         "select": lambda out: hydractl.select(
@@ -85,15 +81,13 @@ def actions(vit: Path, images: Path, noise: Path) -> dict[str, Action]:
     }
 
 
-NAMES = ("finetune", "prune", "fuse", "export", "evaluate", "select", "extract")
-
-
 def steady(found: dict[str, bytes]) -> dict[str, bytes]:
     """What does not hold times or pictures."""
     return {name: content for name, content in found.items() if not name.endswith(("log.jsonl", ".png"))}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["finetune", "prune", "export", "evaluate", "select", "extract"])
 def test_a_disk_that_refuses_any_one_write(name: str, actions: dict[str, Action], tmp_path: Path) -> None:
     run = actions[name]
     (tmp_path / "whole").mkdir()

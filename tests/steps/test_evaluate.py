@@ -4,70 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import datasets
-import pytest
 from PIL import Image
 
 import hydractl as library
 from hydractl.artifacts import seen_from
-from hydractl.errors import OptionError
-from hydractl.evaluation import run
 from hydractl.steps.evaluate import named_systems
 from hydractl.steps.report import report
-from tests.cli.conftest import LABELS, Command, save_images, save_vit
-from tests.cli.test_evaluate_kinds import save_clip
+from tests.cli.conftest import LABELS, save_clip
 
 
-@pytest.fixture(scope="session")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_vit(tmp_path_factory.mktemp("models") / "other", seed=1)
-
-
-@pytest.fixture
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to be in."""
-    folder = tmp_path / "nowhere"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def test_python_and_the_command_say_the_same(
-    hydractl: Command, vit: Path, other: Path, images: Path, noise: Path, tmp_path: Path
-) -> None:
-    held = save_images(tmp_path / "held", count=3, seed=5)
-    found = library.evaluate(
-        {"single": vit, "both": [vit, other], "mc": f"{vit},mc-dropout=2,p=0.2"},
-        id_data=f"pets={images}",
-        ood_data={"far/n": str(noise)},
-        calib_data=held,
-        shift_data={"fog/3": str(held)},
-        corrupt="contrast:5",
-        temperature="fit",
-        conformal="lac",
-        bootstrap=5,
-        batch_size=5,
-        allow_leak=True,
-    )
-    systems = (f"single={vit}", f"both={vit}+{other}", f"mc={vit},mc-dropout=2,p=0.2")
-    data = ("--id-data", f"pets={images}", "--ood-data", f"far/n={noise}", "--calib-data", held)
-    shifted = ("--shift-data", f"fog/3={held}", "--corrupt", "contrast:5")
-    options = ("--temperature=fit", "--conformal=lac", "--bootstrap=5", "--batch-size=5", "--allow-leak")
-    result = hydractl("evaluate", *systems, *data, *shifted, *options, "--json", tmp_path / "r.json")
-    assert json.loads((tmp_path / "r.json").read_text()) == seen_from(tmp_path, found.to_json())
-    assert result.out.splitlines() == list(found.lines())
-
-
-def test_nothing_is_written_unless_asked_for(vit: Path, images: Path, nowhere: Path) -> None:
-    found = library.evaluate(vit, id_data=images)
-    assert list(found.models) == ["vit"]
-    assert list(nowhere.iterdir()) == []
-    again = library.evaluate(vit, id_data=images, json="r.json", report="page", save_logits="logits")
-    assert {path.name for path in nowhere.iterdir()} == {"r.json", "page", "logits"}
-    named = seen_from(nowhere, found.to_json())
-    assert json.loads(Path("r.json").read_text()) == named == seen_from(nowhere, again.to_json())
+def test_nothing_is_written_unless_asked_for(vit: Path, images: Path, here: Path) -> None:
+    library.evaluate(vit, id_data=images)
+    assert list(here.iterdir()) == []
+    found = library.evaluate(vit, id_data=images, json="r.json", report="page", save_logits="logits")
+    assert {path.name for path in here.iterdir()} == {"r.json", "page", "logits"}
+    named = seen_from(here, found.to_json())
+    assert json.loads(Path("r.json").read_text()) == named
     assert report(["r.json"]).models == named["models"]
 
 
@@ -111,37 +65,3 @@ def test_a_result_reads_well(vit: Path, other: Path, images: Path, noise: Path) 
     assert "OOD is positive" in page
     whole = library.evaluate({"a": vit, "b": other}, id_data=images, ood_data=str(noise), full=True)
     assert "AUPR" in repr(whole) and "AUPR" in whole._repr_html_() and "AUPR" not in page
-
-
-def test_an_interruption_leaves_what_was_finished(
-    vit: Path, other: Path, images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reduce, calls = run._reduce, []
-
-    def interrupted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return reduce(*args, **kwargs)
-
-    monkeypatch.setattr(run, "_reduce", interrupted)
-    with pytest.raises(KeyboardInterrupt) as raised:
-        library.evaluate([vit, other], id_data=images)
-    part = raised.value.partial  # type: ignore[attr-defined]
-    assert list(part.models) == ["vit"] and part.report.complete is False
-
-
-def test_options_are_called_by_their_names(vit: Path, images: Path, tmp_path: Path) -> None:
-    for options, message in (
-        ({"temperature": 0}, "`temperature` 0: expected 0.0001 to 10000"),
-        ({"temperature": "fit"}, "`temperature` fit needs held-out labelled data: pass `calib_data`"),
-        ({"conformal": "aps", "ood_score": "knn"}, "`conformal` and `ood_score` knn need held-out"),
-        ({"ood_score": "odin"}, "`ood_score` odin: expected msp or"),
-        ({"resume": True}, "`resume` takes up what `save_logits` has saved: pass both"),
-        ({"streaming": True, "allow_leak": True}, "leave `streaming` out"),
-        ({"bootstrap": -1}, "`bootstrap` -1: expected 0 to 100000"),
-    ):
-        with pytest.raises(OptionError, match=message):
-            library.evaluate(vit, id_data=images, **options)
-    with pytest.raises(OptionError, match="`id_data` is missing"):
-        library.evaluate(vit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from hydractl.cli.commands import COMMANDS
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
-from tests.cli.conftest import LABELS, save_bert, save_images, save_vit
+from tests.cli.conftest import LABELS, save_bert, save_circuit, save_images, save_vit
 
 STEPS = {command.name: command.step for command in COMMANDS} | {"load": hydractl.load, "save": hydractl.save}
 
@@ -36,8 +35,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: Path) -> Iterat
     for number, member in enumerate(members, 1):
         write_checkpoint(member, f"m{number}")
     write_checkpoint(fuse(members), "hydra")
-    steps = [{"tower": "vision", "layer": layer, "head": head} for layer in (0, 1) for head in (0, 2)]
-    (tmp_path / "circuit.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
+    save_circuit("circuit.json", (0, 0), (0, 2), (1, 0), (1, 2))
     rows = "".join(f"a {word} film,{label}\n" for word in ("good", "bad", "owl") for label in LABELS)
     (tmp_path / "texts.csv").write_text(f"text,label\n{rows}")
     return tmp_path

@@ -6,27 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import pipeline
 
 import hydractl as library
+import hydractl.auto
 from hydractl.errors import OptionError
 from hydractl.evaluation.results import LabelledMetrics, Results, System
 from hydractl.options import declared
 from hydractl.report.artifact import report_json
 from hydractl.steps.export import FORMATS, format_of
 from tests.cli.conftest import Command
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_python_and_the_command_write_the_same(hydractl: Command, vit: Path, tmp_path: Path) -> None:
-    done = library.export(vit, format="hf", output=tmp_path / "python")
-    printed = hydractl("export", vit, "--format", "hf", "-o", tmp_path / "command", "--json")
-    assert json.loads(printed.out) == {"output": str(tmp_path / "command"), "format": "hf", "difference": None}
-    assert done.to_json() == {"output": str(tmp_path / "python"), "format": "hf", "difference": None}
-    assert content(tmp_path / "python") == content(tmp_path / "command")
-    assert {"config.json", "model.safetensors", "preprocessor_config.json"} <= content(tmp_path / "python").keys()
 
 
 def test_a_report_is_a_value_or_a_file(vit: Path, tmp_path: Path) -> None:
@@ -57,3 +46,28 @@ def test_the_name_of_an_output_says_its_format() -> None:
     assert found == {"a.onnx": "onnx", "B.ONNX": "onnx", "a.pt2": "torch-export", "folder": "hf", "a.b/folder": "hf"}
     with pytest.raises(OptionError, match=r"`format` is missing, and a\.pt does not end in one"):
         format_of(Path("a.pt"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("graph", "dtype"), [("onnx", "float16"), ("torch-export", "float16"), ("torch-export", "bfloat16")]
+)
+def test_half_precision_with_check(hydractl: Command, vit: Path, tmp_path: Path, graph: str, dtype: str) -> None:
+    options = ["--format", graph, "--dtype", dtype, "-o", tmp_path / "vit", "--check"]
+    assert hydractl("export", vit, *options).code == 0
+
+
+def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        hydractl("prune", bert, "--method=random", "--budget=3", f"--seed={seed}", "-o", tmp_path / f"m{seed}")
+    hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
+    report = report_json(Results(models={"it": System(id=LabelledMetrics(ece=0.1, accuracy=0.5), ood={})}))
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    options = ["--format", "hf", "-o", tmp_path / "folder", "--report", tmp_path / "report.json"]
+    result = hydractl("export", tmp_path / "hydra", *options)
+    assert (result.code, result.err) == (0, "")
+    assert "| id accuracy | 0.5 |" in (tmp_path / "folder" / "README.md").read_text()
+    pipe = pipeline("text-classification", str(tmp_path / "folder"))
+    said = hydractl("predict", tmp_path / "hydra", "-", stdin=b"a good film\n").out.split("\t")
+    [answer] = pipe("a good film")
+    assert answer["label"] == said[1] and answer["score"] == pytest.approx(float(said[2]), abs=1e-3)

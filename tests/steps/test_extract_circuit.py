@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,40 +16,22 @@ import hydractl
 from hydractl.circuit.circuit_file import read_circuit
 from hydractl.circuit.modes import MODES
 from hydractl.errors import OptionError, OutputError
-from tests.cli.conftest import Command
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def unplaced(artifact: dict[str, Any]) -> dict[str, Any]:
-    """An artifact whose model is named alone: a file names it as seen from where it lies."""
-    return {**artifact, "model": {**artifact["model"], "reference": Path(artifact["model"]["reference"]).name}}
+from hydractl.families.load import read_checkpoint
+from tests.cli.conftest import HYDRACTL, Command, contents
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_python_and_the_command_find_the_same_circuit(
-    run: Command, here: Path, vit: Path, images: Path, noise: Path, mode: Any
+def test_each_search_finds_a_circuit_for_each_objective(
+    here: Path, vit: Path, images: Path, noise: Path, mode: Any
 ) -> None:
-    arguments = ["extract-circuit", vit, f"--id-data={images}", f"--ood-data={noise}", f"--search={mode.name}"]
-    assert run(*arguments, "--objective=acc,avg", "--budget=3", "-o", "{objective}.json", "--json=all.json").code == 0
     found = hydractl.extract_circuit(
-        vit, id_data=images, ood_data=noise, budget=3, objective="acc,avg", search=mode.name
+        vit, id_data=images, ood_data=noise, budget=3, objective="acc,avg", search=mode.name, output="{objective}.json"
     )
-    written = json.loads((here / "all.json").read_text())
-    assert {name: unplaced(one) for name, one in found.to_json().items()} == {
-        n: unplaced(o) for n, o in written.items()
-    }
     for objective, circuit in found.circuits.items():
         read = read_circuit(f"{objective}.json")
         assert (circuit.ranking, circuit.search_data) == (read.ranking, read.search_data)
-        assert circuit.model is not None
-        assert read.model is not None
+        assert circuit.model is not None and read.model is not None
         assert circuit.model.sha256 == read.model.sha256
-        assert unplaced(found.to_json()[objective]) == unplaced(json.loads((here / f"{objective}.json").read_text()))
     with pytest.raises(OptionError, match="circuits of acc, avg"):
         _ = found.circuit
 
@@ -67,3 +53,81 @@ def test_without_a_file_nothing_is_written(here: Path, vit: Path, images: Path, 
     assert next(found.lines()).startswith("avg    1  vision layer ")
     with pytest.raises(OptionError, match="`resume` needs an `output`"):
         hydractl.extract_circuit(vit, id_data=images, ood_data=noise, budget=1, resume=True)
+
+
+@pytest.fixture
+def search(vit: Path, images: Path, noise: Path) -> list[str]:
+    """The arguments of a small search."""
+    return ["extract-circuit", str(vit), f"--id-data={images}", f"--ood-data={noise}", "--batch-size=4"]
+
+
+def test_writes_a_circuit_for_each_objective(run: Command, here: Path, search: Sequence[str]) -> None:
+    result = run(*search, "--objective=acc,ood,avg", "--budget=3", "-o", "c-{objective}.json")
+    assert (result.code, result.out) == (0, "c-acc.json\nc-ood.json\nc-avg.json\n")
+    first, *steps = result.err.splitlines()
+    assert first == "note: 63 networks to measure"  # 8 + 7 + 6 for each objective
+    assert len(steps) == 9
+    assert steps[0].startswith("acc    1  vision layer ")
+    for objective in ("acc", "ood", "avg"):
+        circuit = json.loads((here / f"c-{objective}.json").read_text())
+        assert circuit["objective"] == objective
+        assert len(circuit["steps"]) == 3
+        for step in circuit["steps"]:
+            mean = (step["accuracy"] + step["auroc"]) / 2
+            assert step["score"] == {"acc": step["accuracy"], "ood": step["auroc"], "avg": mean}[objective]
+        assert circuit["search_data"].keys() == {"id", "ood"}
+    assert sorted(path.name for path in here.iterdir()) == ["c-acc.json", "c-avg.json", "c-ood.json"]
+
+
+def test_a_circuit_goes_through_a_pipe(run: Command, here: Path, search: Sequence[str]) -> None:
+    circuit = run(*search, "--budget=2", "--quiet", "-o", "-")
+    assert circuit.err == ""
+    pruned = run("prune", "--method=circuit", "--circuit=-", "--budget=2", "-o", "m1", stdin=circuit.out.encode())
+    assert pruned.code == 0
+    assert sum(len(layer[0]) for layer in read_checkpoint("m1").heads["vision"]) == 6
+
+
+def test_resume_with_nothing_to_go_on_from_starts_afresh(run: Command, here: Path, search: Sequence[str]) -> None:
+    result = run(*search, "--budget=1", "--resume")
+    assert result.code == 0
+    assert result.err.splitlines()[0].startswith("note: circuit.json.state")
+    resumed = (here / "circuit.json").read_bytes()
+    assert run(*search, "--budget=1", "--resume", "--force", "--quiet").err == ""
+    assert run(*search, "--budget=1", "--force").code == 0
+    assert (here / "circuit.json").read_bytes() == resumed
+
+
+def interrupt(arguments: Sequence[str], folder: Path, number: signal.Signals) -> tuple[int, str]:
+    """Sends a signal once the first step stands in the state file; exit code and stderr."""
+    state = folder / "acc-avg.json.state"
+    process = subprocess.Popen([*HYDRACTL, *arguments], cwd=folder, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (state.exists() and '"steps": [[' in state.read_text()):
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_an_interrupted_search_resumes_to_the_same_bytes(
+    run: Command,
+    slow_search: Sequence[str],
+    uninterrupted: dict[str, bytes],
+    here: Path,
+    number: signal.Signals,
+) -> None:
+    code, err = interrupt(slow_search, here, number)
+    assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
+    assert "Traceback" not in err
+    if number == signal.SIGINT:
+        assert "acc-avg.json.state" in err and "--resume" in err
+    assert "acc.json" not in contents(here)
+    again = run(*slow_search)
+    assert again.code == 1 and "--resume" in again.err
+    other = run(*slow_search, "--resume", "--limit=9")
+    assert other.code == 1 and "another ID data" in other.err
+    resumed = run(*slow_search, "--resume")
+    assert resumed.code == 0
+    assert len(resumed.err.splitlines()) < 13  # and the note
+    assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted

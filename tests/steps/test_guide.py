@@ -30,11 +30,8 @@ class Row(NamedTuple):
 ROWS = (Row("one", "first | only", (1, 2)), Row("two", "second"))
 
 
-def test_every_page_is_a_topic() -> None:
-    assert {f"{topic}.md" for topic in TOPICS} == {file.name for file in (files("hydractl") / "guide").iterdir()}
-
-
 def test_without_a_topic_the_pages_are_listed() -> None:
+    assert {f"{topic}.md" for topic in TOPICS} == {file.name for file in (files("hydractl") / "guide").iterdir()}
     listed = library.guide().markdown
     assert [f"- `hydractl guide {topic}`: {title(topic)}" for topic in TOPICS] == listed.splitlines()[2:]
 
@@ -49,12 +46,9 @@ def test_a_table_is_made_of_the_rows_it_names() -> None:
     ]
 
 
-def test_no_table_is_left_unmade() -> None:
-    assert [topic for topic in TOPICS if "<!--" in page(topic)] == []
-
-
-def test_a_pipe_gets_markdown(hydractl: Command) -> None:
+def test_a_pipe_gets_markdown_and_a_notebook_html(hydractl: Command) -> None:
     assert hydractl("guide", "results").out == f"{library.guide('results').markdown.rstrip()}\n"
+    assert "<td><code>format_version</code></td>" in library.guide("file-format")._repr_html_()
 
 
 def test_a_terminal_shows_links_as_commands() -> None:
@@ -68,6 +62,7 @@ def test_a_terminal_shows_links_as_commands() -> None:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_narrow_terminal_cuts_no_word_of_a_table_and_commands_can_be_copied(topic: str) -> None:
+    assert "<!--" not in page(topic)  # every table is made
     console = Console(force_terminal=True, color_system=None, width=80, file=StringIO())
     library.guide(topic).draw(console)
     lines = console.file.getvalue().splitlines()
@@ -79,22 +74,6 @@ def test_a_narrow_terminal_cuts_no_word_of_a_table_and_commands_can_be_copied(to
             assert " ".join(command.split()) in shown
         for line in block.splitlines() if language == "python" else ():
             assert f" {line}" in (each.rstrip() for each in lines) or not line
-
-
-def test_a_notebook_gets_html() -> None:
-    html = library.guide("file-format")._repr_html_()
-    assert html.startswith("<h1>The file format</h1>")
-    assert "<td><code>format_version</code></td>" in html
-
-
-def test_an_unknown_page_is_refused_by_name() -> None:
-    with pytest.raises(OptionError, match="`topic` cooking: expected start or"):
-        library.guide("cooking")  # type: ignore[arg-type]
-
-
-def test_one_page_is_no_site(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="`html` writes all pages"):
-        library.guide("results", html=tmp_path / "site")
 
 
 def test_the_site_needs_no_network(tmp_path: Path) -> None:

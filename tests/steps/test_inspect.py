@@ -14,6 +14,7 @@ from hydractl.evaluation.results import DataInfo, Results, SetInfo
 from hydractl.report.artifact import report_json
 from hydractl.report.describe import KINDS
 from hydractl.report.summary import summary_lines
+from tests.cli.conftest import LABELS, Command, save_circuit
 from tests.damage import refuse_all
 from tests.hostile import controls
 from tests.report.test_table import result
@@ -99,14 +100,6 @@ def test_how_a_model_was_made_is_a_line_for_each_command() -> None:
     ]
 
 
-def test_by_hand_there_is_less_to_say(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": HEADS}))
-    assert "none: written by hand" in repr(library.inspect(tmp_path / "a"))
-    members = [{"reference": "m1", "sha256": "0" * 64}]
-    (tmp_path / "a").write_text(json.dumps({"format": "hydractl-selection", "version": 1, "members": members}))
-    assert "a member, the file" in repr(library.inspect(tmp_path / "a"))
-
-
 def test_a_recipe_and_the_folders_of_a_build_and_a_report(tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text("lr = 0.5\n")
     assert "not the default  lr\n" in repr(library.inspect(tmp_path / "r.toml"))
@@ -116,17 +109,25 @@ def test_a_recipe_and_the_folders_of_a_build_and_a_report(tmp_path: Path) -> Non
     assert "verdict" in library.inspect(tmp_path).facts()
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"format": "hydractl-nothing"}', "format is .hydractl-nothing., known are hydractl-circuit, "),
-        ("{}", "format is missing"),
-        ('{"format": 1', "a: "),
-        ('{"format": "hydractl-build", "version": 1, "steps": 1, "hydra": ""}', "steps is 1, should be"),
-        ('{"format": "hydractl-build", "version": 2}', "version is 2"),
-    ],
-)
-def test_what_cannot_be_described(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(text)
-    with pytest.raises(HydractlError, match=message):
-        library.inspect(tmp_path / "a")
+def test_inspect_maps_the_heads_of_each_member(hydractl: Command, vit: Path, tmp_path: Path) -> None:
+    circuit = save_circuit(tmp_path / "c.json", (1, 0), (1, 3))
+    for budget in (1, 2):
+        arguments = ("--method=circuit", f"--circuit={circuit}", f"--budget={budget}", "-o", tmp_path / f"m{budget}")
+        assert hydractl("prune", vit, *arguments).code == 0
+    hydractl("fuse", tmp_path / "m1", tmp_path / "m2", "-o", tmp_path / "hydra")
+    lines = hydractl("inspect", tmp_path / "hydra").out.splitlines()
+    assert "  layer  0  ■■■■  ■■■■  4+4" in lines
+    assert "  layer  1  ·■■■  ·■■·  3+2" in lines
+    assert "  trunk: 1 leading layers shared by all members" in lines
+    assert "  members     2" in lines
+    assert f"  labels      3: {', '.join(LABELS)}" in lines
+
+
+def test_inspect_json_counts_what_the_file_stores(hydractl: Command, vit: Path) -> None:
+    summary = json.loads(hydractl("inspect", vit, "--json").out)
+    # 8x8 colour images in 4x4 patches, 2 layers of width 16 and MLP 24, 3 classes.
+    embeddings = 16 * 3 * 4 * 4 + 16 + 16 + 5 * 16
+    layer = 4 * (16 * 16 + 16) + 2 * 2 * 16 + 16 * 24 + 24 + 24 * 16 + 16
+    assert summary["parameters"] == embeddings + 2 * layer + 2 * 16 + 3 * 16 + 3
+    assert summary["towers"]["vision"]["kept_heads"] == [[[0, 1, 2, 3]], [[0, 1, 2, 3]]]
+    assert summary["dtypes"] == ["float32"]

@@ -13,13 +13,7 @@ from PIL import Image
 import hydractl
 from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod
 from hydractl.errors import OptionError
-from tests.cli.conftest import LABELS, Command
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+from tests.cli.conftest import LABELS
 
 
 def data_of(method: type[ScoreMethod], inside: Path, outside: Path) -> dict[str, str]:
@@ -29,21 +23,18 @@ def data_of(method: type[ScoreMethod], inside: Path, outside: Path) -> dict[str,
 
 
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
-def test_python_and_the_command_score_alike(
-    run: Command, here: Path, vit: Path, images: Path, noise: Path, method: type[ScoreMethod]
+def test_a_loaded_model_is_scored_like_its_file(
+    here: Path, vit: Path, images: Path, noise: Path, method: type[ScoreMethod]
 ) -> None:
     data = data_of(method, images, noise)
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in data.items()]
-    assert run("score-heads", vit, f"--method={method.name}", *flags).code == 0
-    scored = hydractl.score_heads(vit, method=method.name, **data)
-    written_down = json.loads((here / "scores.json").read_text())
+    for name, model in (("path", vit), ("loaded", hydractl.load(vit))):
+        scored = hydractl.score_heads(model, method=method.name, **data, output=f"{name}.json")
+        assert scored.output == Path(f"{name}.json")
+    assert Path("loaded.json").read_bytes() == Path("path.json").read_bytes()
     # A file names the model as seen from where it lies.
-    assert Path(written_down["model"]["reference"]).resolve() == here.joinpath(scored.to_json()["model"]["reference"])
-    assert scored.to_json() | {"model": None} == written_down | {"model": None}
-    assert scored.output is None
-    written = hydractl.score_heads(hydractl.load(vit), method=method.name, **data, output="again.json")
-    assert (here / "again.json").read_bytes() == (here / "scores.json").read_bytes()
-    assert str(written).endswith("again.json")
+    written = json.loads(Path("path.json").read_text())
+    assert Path(written["model"]["reference"]).resolve() == vit.resolve()
+    assert scored.to_json() | {"model": None} == written | {"model": None}
 
 
 def test_samples_may_be_at_hand(vit: Path, images: Path) -> None:
@@ -59,21 +50,6 @@ def test_a_notebook_shows_the_range_of_the_scores(vit: Path) -> None:
     assert repr(scored).startswith("vision   head   0   1   2   3\n")
 
 
-@pytest.mark.parametrize(
-    ("method", "given", "named"),
-    [
-        ("taylor", (), "`id_data`"),
-        ("separation", ("id_data",), "`ood_data`"),
-        ("ablation", ("id_data",), "`ood_data`"),
-        ("magnitude", ("id_data",), "`id_data`"),
-        ("taylor", ("id_data", "ood_data"), "`ood_data`"),
-    ],
-)
-def test_a_method_takes_its_own_data(vit: Path, images: Path, method: str, given: tuple[str, ...], named: str) -> None:
-    with pytest.raises(OptionError, match=named):
-        hydractl.score_heads(vit, method=method, **dict.fromkeys(given, images))
-
-
 @pytest.mark.parametrize("method", SCORE_METHODS, ids=lambda method: method.name)
 def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path, images: Path) -> None:
     bare = hydractl.prune(vit, method="random", budget=8)
@@ -81,3 +57,20 @@ def test_a_network_without_heads_is_refused(method: type[ScoreMethod], vit: Path
         hydractl.score_heads(bare, method=method.name, device="cpu", **data_of(method, images, images))
     with pytest.raises(OptionError, match="has no heads left"):
         hydractl.extract_circuit(bare, budget="all", id_data=images, ood_data=images, device="cpu")
+
+
+def test_separation_keeps_both_distances_and_draws_what_heads_say(
+    here: Path, vit: Path, images: Path, noise: Path
+) -> None:
+    scored = hydractl.score_heads(vit, method="separation", id_data=images, ood_data=noise, plot="heads.svg")
+    scores = scored.to_json()
+    distances = {name: towers["vision"] for name, towers in scores["distances"].items()}
+    assert distances.keys() == {"euclidean", "mahalanobis", "mean"}
+    assert scores["towers"]["vision"] == distances["mahalanobis"]
+    np.testing.assert_array_equal(
+        distances["mean"], (np.array(distances["euclidean"]) + np.array(distances["mahalanobis"])) / 2
+    )
+    picture = Path("heads.svg").read_text()
+    for name in ("vision euclidean", "vision mahalanobis", "vision mean"):
+        assert f"{name}   head   0" in repr(scored) and f">{name}</text>" in picture
+    assert ">ID</text>" in picture and ">OOD</text>" in picture

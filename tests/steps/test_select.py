@@ -11,19 +11,17 @@ import pytest
 
 import hydractl as library
 from hydractl.checkpoint.heads import Head, member_heads
-from hydractl.errors import ArtifactError, OptionError
+from hydractl.errors import ArtifactError, HydractlError, OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.selection.joint import TurnsJournal
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, save_circuit
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name, order in (("a", (0, 2)), ("b", (3, 1))):
-        steps = [{"tower": "vision", "layer": layer, "head": head} for layer in (1, 0) for head in order]
-        circuit = {"format": "hydractl-circuit", "version": 1, "steps": steps}
-        (tmp_path / f"{name}.json").write_text(json.dumps(circuit))
+    save_circuit("a.json", (1, 0), (1, 2), (0, 0), (0, 2))
+    save_circuit("b.json", (1, 3), (1, 1), (0, 3), (0, 1))
     return tmp_path
 
 
@@ -149,38 +147,6 @@ def test_a_joint_search_over_trunks(here: Path, vit: Path, images: Path) -> None
     assert both["curve"][-1]["nll"] <= alone["curve"][-1]["nll"]
 
 
-def test_an_interrupted_joint_search_goes_on_to_the_same(
-    hydractl: Command, here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    arguments = ("select", vit, *JOINT, "--trunks=0,1", "--id-data", images, "-o", "s", "--hydra", "hydra")
-    assert hydractl(*arguments, "--quiet").code == 0
-    whole, model = Path("s").read_bytes(), Path("hydra").read_bytes()
-    for path in ("s", "hydra"):
-        Path(path).unlink()
-    save, saved = TurnsJournal.save, []
-
-    def interrupted(self: TurnsJournal, found: Any) -> None:
-        saved.append(sum(map(len, found)))
-        save(self, found)
-        if saved in ([1, 2, 3], [1, 2, 3, 4, 5]):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(TurnsJournal, "save", interrupted)
-    stopped = hydractl(*arguments)
-    assert stopped.code == 130
-    assert "s.search.state: holds what was found; --resume goes on from it" in stopped.err
-    refused = hydractl(*arguments)
-    assert refused.code == 1
-    assert "--resume" in refused.err
-    assert "another" in hydractl(*arguments, "--resume", "--objective=acc").err
-    assert hydractl(*arguments, "--resume").code == 130  # in the second trunk's search
-    assert hydractl(*arguments, "--resume", "--quiet").code == 0
-    assert saved == list(range(1, 9))
-    assert (Path("s").read_bytes(), Path("hydra").read_bytes()) == (whole, model)
-    assert not list(here.glob("*state*"))
-
-
 def test_a_joint_search_that_costs_too_much_is_not_made_again(
     here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,19 +160,11 @@ def test_a_joint_search_that_costs_too_much_is_not_made_again(
     assert not list(here.glob("*state*"))
 
 
-@pytest.mark.parametrize(
-    "turns",
-    [
-        [[], []],
-        [[["vision", 0, 0], ["vision", 0, 0]]],  # the second member lacks what the first does
-        [[["vision", 0, head] for head in (0, 1, 2, 3, 0)]],  # more than are searched for
-    ],
-)
-def test_a_state_that_no_such_search_has_left_is_refused(
-    here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, turns: list[Any]
+def test_an_interrupted_joint_search_goes_on_to_the_same_and_from_no_other_state(
+    here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    select = partial(library.select, vit, method="joint", members="2", budgets="1,2", id_data=images, output="s")
+    select = partial(library.select, vit, method="joint", members="2", budgets="1,2", id_data=images)
+    whole = select().content
     save = TurnsJournal.save
 
     def interrupted(self: TurnsJournal, found: Any) -> None:
@@ -215,44 +173,20 @@ def test_a_state_that_no_such_search_has_left_is_refused(
 
     monkeypatch.setattr(TurnsJournal, "save", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        select()
+        select(output="s")
+    monkeypatch.setattr(TurnsJournal, "save", save)
     state = Path("s.search.state")
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"turns": turns}))
-    with pytest.raises(ArtifactError, match=r"s\.search\.state: holds heads that this search cannot have dropped"):
-        select(resume=True)
-
-
-JOINTLY = {"method": "joint", "random": None, "members": "2"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({**JOINTLY, "random": 2}, "`random` has no effect with `method` joint"),
-        ({**JOINTLY, "members": "2-3"}, "`members` 2-3: `method` joint looks for one number"),
-        ({**JOINTLY, "budgets": ""}, "`budgets` has to name how many heads"),
-        ({**JOINTLY, "budgets": "8"}, "from 1 to 7"),
-        ({**JOINTLY, "budgets": "4", "trunks": "1"}, "from 1 to 3"),
-        ({**JOINTLY, "objective": "ood"}, "give `ood_data`"),
-        ({"members": "0"}, "`members` 0"),
-        ({"members": "4-2"}, "`members` 4-2"),
-        ({"members": "9"}, "`members` 9: there are 4 candidates"),
-        ({"budgets": "9,99"}, "`budgets` 9"),
-        ({"budgets": "120%"}, "`budgets` 120%"),
-        ({"objective": "ood"}, "give `ood_data`"),
-        ({"common_circuit": "a.json"}, "`common_circuit` has no effect"),
-        ({"budget_macs": "fat"}, "`budget_macs` fat: expected a multiple"),
-    ],
-)
-def test_what_cannot_be_selected_is_said_before_anything_answers(
-    here: Path, vit: Path, images: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], message: str
-) -> None:
-    monkeypatch.delattr("hydractl.steps.select_run.SelectionRun.answers")
-    monkeypatch.delattr("hydractl.steps.select_run.SelectionRun.joint_sets")
-    with pytest.raises(OptionError, match=message):
-        library.select(vit, **{"random": 3, "budgets": "1", "id_data": images, **options})
-
-
-def test_members_that_cost_too_much(here: Path, vit: Path, images: Path) -> None:
-    with pytest.raises(OptionError, match="keep to the cost"):
-        library.select(vit, random=3, budgets="1", members="1", budget_macs="0.2x", id_data=images)
+    left = state.read_text()
+    for turns in (
+        [[], []],
+        [[["vision", 0, 0], ["vision", 0, 0]]],  # the second member lacks what the first does
+        [[["vision", 0, head] for head in (0, 1, 2, 3, 0)]],  # more than are searched for
+    ):
+        state.write_text(json.dumps(json.loads(left) | {"turns": turns}))
+        with pytest.raises(ArtifactError, match=r"s\.search\.state"):
+            select(output="s", resume=True)
+    state.write_text(left)
+    with pytest.raises(HydractlError, match="another"):
+        select(output="s", resume=True, objective="acc")
+    assert select(output="s", resume=True).content["members"] == whole["members"]
+    assert not list(here.glob("*state*"))

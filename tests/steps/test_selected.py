@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 
 import hydractl
 from hydractl.checkpoint.heads import member_heads
-from hydractl.errors import HydractlError, OptionError
 from hydractl.families.load import read_checkpoint
-from tests.cli.conftest import Command
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    steps = [{"tower": "vision", "layer": layer, "head": head} for layer in (1, 0) for head in (0, 2)]
-    (tmp_path / "a.json").write_text(json.dumps({"format": "hydractl-circuit", "version": 1, "steps": steps}))
-    return tmp_path
+from tests.cli.conftest import Command, circuit, save_circuit
 
 
 def test_fuse_and_prune_make_what_was_selected(run: Command, here: Path, vit: Path, images: Path, noise: Path) -> None:
     arguments = ("--circuit=a.json", "--budgets=1,2", "--members=2", "--id-data", images, "--ood-data", noise)
+    save_circuit("a.json", (1, 0), (1, 2), (0, 0), (0, 2))
     folder = here / "chosen"
     folder.mkdir()
     run("select", vit, *arguments, "--hydra", "hydra", "-o", f"{folder}/s.json", "--quiet")
@@ -65,35 +55,8 @@ def test_files_that_were_selected_are_found_by_what_they_hold(
     assert (changed.code, "was made from another model" in changed.err) == (1, True)
 
 
-HANDWRITTEN = {"format": "hydractl-selection", "version": 1}
-MEMBERS = [{"dropped": [{"tower": "vision", "layer": 0, "head": 1}]}, {"dropped": []}]
-
-
 def test_a_selection_written_by_hand(here: Path, vit: Path) -> None:
-    Path("s.json").write_text(json.dumps({**HANDWRITTEN, "members": MEMBERS}))
+    members = [{"dropped": circuit((0, 1))["steps"]}, {"dropped": []}]
+    Path("s.json").write_text(json.dumps({"format": "hydractl-selection", "version": 1, "members": members}))
     hydra = hydractl.fuse([vit], selection="s.json").checkpoint
     assert [len(member_heads(hydra.heads, number)) for number in (0, 1)] == [7, 8]
-    with pytest.raises(OptionError, match=r"s.json: names no network"):
-        hydractl.fuse(selection="s.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        ({"members": []}, {}, "members"),
-        ({"members": [{}]}, {}, "either the heads that it drops or"),
-        (
-            {"members": [{"dropped": [{"tower": "vision", "layer": 9, "head": 1}]}]},
-            {},
-            "no vision layer 9 head 1 to drop",
-        ),
-        ({"members": MEMBERS}, {"method": "random", "budget": 1}, "leave `method` and `budget` out"),
-        ({"members": MEMBERS}, {"output": "one"}, "2 members need a folder"),
-    ],
-)
-def test_selections_that_cannot_be_followed(
-    here: Path, vit: Path, content: dict[str, Any], options: dict[str, Any], message: str
-) -> None:
-    Path("s.json").write_text(json.dumps({**HANDWRITTEN, **content}))
-    with pytest.raises(HydractlError, match=message):
-        hydractl.prune(vit, selection="s.json", **options)

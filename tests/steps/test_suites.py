@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import tomli_w
 
 import hydractl
 from hydractl.data.sources import parse_data, parse_data_sets
@@ -18,10 +14,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.suite_file import SUITES, Suite, SuiteTask, find_suite
 from hydractl.options import declared
 from hydractl.steps.evaluate import Evaluate
-from hydractl.steps.listings import list_suites
 from tests.cli.conftest import Command, save_images, save_vit
-from tests.damage import damages, refused
-from tests.hostile import controls
 
 
 @pytest.fixture
@@ -92,44 +85,8 @@ def test_what_is_no_suite(tmp_path: Path, text: str, message: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-TASK = {"id_data": "pets", "ood_data": ["far/noise=noise"], "shift_data": ["fog/1=pets"], "calib_data": "held",
-        "corrupt": "contrast:1", "classes": "c.txt", "template": "{label}", "image_column": "image", "text_column": "t",
-        "label_column": "label", "match_labels": "name"}  # fmt: skip
-
-
-def in_toml() -> Iterator[str]:
-    """Damages to a suite that TOML can say."""
-    content = {"about": "x", "tasks": {"pets": TASK}}
-    for text in damages(content):
-        with suppress(ValueError, TypeError, AttributeError, RecursionError):  # no null, at its top a table
-            yield tomli_w.dumps(json.loads(text))
-    whole = tomli_w.dumps(content)
-    for key in TASK:
-        yield f"{whole}{key} = 'again'\n"
-        for raw in ("nan", "-inf", "1e999", "0x10", "9" * 400, "[" * 900, "{", "", "1979-05-27", "'" + "y" * 900 + "'"):
-            yield re.sub(rf"(?m)^{key} = [^[]*$", f"{key} = {raw}", whole)
-
-
-def test_every_damage_to_a_suite(tmp_path: Path) -> None:
-    def read(text: str) -> None:
-        (tmp_path / "s.toml").write_text(text)
-        assert not controls(tomli_w.dumps(json.loads(json.dumps(list_suites(tmp_path / "s.toml").to_json()))))
-
-    outcomes = [refused(read, str(tmp_path / "s.toml"), OptionError, text) for text in in_toml()]
-    assert len(outcomes) > 300 and sum(outcomes) / len(outcomes) > 0.8
-
-
 def test_a_task_names_options_of_an_evaluation() -> None:
     assert set(SuiteTask.model_fields) < {option.name for option in declared(Evaluate)}
-
-
-def test_what_does_not_go_with_a_suite(suite: Path, images: Path) -> None:
-    with pytest.raises(OptionError, match="`id_data`: each task of a suite names its own"):
-        hydractl.evaluate("no-model", suite=suite, id_data=images)
-    with pytest.raises(OptionError, match="`report` draws the report of one task"):
-        hydractl.evaluate("no-model", suite=suite, report="page")
-    with pytest.raises(OptionError, match="`suite` sst3: unknown: choose openood-cifar10"):
-        hydractl.evaluate("no-model", suite="sst3")
 
 
 def test_suites_are_listed_and_shown_as_files(run: Command, tmp_path: Path) -> None:

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 import hydractl
-from hydractl.errors import OptionError
 from hydractl.steps.extract_circuit import Extracted
-from tests.cli.conftest import Command, save_images
-from tests.cli.test_evaluate_kinds import save_clip
+from tests.cli.conftest import Command, save_clip, save_images
 
 SEARCH = ("--template={label}", "--budget=2", "--towers=vision")
 
@@ -64,22 +62,3 @@ def test_a_state_is_of_its_tasks(run: Command, here: Path, monkeypatch: pytest.M
     other = run(*search, "--task=hens=birds,noise", "--resume")
     assert (other.code, "was made with another" in other.err) == (1, True)
     assert run(*search, "--task=birds=birds,noise", "--resume").code == 0
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({}, "`id_data` is missing"),
-        ({"task": "pets=pets,noise", "id_data": "pets"}, "leave `id_data` and `ood_data` out"),
-        ({"task": "pets"}, "`task` pets: expected NAME=ID,OOD"),
-        ({"task": ["pets=pets,"]}, "`task` pets: expected NAME=ID,OOD"),
-        ({"task": ["a/b=pets,noise"]}, "`task` a/b: expected NAME=ID,OOD"),
-        ({"task": {"pets": "pets"}}, "`task` pets: expected NAME=ID,OOD"),
-        ({"task": ["pets=pets"]}, "`task` pets names no OOD data"),
-        ({"task": ["pets=pets,noise", "pets=birds,noise"]}, "`task` pets: is there already"),
-        ({"task": ["a=pets,noise", "b=birds,noise"], "classes": ["cat"]}, "`classes` are those of one task"),
-    ],
-)
-def test_what_names_no_tasks(here: Path, asked: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        hydractl.extract_circuit("clip", budget=1, **asked)

@@ -1,0 +1,107 @@
+"""`torchrun ... -m hydractl`: the same bytes from any number of processes, and one error line for all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hydractl.checkpoint.contents import identity
+from hydractl.families.load import read_checkpoint
+from tests.cli.conftest import TORCHRUN, Command, contents, save_images
+
+pytestmark = pytest.mark.slow
+
+#: Twelve images in batches of five: the second process has one batch, the first two.
+DATA = "--id-data=pets --ood-data=far/n=noise --batch-size=5"
+LINES = {
+    "score-heads": f"score-heads vit --method=separation {DATA} --plot=s.png",
+    "extract-circuit": f"extract-circuit vit --search=shortlist --budget=3 --objective=acc,avg {DATA} -o {{objective}}",
+    "select": f"select vit --method=joint --members=2 --budgets=1,2 --objective=avg {DATA} -o s.json --hydra hydra",
+    "evaluate": f"evaluate DE=vit+other mc=vit,mc-dropout=3,p=0.2 other {DATA} --calib-data=held --corrupt=contrast:5"
+    " --ood-score=knn --temperature=fit --conformal=aps --bootstrap=20 --workers=1"
+    " --save-logits=logits --report=report --json=report.json",
+}
+
+
+def in_two(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*TORCHRUN, *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_two_processes_print_and_write_what_one_does(
+    hydractl: Command,
+    vit: Path,
+    other: Path,
+    images: Path,
+    noise: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    held = save_images(tmp_path / "held", count=18, seed=5)
+    places = {"vit": vit, "other": other, "pets": images, "noise": noise, "held": held}
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        for place, target in places.items():
+            (tmp_path / folder / place).symlink_to(target)
+    monkeypatch.chdir(tmp_path / "one")
+    alone, together = hydractl(*LINES[name].split()), in_two(tmp_path / "two", *LINES[name].split())
+    assert (alone.code, together.returncode) == (0, 0), alone.err + together.stderr
+    assert together.stdout == alone.out
+    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+
+
+def test_an_error_of_one_process_ends_all_with_one_line_and_keeps_what_was_finished(
+    hydractl: Command, vit: Path, other: Path, tmp_path: Path
+) -> None:
+    folder = save_images(tmp_path / "pets")
+    arguments = ("--id-data", folder, "--batch-size", 4)
+    assert hydractl("evaluate", f"a={vit}", *arguments, "--save-logits", tmp_path / "logits").code == 0
+    (folder / "dog" / "1.png").write_bytes(b"\x89PNG broken")  # in the second process's batch
+    part = tmp_path / "part.json"
+    saved = f"a=predictions:{tmp_path / 'logits' / 'a'}"
+    failed = in_two(tmp_path, "evaluate", saved, f"b={other}", *arguments, "--json", part)
+    assert failed.returncode == 1
+    assert failed.stderr.count("unreadable image") == 1
+    assert failed.stderr.count("error: ") == 1
+    kept = json.loads(part.read_text())
+    assert (kept["complete"], list(kept["models"])) == (False, ["a"])
+
+
+def test_where_one_of_two_processes_is_told_to_end_both_do_and_one_alone_resumes(
+    hydractl: Command, slow_search: list[str], uninterrupted: dict[str, bytes], here: Path
+) -> None:
+    state = here / "acc-avg.json.state"
+    job = subprocess.Popen([*TORCHRUN, *slow_search], cwd=here, stderr=subprocess.PIPE, text=True)
+    while job.poll() is None and not (state.exists() and '"steps": [[' in state.read_text()):
+        time.sleep(0.01)
+    ranks = [int(number) for number in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()]
+    os.kill(ranks[-1], 15)
+    _, err = job.communicate(timeout=120)
+    assert job.returncode == 1 and "internal error" not in err
+    assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+    left = contents(here)
+    assert "acc.json" not in left and not [name for name in left if name.endswith(".part")]
+    assert hydractl(*slow_search, "--resume").code == 0
+    assert {name: data for name, data in contents(here).items() if not name.startswith(".")} == uninterrupted
+
+
+def test_two_processes_train_like_one_with_twice_the_batch(
+    hydractl: Command, vit: Path, images: Path, here: Path
+) -> None:
+    options = "--set optimizer=sgd --set lr=0.05 --set batch=8 --set flip=true --steps 6 --val-split 3 --device cpu"
+    train = ["finetune", vit, "--train-data", images, *options.split()]
+    assert hydractl(*train, "--batch-size", 8, "-o", "one").code == 0
+    done = in_two(here, *train, "--batch-size", 4, "-o", "two")
+    assert (done.returncode, done.stdout) == (0, "two\n"), done.stderr
+    one, two = read_checkpoint("one"), read_checkpoint("two")
+    for name, tensor in one.tensors.items():
+        torch.testing.assert_close(two.tensors[name].load(), tensor.load(), rtol=0, atol=1e-5, msg=name)
+    assert identity(one) != identity(read_checkpoint(vit))

@@ -1,0 +1,99 @@
+"""The scripts among the examples: trunk depths, the rules that select members, and the benchmarks."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, save_bert, save_circuit, save_images
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = pytest.mark.slow
+
+
+def run(script: str, *arguments: object) -> str:
+    """What a script prints."""
+    command = [sys.executable, EXAMPLES / script, *arguments]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def table(text: str) -> dict[str, dict[str, float]]:
+    """The Markdown table that the script prints: figures by column, by row."""
+    header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    return {row[0]: dict(zip(header[1:], map(float, row[1:]), strict=True)) for row in rows}
+
+
+def test_trunks_are_made_and_measured(hydractl: Command, vit: Path, images: Path, noise: Path, tmp_path: Path) -> None:
+    own = save_circuit(tmp_path / "own.json", (0, 0), (1, 0), (1, 1), (1, 2), (0, 3), objective="avg")
+    common = save_circuit(tmp_path / "common.json", (0, 1), (1, 3), (0, 2), (1, 1), (1, 0), objective="avg")
+    out = tmp_path / "out"
+    found = table(run("trunk_depth.py", vit, 3, f"{own},{common}", "0,1", images, f"noise={noise}", out))
+    assert list(found) == ["dense", "trunk 0", "trunk 1"]
+    assert (out / "trunk_depth.png").read_bytes().startswith(b"\x89PNG")
+    assert found["trunk 1"]["performed / dense"] < found["trunk 0"]["performed / dense"]
+
+    for depth in (0, 1):
+        summary = json.loads(hydractl("inspect", out / f"trunk{depth}.safetensors", "--json").out)
+        assert summary["towers"]["vision"]["trunk_layers"] == depth
+    single = hydractl("evaluate", f"dense={vit}", "--id-data", images, "--ood-data", f"noise={noise}", "--json", "-")
+    dense = json.loads(single.out)["models"]["dense"]
+    assert found["dense"]["accuracy"] == pytest.approx(dense["id"]["accuracy"], abs=1e-4)
+    assert found["dense"]["AUROC"] == pytest.approx(dense["ood"]["noise"]["auroc"], abs=1e-4)
+
+
+def test_every_rule_is_measured_and_answers_are_kept(vit: Path, noise: Path, tmp_path: Path) -> None:
+    images = save_images(tmp_path / "many", count=12)
+    circuit = save_circuit(tmp_path / "avg.json", (0, 0), (1, 0), (1, 1), (1, 2), (0, 3), objective="avg")
+    answers = tmp_path / "answers.npz"
+    study = [vit, images, "--circuit", circuit, "--choose-ood", noise, "--test-ood", f"labels={noise}",
+             "--budgets", "1,2", "--pools", "4", "--draws", "2", "--choose", 12, "--splits", 2,
+             "--answers", answers]  # fmt: skip
+    said = run("selection_study.py", *study, "--random", 2, "--joint", "1,2", "--joint-rules", "avg")
+    header, _, *rows = said.splitlines()
+    assert header == "| among | by | accuracy, points | NLL | mean AUROC, points |"
+    names = [row.split("|")[1].strip() for row in rows]
+    assert names[-2:] == ["joint search, 1 heads", "joint search, 2 heads"]
+    assert len(rows) == 4 * 5 + 2 and all(row.count("±") == 3 for row in rows)
+    with pytest.raises(AssertionError, match="holds other candidates"):  # than those whose answers are kept
+        run("selection_study.py", *study, "--random", 3)
+
+
+def test_whole_searches_are_timed(vit: Path, images: Path, noise: Path) -> None:
+    lines = run("benchmarks/whole_search.py", vit, images, noise, "--objective=acc", "--budget=2").splitlines()
+    assert lines[0].startswith("acc, 2 of 8 heads, 12 + ")
+    assert re.fullmatch(r"naive +[\d.]+ s: 15 candidates of [\d.]+, [\d.]+, [\d.]+ s", lines[1])
+    assert re.search(r"then [1-7] of 7 scored exactly$", lines[-2])
+    assert lines[-1].startswith("exact and screened choices ")
+
+
+def test_candidates_are_timed_together_and_apart(vit: Path, tmp_path: Path) -> None:
+    circuit = save_circuit(tmp_path / "c.json", *((layer, head) for layer in (1, 0) for head in range(4)))
+    options = ("--candidates=4", "--share=50%", "--batch=2", "--repeats=1")
+    first, layers, times, logits = run("benchmarks/candidates.py", vit, circuit, *options).splitlines()
+    assert first == "4 candidates without up to 4 of 8 heads, batch 2"
+    # All heads that leave are of the last layer: the first is computed once, the last four times.
+    assert layers == "layers computed: 0.62 of those of each alone"
+    assert re.match(r"time: [\d.]+ of that of each alone, [\d.]+ where each is optimised", times)
+    assert float(logits.rpartition(" ")[2]) < 1e-5
+
+
+def test_training_is_timed_beside_transformers(tmp_path: Path) -> None:
+    bert = save_bert(tmp_path / "bert")
+    lines = [
+        f"{word * length},{label}" for label, word in enumerate(("cat ", "dog ", "owl ")) for length in range(1, 9)
+    ]
+    (tmp_path / "texts.csv").write_text("\n".join(["text,label", *lines]))
+    options = ("--steps=4", "--batch=4", "--repeats=1")
+    said = run("benchmarks/finetune_speed.py", bert, tmp_path / "texts.csv", *options)
+    first, second, ratio = said.splitlines()[-3:]
+    found = [re.fullmatch(rf"{name}: [\d.]+ samples a second, mean loss ([\d.]+)", line) for name, line in
+             (("hydractl", first), ("Trainer", second))]  # fmt: skip
+    assert all(each and 0.5 < float(each[1]) < 2 for each in found), said
+    assert re.fullmatch(r"ratio: [\d.]+", ratio)
