@@ -16,7 +16,7 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
-from hydractl.evaluation.run import MOST_FEATURES, OnBatch, SystemPredictions, predict_sets
+from hydractl.evaluation.run import MOST_FEATURES, OnBatch, SystemPredictions, predict_sets, score_of
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
 from hydractl.evaluation.settings import Procedure, Settings
@@ -144,12 +144,13 @@ def _saving(
 ) -> SavedAnswers:
     """Starts to save the answers of a predictor."""
     assert comparison.data is not None
+    head = predictor.ood_head if comparison.settings.own_scores else None
     saving = SavedAnswers(
         predictor,
         folder,
         about=about_json(comparison.data.id.name, predictor, made_of),
         conditions=conditions,
-        features=comparison.settings.score.needs_features,
+        features=score_of(predictor, comparison.settings, head).needs_features,
         resume=comparison.procedure.resume,
         force=comparison.procedure.force,
     )

@@ -26,6 +26,7 @@ from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
+from hydractl.model.ood import OodHead
 
 NEXT = "next"  # asks each rank for its next batch
 
@@ -75,6 +76,14 @@ class Networks:
         maps = [model.classifier_weights() for model in self.models for _ in range(self.passes)]
         weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
         return Classifier(weight, bias)
+
+    @property
+    def ood_head(self) -> OodHead | None:
+        first = self.models[0].ood_head
+        if first is None or (len(self.models) == 1 and self.dropout is None):
+            return first
+        self.running.on_note("the OOD scores in the files were fitted to single networks: scored by the MSP")
+        return None
 
     @property
     def confident(self) -> bool:

@@ -15,15 +15,14 @@ from hydractl.errors import DataError
 from hydractl.evaluation.run import Collected, member_samples
 from hydractl.evaluation.systems import Classifier
 from hydractl.metrics import feature_scores
-from hydractl.metrics.checks import FloatArray, IntArray, Logits
+from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.feature_scores import MemberSamples
-from hydractl.metrics.ood_choice import BASELINE, Choice, choose_score
-from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
-from hydractl.model.ood import State, ood_score
+from hydractl.metrics.ood_choice import Choice, choose_score
+from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
+from hydractl.model.ood import State
 
 AUTO = "auto"
 FOLDS = 5
-CHUNK = 1024  # samples scored at once
 
 
 @dataclass(frozen=True)
@@ -160,23 +159,7 @@ def _scores(score: OodScore, state: State, held: Collected, temperature: float) 
     features, logits = held.features, held.member_logits
     if features is not None:
         logits = logits[:, held.kept]
-    return score_chunks(score.name, state, features, logits, temperature)
-
-
-def score_chunks(
-    name: str, state: State, features: Logits | None, member_logits: Logits, temperature: float
-) -> FloatArray:
-    """Returns the scores `[n]` of features `[M,n,D']` and logits `[M,n,C]`, computed in float64, some at a time."""
-    parts = []
-    for start in range(0, member_logits.shape[1], CHUNK):
-        logits = _double(member_logits[:, start : start + CHUNK])
-        read = logits[..., :0] if features is None else _double(features[:, start : start + CHUNK])
-        parts.append(ood_score(name, state, read, logits, temperature).numpy())
-    return np.concatenate(parts)
-
-
-def _double(values: Logits) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).double()
+    return feature_scores.score_chunks(score.name, state, features, logits, temperature)
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:

@@ -107,7 +107,10 @@ class LabelledMetrics:
 
 @dataclass(frozen=True, kw_only=True)
 class Ood:
-    """Quality of detection on one OOD set; a mean over sets counts the samples of all of them."""
+    """Quality of detection on one OOD set; a mean over sets counts the samples of all of them.
+
+    The MSP has numbers of its own in a report with a system that is scored by its file's OOD score.
+    """
 
     group: Literal["near", "far"] | None = None
     samples: Number | None = None
@@ -115,9 +118,19 @@ class Ood:
     aupr_out: Share | None = None
     aupr_in: Share | None = None
     fpr95: Share | None = None
+    msp_auroc: Share | None = None
+    msp_fpr95: Share | None = None
     ood_share: Share
     mutual_information: Positive | None = None
     disagreement: Share | None = None
+
+
+@dataclass(frozen=True)
+class Typicality:
+    """The share of ID samples that the system's own OOD score does not flag, and the share that it promises."""
+
+    accept: Share
+    coverage: Share
 
 
 @dataclass(frozen=True)
@@ -283,7 +296,9 @@ class System:
     """Everything that an evaluation finds out about one system.
 
     Attributes:
-        score: `own confidence` for a system that is scored by one; else the report's OOD score counts.
+        score: `own confidence` for a system that is scored by one, the name of the OOD score for one that its file
+            brings; else the report's OOD score counts.
+        typicality: of a system that is scored by its file's OOD score.
         shift: by kind and severity.
         std: standard deviations over seeds of the numbers beside it.
         seeds: the entry of each seed.
@@ -297,6 +312,7 @@ class System:
     id: LabelledMetrics
     selective: Selective | None = None
     score: str | None = None
+    typicality: Typicality | None = None
     ood: Mapping[str, Ood]
     ood_means: Mapping[str, Ood] = field(default_factory=dict)
     shift: Mapping[str, Mapping[Severity, LabelledMetrics]] | None = None

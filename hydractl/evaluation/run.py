@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
+import torch
 
+from hydractl.checkpoint.ood import QUANTILES, OodFit
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.evaluation.systems import AnsweredBatch, Classifier, Predictor
 from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
 from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
-from hydractl.metrics.feature_scores import MemberSamples, too_few
-from hydractl.metrics.ood_scores import Answers, OodScore, Scorer, find_ood_score, fit_scorer
+from hydractl.metrics.feature_scores import MemberSamples, score_chunks, too_few
+from hydractl.metrics.ood_scores import BASELINE, Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
+from hydractl.model.ood import OodHead, typicality
 
 OnBatch = Callable[[int], None]
 #: Called with each set as it starts; returns what to call with the size of each finished batch.
@@ -47,6 +51,8 @@ class SystemPredictions:
         sets: prediction sets of the in-distribution data.
         correct: `[N]` booleans of the labelled sets of which confidences are all that is known.
         confident: whether scores are minus the system's own confidence.
+        own: the score that the system's file brings, if it is scored by it.
+        flagged: the share of the ID samples that this score flags; None without one.
     """
 
     calibration: Calibration
@@ -55,6 +61,8 @@ class SystemPredictions:
     sets: PredictionSets | None = None
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
     confident: bool = False
+    own: OodFit | None = None
+    flagged: float | None = None
 
     def right(self, key: SetKey) -> BoolArray:
         """Returns whether each prediction of a set is right, `[N]`.
@@ -90,15 +98,20 @@ def predict_sets(
     """
     chosen, watch = settings or Settings(), on_set or _unwatched
     answers = answers or predictor.answers
-    settled, scorer = _calibrate(predictor, keys, chosen, watch=watch, answers=answers)
+    head = predictor.ood_head if chosen.own_scores and not predictor.confident else None
+    score = score_of(predictor, chosen, head)
+    settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, watch=watch, answers=answers)
+    if head is not None:
+        scorer = partial(_by_head, head)
     found: dict[SetKey, _Reduced] = {}
     for key in keys:
         if key.role == "calibration":
             continue
         with watch(key) as advance:
-            answered = answers(key, _score_of(predictor, chosen).needs_features)
+            answered = answers(key, score.needs_features)
             conformal = chosen.conformal if key.role == "id" else None
             found[key] = _reduce(answered, settled, scorer, conformal=conformal, on_batch=advance)
+    inside = next((part.scores for key, part in found.items() if key.role == "id"), None)
     return SystemPredictions(
         settled,
         {key: part.table for key, part in found.items() if part.table is not None},
@@ -106,33 +119,61 @@ def predict_sets(
         sets=next((part.sets for part in found.values() if part.sets is not None), None),
         correct={key: part.correct for key, part in found.items() if part.correct is not None},
         confident=predictor.confident,
+        own=None if head is None else head.fit,
+        flagged=None if head is None or inside is None else _flagged(head, inside),
     )
 
 
-def _score_of(predictor: Predictor, settings: Settings) -> OodScore:
-    """Returns the score to fit and to request features for; a system with its own confidence needs neither."""
-    return find_ood_score("msp") if predictor.confident else settings.score
+def score_of(predictor: Predictor, settings: Settings, head: OodHead | None) -> OodScore:
+    """Returns the score to request features for; a system with its own confidence needs none.
+
+    Args:
+        head: the system's own score, if it counts.
+    """
+    if head is not None:
+        return find_ood_score(head.fit.score)
+    return find_ood_score(BASELINE) if predictor.confident else settings.score
+
+
+def _by_head(head: OodHead, answers: Answers) -> FloatArray:
+    state = {name: tensor.cpu().double() for name, tensor in head.named_buffers()}
+    return score_chunks(head.fit.score, state, answers.features, answers.member_logits, answers.temperature)
+
+
+def _flagged(head: OodHead, scores: FloatArray) -> float:
+    quantiles = head.get_buffer(QUANTILES).cpu().double()
+    return float(head.flags(typicality(torch.from_numpy(scores), quantiles)).double().mean())
 
 
 def _calibrate(
-    predictor: Predictor, keys: Sequence[SetKey], settings: Settings, *, watch: OnSet, answers: Answering
+    predictor: Predictor,
+    keys: Sequence[SetKey],
+    settings: Settings,
+    score: OodScore | None,
+    *,
+    watch: OnSet,
+    answers: Answering,
 ) -> tuple[Calibration, Scorer]:
-    score, conformal = _score_of(predictor, settings), settings.conformal
+    """Returns what is fitted before the evaluation, and how samples are scored; without a score, by the MSP."""
+    conformal, baseline = settings.conformal, find_ood_score(BASELINE).of_answers
+    assert baseline is not None
     wanted = settings.wanted_temperature
     given = predictor.temperature if wanted is None or wanted == "fit" else wanted
     wanting = list(settings.fits(score))
     if not wanting:
-        assert score.of_answers is not None
-        return Calibration(given), score.of_answers
+        return Calibration(given), (score and score.of_answers) or baseline
     key = next((key for key in keys if key.role == "calibration"), None)
     if key is None:
         needs = "needs" if len(wanting) == 1 else "need"
         raise OptionError(f"{' and '.join(wanting)} {needs} held-out labelled data: pass `calib_data`")
     with watch(key) as advance:
-        held = collect(answers(key, score.needs_features), advance, predictor.samples(key))
+        features = score is not None and score.needs_features
+        held = collect(answers(key, features), advance, predictor.samples(key))
     fitted = fit_temperature(held.member_logits, held.labels) if settings.temperature == "fit" else None
     temperature = fitted.temperature if fitted else given
-    scorer = score.of_answers or fit_scorer(score, member_samples(held, predictor.classifier))
+    scorer = (score and score.of_answers) or baseline
+    if score is not None and score.needs_features:
+        scorer = fit_scorer(score, member_samples(held, predictor.classifier))
     if conformal is None:
         return Calibration(temperature, fitted), scorer
     lack = nonconformity(held.member_logits, held.labels, conformal.name, temperature)

@@ -102,6 +102,10 @@ class SavedPredictions:
         return {}
 
     @property
+    def ood_head(self) -> None:
+        """None: saved answers bring no score."""
+
+    @property
     def confident(self) -> bool:
         return any(key.role == "id" and self._open(key).confidence is not None for key in self.files)
 

@@ -12,8 +12,8 @@ from hydractl import bounds
 from hydractl.data.corruptions import Corruption, describe_kinds
 from hydractl.data.reading import DataLike, DataSetsLike, Indexed, SkipBad
 from hydractl.errors import OptionError, require
-from hydractl.metrics.ood_scores import OOD_SCORES, OodScore, find_ood_score
-from hydractl.metrics.styles import STYLES, Style, find_style
+from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
+from hydractl.metrics.styles import OURS, STYLES, Style, find_style
 from hydractl.options import Option, Rows, brief
 
 if TYPE_CHECKING:
@@ -117,7 +117,13 @@ class Settings:
         DataError: the style has no such score.
     """
 
-    ood_score: Annotated[ScoreName, Option(f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}.")] = "msp"
+    ood_score: Annotated[
+        ScoreName | None,
+        Option(
+            f"What tells OOD from ID. Fitted on `calib_data`: {FITTED}. Default: the score in a calibrated file, "
+            "otherwise msp."
+        ),
+    ] = None
     style: Annotated[StyleName, Option("Whose definitions to compute by.")] = "hydractl"
     temperature: Annotated[
         float | str | None,
@@ -155,27 +161,32 @@ class Settings:
 
     @cached_property
     def score(self) -> OodScore:
-        """The OOD score as the style defines it."""
-        return self.definitions.of(find_ood_score(self.ood_score))
+        """The OOD score of systems that bring none, as the style defines it."""
+        return self.definitions.of(find_ood_score(self.ood_score or BASELINE))
 
-    def fits(self, score: OodScore) -> Iterator[str]:
+    @property
+    def own_scores(self) -> bool:
+        """True if systems are scored by what their files hold; other tools know of no such scores."""
+        return self.ood_score is None and self.style == OURS.name
+
+    def fits(self, score: OodScore | None) -> Iterator[str]:
         """Yields what needs calibration data, as messages name it.
 
         Args:
-            score: that the system is scored by.
+            score: that the system is scored by; None for one that it brings along.
         """
         if self.temperature == "fit":
             yield "`temperature` fit"
         if self.conformal is not None:
             yield "`conformal`"
-        if score.needs_features:
+        if score is not None and score.needs_features:
             yield f"`ood_score` {score.name}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report's options."""
         sets = self.conformal and {"method": self.conformal.name, "coverage": self.conformal.coverage}
         return {
-            "ood_score": self.ood_score,
+            "ood_score": self.ood_score or BASELINE,
             "style": self.style,
             "temperature": self.wanted_temperature,
             "conformal": sets,

@@ -23,6 +23,7 @@ from hydractl.evaluation.results import (
     ShiftMeans,
     System,
     SystemTemperature,
+    Typicality,
     combined,
     is_number,
     mean,
@@ -49,7 +50,18 @@ EXTRA = frozenset(kind.name for kind in CORRUPTIONS if kind.extra)
 #: The default number of resamples, and the most samples that are resampled by default: more would take minutes.
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
 #: The parts of a system that are averaged over seeds.
-MEASURED = ("id", "selective", "ood", "ood_means", "shift", "shift_means", "conformal", "temperature", "cost")
+MEASURED = (
+    "id",
+    "selective",
+    "typicality",
+    "ood",
+    "ood_means",
+    "shift",
+    "shift_means",
+    "conformal",
+    "temperature",
+    "cost",
+)
 
 #: Arrays `[draws]` of resampled values.
 Replicates = Resampled[FloatArray]
@@ -74,7 +86,8 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
     return System(
         id=_labelled(inside, predictions, settings),
         selective=_selective(predictions, settings),
-        score=OWN if predictions.confident else None,
+        score=OWN if predictions.confident else None if predictions.own is None else predictions.own.score,
+        typicality=_typicality(predictions),
         ood=ood,
         ood_means=group_means(ood),
         shift=shift or None,
@@ -134,7 +147,17 @@ def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood
     inside, outside = predictions.scores[id_key(predictions)], predictions.scores[key]
     found, table = settings.definitions.ood_metrics(inside, outside), predictions.tables.get(key)
     diversity = {} if table is None else _diversity(table)
-    return Ood(group=key.group, samples=len(outside), **asdict(found), **diversity)
+    beside = {}
+    if predictions.own is not None:
+        msp = settings.definitions.ood_metrics(*(-predictions.tables[one].msp for one in (id_key(predictions), key)))
+        beside = {"msp_auroc": msp.auroc, "msp_fpr95": msp.fpr95}
+    return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
+
+
+def _typicality(predictions: SystemPredictions) -> Typicality | None:
+    if predictions.own is None or predictions.flagged is None:
+        return None
+    return Typicality(predictions.own.accept, 1 - predictions.flagged)
 
 
 def _diversity(table: PredictionTable) -> dict[str, float]:
@@ -147,7 +170,9 @@ def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
     inside, style = id_key(predictions), settings.definitions
     confidence, correct = predictions.confidence(inside), predictions.right(inside)
     found = selective_metrics(confidence, correct)
-    errors = error_metrics(predictions.scores[inside], correct, style.ood_metrics)
+    # What a file brings was chosen to tell OOD samples, not errors.
+    doubt = predictions.scores[inside] if predictions.own is None else -confidence
+    errors = error_metrics(doubt, correct, style.ood_metrics)
     at_coverage = {f"{share:g}": value for share, value in found.accuracy_at_coverage}
     return Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
 
@@ -224,10 +249,12 @@ def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
     by_name: dict[str, list[SystemNumbers]] = {}
     for part in measured:
         by_name.setdefault(part.name, []).append(part)
+    beside = any(part.system.typicality is not None for parts in by_name.values() for part in parts)
     systems: dict[str, System] = {}
     first: Resampled[_Estimate] | None = None
     for name, parts in by_name.items():
-        system = parts[0].system if len(parts) == 1 else aggregate([part.system for part in parts])
+        found = [_with_msp(part.system) if beside else part.system for part in parts]
+        system = found[0] if len(found) == 1 else aggregate(found)
         drawn = [part.replicates for part in parts if part.replicates is not None]
         if drawn:
             # Of a mean over seeds, the draws are means over seeds too.
@@ -237,6 +264,17 @@ def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
             first = first or estimates
         systems[name] = system
     return systems
+
+
+def _with_msp(system: System) -> System:
+    """Returns the system with its numbers by the MSP once more, if that is its score."""
+    if system.score is not None:
+        return system
+
+    def twice(sets: Mapping[str, Ood]) -> dict[str, Ood]:
+        return {name: replace(one, msp_auroc=one.auroc, msp_fpr95=one.fpr95) for name, one in sets.items()}
+
+    return replace(system, ood=twice(system.ood), ood_means=twice(system.ood_means))
 
 
 def aggregate(systems: Sequence[System]) -> System:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hydractl.data.reading import Modality, Reading
     from hydractl.evaluation.results import Cost, Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
+    from hydractl.model.ood import OodHead
 
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
 OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)
@@ -103,6 +104,10 @@ class Predictor(Protocol):
     @property
     def classifier(self) -> Classifier | None:
         """Its members' classifiers, if they were recorded."""
+
+    @property
+    def ood_head(self) -> OodHead | None:
+        """Its own OOD score, if a calibrated file brings one that holds for these answers."""
 
     @property
     def confident(self) -> bool:

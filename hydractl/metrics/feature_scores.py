@@ -13,10 +13,13 @@ from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from hydractl.model.ood import Detector, State
 
 #: Fitted numbers of one member by name.
 Fitted = Mapping[str, FloatArray]
+CHUNK = 1024  # samples scored at once
 PERCENTILE = 90  # of the numbers that `react` leaves as they are
 
 
@@ -238,3 +241,29 @@ def detect(detector: Detector, state: State, features: Logits, logits: Logits | 
     read = torch.from_numpy(np.asarray(features, np.float64))
     z = read[..., :0] if logits is None else torch.from_numpy(np.asarray(logits, np.float64))
     return np.asarray(detector(state, read, z).numpy())
+
+
+def score_chunks(
+    name: str, state: State, features: Logits | None, member_logits: Logits, temperature: float
+) -> FloatArray:
+    """Returns the scores `[n]` of an ensemble's features `[M,n,D']` and logits `[M,n,C]`, in float64, some at a time.
+
+    Args:
+        name: of the score.
+        state: what was fitted, with the members first.
+        features: None for a score of answers.
+    """
+    from hydractl.model.ood import ood_score
+
+    parts = []
+    for start in range(0, member_logits.shape[1], CHUNK):
+        logits = _double(member_logits[:, start : start + CHUNK])
+        read = logits[..., :0] if features is None else _double(features[:, start : start + CHUNK])
+        parts.append(ood_score(name, state, read, logits, temperature).numpy())
+    return np.concatenate(parts)
+
+
+def _double(values: Logits) -> Tensor:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(values)).double()

@@ -10,8 +10,7 @@ import numpy as np
 from hydractl.metrics.bootstrap import percentile_interval, sets_replicates
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.ood_detection import ood_metrics
-
-BASELINE = "msp"
+from hydractl.metrics.ood_scores import BASELINE
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class Answers:
     features: Logits | None = None
 
 
+BASELINE = "msp"  # what other scores are compared with
 #: From an ensemble's answers to a score for each sample, `[n]`.
 Scorer = Callable[[Answers], "FloatArray"]
 

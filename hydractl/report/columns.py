@@ -227,6 +227,8 @@ def _detection(path: tuple[str, ...], full: bool) -> list[Column]:
     columns = [
         Column("AUROC %", (*path, "auroc"), "percent", "higher"),
         Column("FPR95 %", (*path, "fpr95"), "percent", "lower"),
+        Column("MSP AUROC %", (*path, "msp_auroc"), "percent", "higher"),
+        Column("MSP FPR95 %", (*path, "msp_fpr95"), "percent", "lower"),
     ]
     if full:
         columns += [

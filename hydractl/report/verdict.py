@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hydractl.evaluation.results import Difference, Results, System
-from hydractl.metrics.ood_scores import OOD_SCORES
+from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES
 from hydractl.metrics.styles import OURS, STYLES
 from hydractl.report.columns import Column, at
 
@@ -145,12 +145,12 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
     """
     models = report.models
     style = report.options.get("style", OURS.name)
-    score = report.options.get("ood_score", OOD_SCORES[0].name)
+    score = report.options.get("ood_score", BASELINE)
     if any(system.ood for system in models.values()):
-        yield f"OOD is positive. Score: {score}, {_meaning(score)}."
+        yield from _scored(models, score)
         yield "FPR95: share of ID flagged where at least 95 % of OOD is. Means are flat over sets."
-        if own := [name for name, system in models.items() if system.score]:
-            yield f"Scored by a confidence of their own: {', '.join(own)}."
+        if confident := [name for name, one in models.items() if one.score and one.typicality is None]:
+            yield f"Scored by a confidence of their own: {', '.join(confident)}."
         if full:
             yield "AUPR: average precision, OOD positive (out) or ID (in); chance is the share of those samples."
     if style != OURS.name:
@@ -163,6 +163,25 @@ def caption(report: Results, full: bool = False) -> Iterator[str]:
             yield f"{LEAK} {counted} were used to make or fit {name} (as {', '.join(leak.used_as)}): flattered."
     if not report.complete:
         yield "Interrupted: systems are missing."
+
+
+def _scored(models: Mapping[str, System], score: str) -> Iterator[str]:
+    """Yields what tells OOD from ID in each system.
+
+    Args:
+        score: of the systems that bring none.
+    """
+    brought = {name: (one.score or score, one.typicality) for name, one in models.items() if one.typicality is not None}
+    if not brought:
+        yield f"OOD is positive. Score: {score}, {_meaning(score)}."
+        return
+    parts = [f"{name} by {own}" for name, (own, _) in brought.items()]
+    parts += [f"{name} by {score}" for name, one in models.items() if one.score is None]
+    yield f"OOD is positive. Each file's own score: {_listed(parts)}. MSP: all by the {BASELINE}."
+    yield from (f"{own}: {_meaning(own)}." for own in dict.fromkeys(own for own, _ in brought.values()))
+    for name, (_, found) in brought.items():
+        accepted, promised = (f"{100 * share:.1f} %" for share in (found.coverage, found.accept))
+        yield f"Typicality of {name} accepts {accepted} of ID; {promised} are promised."
 
 
 def _meaning(score: str) -> str:

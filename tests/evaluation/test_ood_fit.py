@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood, score_chunks, thinned
+from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood, thinned
 from hydractl.evaluation.run import Collected
 from hydractl.evaluation.systems import Classifier
 from hydractl.metrics.checks import FloatArray
+from hydractl.metrics.feature_scores import score_chunks
 from hydractl.model.ood import OodHead
 
 CLASSES, WIDTH = 3, 12

@@ -1,0 +1,55 @@
+"""Calibrated files are evaluated by the OOD score that they bring, with the MSP beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hydractl as library
+from hydractl.metrics.ood_detection import ood_metrics
+from tests.cli.conftest import save_images
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_images(tmp_path_factory.mktemp("data") / "noise", count=4, seed=9)
+
+
+@pytest.fixture(scope="module")
+def warm(vit: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calibrated")
+    held_out = save_images(folder / "held-out", count=8, seed=5)
+    library.calibrate(vit, id_data=held_out, ood_score="mahalanobis", accept="80%", output=folder / "warm")
+    return folder / "warm"
+
+
+def test_each_system_is_scored_by_what_its_file_holds(vit: Path, warm: Path, images: Path, noise: Path) -> None:
+    found = library.evaluate({"plain": vit, "warm": warm}, id_data=images, ood_data=[f"noise={noise}"], bootstrap=20)
+    plain, own = found.models["plain"], found.models["warm"]
+    inside, outside = (library.predict(warm, str(data)) for data in (images, noise))
+    expected = ood_metrics(inside.ood_score, outside.ood_score)
+    assert own["score"] == "mahalanobis" and "score" not in plain
+    assert own["ood"]["noise"]["auroc"] == pytest.approx(expected.auroc, abs=0.02)  # float32 may turn a pair
+    msp = ood_metrics(-inside.msp, -outside.msp)
+    assert own["ood"]["noise"]["msp_auroc"] == pytest.approx(msp.auroc, abs=1e-6)
+    assert plain["ood"]["noise"]["msp_auroc"] == plain["ood"]["noise"]["auroc"]
+    assert own["typicality"] == {"accept": 0.8, "coverage": pytest.approx(1 - np.mean(inside.ood))}
+    assert "difference" in own and "mahalanobis" in str(found)
+
+
+def test_a_score_for_all_systems_overrides_their_own(vit: Path, warm: Path, images: Path, noise: Path) -> None:
+    sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 0}
+    found = library.evaluate({"plain": vit, "warm": warm}, ood_score="energy", **sets)
+    assert all("msp_auroc" not in one["ood"]["noise"] and "typicality" not in one for one in found.models.values())
+    assert "score" not in library.evaluate(warm, style="torch-uncertainty", **sets).models["warm"]
+
+
+def test_an_ensemble_of_calibrated_files_is_scored_by_the_msp(
+    warm: Path, images: Path, noise: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="hydractl"):
+        found = library.evaluate(f"twice={warm}+{warm}", id_data=images, ood_data=[f"noise={noise}"], bootstrap=0)
+    assert "score" not in found.models["twice"]
+    assert "scored by the MSP" in caplog.text
