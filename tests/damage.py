@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,11 @@ RAW = [
     "\x00",
 ]
 MARK = "@damage@"
+
+
+def edit_json(path: Path, **changes: Any) -> None:
+    """Writes an object in a file again with some of its entries changed."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def damages(content: dict[str, Any]) -> Iterator[str]:

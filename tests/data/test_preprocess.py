@@ -18,6 +18,7 @@ from hydractl.data.preprocess import (
     preprocessor_from_json,
 )
 from hydractl.errors import CheckpointError, DataError
+from tests.damage import edit_json
 from tests.data.conftest import picture
 from tests.data.tokenizers_and_processors import (
     bert_tokenizer,
@@ -114,9 +115,8 @@ def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
 
 def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:
     folder = vit_files(tmp_path / "model")
-    settings = json.loads((folder / "preprocessor_config.json").read_text())
-    settings.update(image_processor_type="Mine", auto_map={"AutoImageProcessor": "mine.Mine"})
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    own = {"image_processor_type": "Mine", "auto_map": {"AutoImageProcessor": "mine.Mine"}}
+    edit_json(folder / "preprocessor_config.json", **own)
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Mine: pass\n")
     with pytest.raises(CheckpointError, match=r"preprocessor_config.json cannot be used"):
         preprocessor_from_folder(folder, image_spec())
@@ -162,7 +162,7 @@ def test_a_tokenizer_that_panics_is_an_error_of_one_line() -> None:
         texts.lengths([("a", "b"), ("c", "d")])
 
 
-@pytest.mark.parametrize(("samples", "message"), [(["a text"], "takes PIL images, not str"), ([], "not nothing")])
+@pytest.mark.parametrize(("samples", "message"), [(["a text"], "takes PIL images, not str"), ([], "takes PIL images")])
 def test_samples_of_another_kind(samples: list[str], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         preprocessor_from_folder(vit_files(tmp_path), image_spec())(samples)

@@ -13,7 +13,7 @@ from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.errors import CheckpointError
-from tests.damage import refuse_all
+from tests.damage import edit_json, refuse_all
 from tests.data.conftest import picture
 from tests.data.tokenizers_and_processors import (
     bert_tokenizer,
@@ -80,8 +80,7 @@ def test_every_damage_to_a_file(
     ],
 )
 def test_sizes_are_checked_before_an_image_is_made(changes: dict[str, Any], finding: str, tmp_path: Path) -> None:
-    path = vit_files(tmp_path) / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    edit_json(vit_files(tmp_path) / "preprocessor_config.json", **changes)
     with pytest.raises(CheckpointError, match="preprocessor_config.json") as error:
         opened(tmp_path, image_spec())
     assert finding in str(error.value) or finding.replace("1e-9", "1e-09") in str(error.value)

@@ -124,7 +124,7 @@ print(type(model).__module__)
 """
 
 
-@pytest.mark.parametrize("name", ["vit", "roberta", "clip"])
+@pytest.mark.parametrize("name", ["vit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "clip"))])
 def test_loads_where_this_project_is_not(name: str, tmp_path: Path) -> None:
     reference = build_reference(name)
     checkpoint = hydra_of(reference, tmp_path / "theirs")

@@ -22,7 +22,7 @@ from hydractl.families.load import find_family, read_checkpoint
 from hydractl.families.timm_config import Foreign
 from hydractl.schema import parse_json
 from tests.conftest import build_reference
-from tests.damage import refuse_all, refused
+from tests.damage import edit_json, refuse_all, refused
 
 LABELS = {"num_labels": 2, "id2label": {"0": "cat", "1": "dog"}, "problem_type": "single_label_classification"}
 
@@ -102,8 +102,7 @@ def test_timm_is_not_asked_for_what_is_not_supported(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = build_reference("timm").save(tmp_path)
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | HUGE[case]))
+    edit_json(folder / "config.json", **HUGE[case])
     monkeypatch.setattr("timm.create_model", lambda *args, **kwargs: pytest.fail("asked timm"))
     assert refused(lambda _: read_checkpoint(folder), str(folder), CheckpointError, "")
 

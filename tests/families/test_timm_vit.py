@@ -17,6 +17,7 @@ from hydractl.errors import CheckpointError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.inference import load
 from tests.conftest import build_reference
+from tests.damage import edit_json
 from tests.references import CLASSES, make_timm, save_timm
 
 TINY = {"img_size": 32, "patch_size": 16, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": CLASSES}
@@ -55,14 +56,9 @@ def test_other_architectures_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="resnet10t is not a plain VisionTransformer"):
         read_checkpoint(tmp_path / "resnet")
     folder = folder_of(tmp_path, VIT)
-    edit_config(folder, architecture="no_such_model")
+    edit_json(folder / "config.json", architecture="no_such_model")
     with pytest.raises(CheckpointError, match="timm cannot build 'no_such_model'"):
         read_checkpoint(folder)
-
-
-def edit_config(folder: Path, **changes: object) -> None:
-    config = json.loads((folder / "config.json").read_text()) | changes
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path) -> None:
@@ -80,7 +76,7 @@ def test_images_are_prepared_as_timm_prepares_them(tmp_path: Path) -> None:
 def test_labels_are_those_the_config_names(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, VIT)
     assert read_checkpoint(folder).labels == tuple(f"LABEL_{i}" for i in range(CLASSES))
-    edit_config(folder, label_names=list("abcde"))
+    edit_json(folder / "config.json", label_names=list("abcde"))
     assert read_checkpoint(folder).labels == ("a", "b", "c", "d", "e")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -21,6 +20,7 @@ from hydractl.training.order import outlier_seeds, sample_at
 from hydractl.training.request import Seeds
 from hydractl.training.trainset import TrainingData
 from tests.cli.conftest import save_bert, save_vit
+from tests.damage import edit_json
 from tests.training.conftest import RECIPE, Fit, image_samples, text_samples, unlabelled
 from tests.training.test_trainer import float64, in_float64, require_equal_by_hand
 
@@ -32,9 +32,7 @@ FAMILIES = {
 
 def without_dropout(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     copytree(checkpoint.name, folder)
-    config = json.loads((folder / "config.json").read_text())
-    dropouts = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps({**config, **dropouts}))
+    edit_json(folder / "config.json", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     return read_checkpoint(folder)
 
 

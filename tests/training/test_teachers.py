@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -19,6 +18,7 @@ from hydractl.training.losses import Teachers
 from hydractl.training.request import Seeds
 from hydractl.training.trainset import TrainingData
 from tests.cli.conftest import save_images, save_vit
+from tests.damage import edit_json
 from tests.training.conftest import RECIPE, Fit, image_samples, unlabelled
 from tests.training.test_trainer import weights
 
@@ -59,12 +59,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_teachers_that_do_not_fit_are_refused(place: Path, clip: Checkpoint) -> None:
     copytree("other", "renamed")
-    config = json.loads(Path("renamed/config.json").read_text())
     names = {"id2label": {"0": "x", "1": "y", "2": "z"}, "label2id": {"x": 0, "y": 1, "z": 2}}
-    Path("renamed/config.json").write_text(json.dumps(config | names))
+    edit_json(Path("renamed/config.json"), **names)
     copytree("other", "brighter")
-    processing = json.loads(Path("brighter/preprocessor_config.json").read_text())
-    Path("brighter/preprocessor_config.json").write_text(json.dumps(processing | {"image_mean": [0.1, 0.2, 0.3]}))
+    edit_json(Path("brighter/preprocessor_config.json"), image_mean=[0.1, 0.2, 0.3])
     refusals = {"renamed": "other classes", "brighter": "preprocesses", clip.name: "zero-shot"}
     for teacher, message in refusals.items():
         with pytest.raises(OptionError, match=message):
