@@ -18,7 +18,7 @@ from tests.cli.conftest import TORCHRUN, Command, contents, save_images
 pytestmark = pytest.mark.slow
 
 #: Twelve images in batches of five: the second process has one batch, the first two.
-DATA = "--id-data=pets --ood-data=far/n=noise --batch-size=5"
+DATA = "--id-data=pets --ood-data=noise --batch-size=5"
 LINES = {
     "score-heads": f"score-heads vit --method=separation {DATA} --plot=s.png",
     "extract-circuit": f"extract-circuit vit --search=shortlist --budget=3 --objective=acc,avg {DATA} -o {{objective}}",
