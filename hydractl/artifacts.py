@@ -20,6 +20,9 @@ from hydractl.text import printable_json
 
 PREDICTIONS = "predictions:"  # before a folder of saved predictions that takes the place of a model
 REMEDY = "correct it or write the file again"
+RECIPE = ".toml"
+#: The files that describe a folder of ours.
+NAMES = ("build.json", "report.json")
 
 #: A number of a layer or a head, bounded as those of a spec are.
 Index = Annotated[int, Field(ge=0, lt=1000)]
@@ -91,6 +94,21 @@ def open_artifact(source: str, format_name: str, version: int) -> Document:
         remedy = "write the file again, or update hydractl"
         raise origin.refusal(f"version is {found}, this hydractl reads {version}", remedy)
     return document
+
+
+def file_of_ours(reference: str) -> Path | None:
+    """Returns the artifact or recipe at a path, or the artifact in its folder; None if a model may lie there."""
+    path = Path(reference)
+    if path.is_dir():
+        return next((path / name for name in NAMES if (path / name).is_file()), None)
+    if not path.is_file():
+        return None
+    if path.suffix == RECIPE:
+        return path
+    with path.open("rb") as file:
+        start = file.read(64)
+    # Weights begin with their header's length in eight bytes, of which the last are zeros.
+    return path if start.lstrip().startswith(b"{") and b"\0" not in start else None
 
 
 def artifact_name(source: str) -> str:

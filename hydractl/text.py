@@ -10,6 +10,7 @@ import json
 import os
 import re
 import textwrap
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 LONGEST_SENTENCE = 300  # of another library's message
@@ -119,3 +120,19 @@ def without_secrets(text: str) -> str:
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
+    """Yields the lines of a plain table.
+
+    Args:
+        left: number of columns aligned at the left; the others are aligned at the right.
+
+    >>> list(aligned([["", "loss"], ["clean", "0.5"]]))
+    ['       loss', 'clean   0.5']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<" * left + ">" * (len(widths) - left)
+    for row in rows:
+        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -6,18 +6,20 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from pydantic import Field
 
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import DTYPE_NAMES, TensorMap, tensor_bytes
+from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.text import shortened
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Checkpoint:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of its weights; if they differ, the one that holds all of them."""
+        import torch
+
         kinds = {tensor.dtype for tensor in self.tensors.values() if tensor.dtype.is_floating_point}
         return reduce(torch.promote_types, kinds)
 
@@ -84,9 +88,11 @@ class Checkpoint:
                     f"{self.name}: {name} has shape {list(found)}, expected {list(shape)}: "
                     "do the weights belong to this config or manifest?"
                 )
-            kind = self.tensors[name].dtype
-            if not kind.is_floating_point and not name.endswith(f".{KEPT}"):
-                raise CheckpointError(f"{self.name}: {name} is of {kind}, which weights cannot be: save it as float32")
+            kind = self.tensors[name].kind
+            if "F" not in kind and not name.endswith(f".{KEPT}"):
+                raise CheckpointError(
+                    f"{self.name}: {name} is of {DTYPES[kind]}, which weights cannot be: save it as float32"
+                )
         if self.spec.adapter is not None:
             self._verify_adapter()
         if self.ood is not None:
@@ -116,8 +122,8 @@ class Checkpoint:
     def _verify_kept(self, name: str) -> None:
         tensor, table = self.tensors[name], self.slots()
         features = table[f"{name.removesuffix(f'.{KEPT}')}.weight"].shape[1]
-        if tensor.dtype != torch.int32:
-            raise CheckpointError(f"{self.name}: {name} is of {tensor.dtype}, should be of torch.int32")
+        if tensor.kind != "I32":
+            raise CheckpointError(f"{self.name}: {name} is of {DTYPES[tensor.kind]}, should be of int32")
         kept = tensor.load()
         if not (kept.diff() > 0).all() or int(kept.min()) < 0 or int(kept.max()) >= features:
             raise CheckpointError(
@@ -169,8 +175,9 @@ def tensors_identity(tensors: TensorMap) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {DTYPE_NAMES[tensor.dtype]} {list(tensor.shape)}\n".encode())
-        digest.update(tensor_bytes(tensor.load()))
+        digest.update(f"{name} {tensor.kind} {list(tensor.shape)}\n".encode())
+        load = tensor.load
+        digest.update(load.raw() if isinstance(load, StoredNumbers) else tensor_bytes(load()))
     return digest.hexdigest()
 
 

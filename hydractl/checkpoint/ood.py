@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from pydantic import Field
 
-from hydractl.checkpoint.tensors import TensorMap
+from hydractl.checkpoint.tensors import DTYPES, TensorMap, float32_numbers
 from hydractl.errors import CheckpointError
 
 PREFIX = "ood."
@@ -74,11 +73,12 @@ class FittedOod:
             fits = len(tensor.shape) == len(spans) and all(
                 low <= size <= high for size, (low, high) in zip(tensor.shape, spans, strict=True)
             )
-            if not fits or tensor.dtype != torch.float32:
+            if not fits or tensor.kind != "F32":
                 wanted = " x ".join(str(low) if low == high else f"{low} to {high}" for low, high in spans)
                 raise CheckpointError(
-                    f"{name}: {PREFIX}{key} is {list(tensor.shape)} of {tensor.dtype}, expected {wanted} of "
-                    "torch.float32: calibrate the model again"
+                    f"{name}: {PREFIX}{key} is {list(tensor.shape)} of {DTYPES[tensor.kind]}, expected {wanted} of "
+                    "float32: calibrate the model again"
                 )
-        if (self.tensors[QUANTILES].load().diff() < 0).any():
+        quantiles = float32_numbers(self.tensors[QUANTILES])
+        if (quantiles[1:] < quantiles[:-1]).any():
             raise CheckpointError(f"{name}: {PREFIX}{QUANTILES} should ascend: calibrate the model again")

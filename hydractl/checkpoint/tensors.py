@@ -1,39 +1,49 @@
-"""Tensors that stay on disk until somebody asks, and a file's bytes: mapped when read, streamed when written."""
+"""Tensors that stay on disk until somebody asks, and a file's bytes: mapped when read, streamed when written.
+
+torch is imported only where numbers are read, so that `inspect` of a file starts at once.
+"""
 
 from __future__ import annotations
 
 import json
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from hydractl.checkpoint.output import write_atomically
+from hydractl.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SMALL = 2**16  # bytes; a mapping costs a page or two, so smaller tensors are copied
 LINE = 64  # bytes of a cache line
 
+#: What a file calls a dtype, and what torch calls it.
 DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I16": "int16",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
 }
-DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+ITEM_BYTES = {kind: int(kind.lstrip("BFIUOL") or 8) // 8 for kind in DTYPES}
+_KINDS = {name: kind for kind, name in DTYPES.items()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class LazyTensor:
     """A tensor whose numbers are read when `load` is called, at each call again."""
 
@@ -41,15 +51,85 @@ class LazyTensor:
     dtype: torch.dtype
     load: Callable[[], Tensor]
 
+    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype | str, load: Callable[[], Tensor]) -> None:
+        """
+        Args:
+            dtype: as torch has it, or what a file calls it.
+        """
+        held = {"kind": dtype} if isinstance(dtype, str) else {"dtype": dtype}
+        self.__dict__.update(held, shape=shape, load=load)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "dtype":  # the one field that may not be set, since it loads torch
+            raise AttributeError(name)
+        return torch_dtype(self.kind)
+
+    @property
+    def kind(self) -> str:
+        """What a file calls its dtype, such as F32."""
+        held = self.__dict__
+        return str(held["kind"]) if "kind" in held else kind_of(held["dtype"])
+
 
 @dataclass(frozen=True)
-class StoredTensor(LazyTensor):
-    """A lazy tensor that lies in a file as it is, so that some of its rows can be read alone."""
+class StoredNumbers:
+    """The numbers of a tensor that lies in a file as it is; called, it returns the tensor.
 
-    rows: Callable[[int, int], Tensor]
+    Attributes:
+        name: of the file and the tensor, for messages.
+        start: the first byte in the file.
+        kind: what the file calls the dtype.
+    """
+
+    name: str
+    file: BinaryIO
+    start: int
+    kind: str
+    shape: tuple[int, ...]
+
+    def __call__(self) -> Tensor:
+        path, _, tensor = self.name.rpartition(": ")
+        try:
+            return map_tensor(self.file, self.start, torch_dtype(self.kind), self.shape)
+        except ValueError as error:
+            raise CheckpointError(f"{self.name} {error}: the checkpoint is damaged") from error
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot read {tensor} ({error}): fetch or write the file again") from error
+
+    def rows(self, start: int, end: int) -> StoredNumbers:
+        """Returns some of its rows, which can be read alone."""
+        row = prod(self.shape[1:]) * ITEM_BYTES[self.kind]
+        return replace(self, start=self.start + start * row, shape=(end - start, *self.shape[1:]))
+
+    def raw(self) -> memoryview:
+        """Returns its bytes."""
+        size = prod(self.shape) * ITEM_BYTES[self.kind]
+        return _mapped(self.file, self.start, size)[0] if size else memoryview(b"")
 
 
 TensorMap = Mapping[str, LazyTensor]
+
+
+def kind_of(dtype: torch.dtype) -> str:
+    """Returns what a file calls a dtype."""
+    return _KINDS[str(dtype).removeprefix("torch.")]
+
+
+def torch_dtype(kind: str) -> torch.dtype:
+    """Returns the dtype that a file calls by this name."""
+    import torch
+
+    found: torch.dtype = getattr(torch, DTYPES[kind])
+    return found
+
+
+def float32_numbers(tensor: LazyTensor) -> NDArray[np.float32]:
+    """Returns the numbers of a tensor of float32; those of a file without torch."""
+    load = tensor.load
+    if isinstance(load, StoredNumbers):
+        return np.frombuffer(load.raw(), np.float32).reshape(tensor.shape)
+    found: NDArray[np.float32] = load().numpy()
+    return found
 
 
 def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
@@ -62,12 +142,13 @@ def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int,
         ValueError: it holds NaN or infinite numbers.
         OSError: the file cannot be mapped.
     """
+    import torch
+
     size = prod(shape) * dtype.itemsize
     if not size:
         return torch.empty(shape, dtype=dtype)
-    first = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    mapping = mmap.mmap(file.fileno(), start - first + size, access=mmap.ACCESS_COPY, offset=first)
-    raw = torch.frombuffer(mapping, dtype=torch.uint8, offset=start - first)
+    content, mapping = _mapped(file, start, size)
+    raw = torch.frombuffer(content, dtype=torch.uint8)
     # Products of float64 round by where their factors lie.
     copied = size < SMALL or start % (16 if dtype == torch.float64 else dtype.itemsize)
     tensor = (raw.clone() if copied else raw).view(dtype).view(shape)
@@ -77,6 +158,12 @@ def map_tensor(file: BinaryIO, start: int, dtype: torch.dtype, shape: tuple[int,
         # The pages just looked through stay in the system's cache; this process takes up those it computes with.
         mapping.madvise(mmap.MADV_DONTNEED)
     return tensor
+
+
+def _mapped(file: BinaryIO, start: int, size: int) -> tuple[memoryview, mmap.mmap]:
+    first = start // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    mapping = mmap.mmap(file.fileno(), start - first + size, access=mmap.ACCESS_COPY, offset=first)
+    return memoryview(mapping)[start - first :], mapping
 
 
 def _finite(tensor: Tensor) -> bool:
@@ -102,6 +189,8 @@ def write_safetensors(path: Path, tensors: TensorMap, metadata: dict[str, str], 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:
     """Returns the little-endian bytes of a tensor in row-major order, without a copy if possible."""
+    import torch
+
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
@@ -123,7 +212,7 @@ def layout(
     for name in sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, sizes[name] % LINE != 0, name)):
         dtype, shape = tensors[name]
         starts[name], end = end, end + sizes[name]
-        header[name] = {"dtype": DTYPE_NAMES[dtype], "shape": list(shape), "data_offsets": [starts[name], end]}
+        header[name] = {"dtype": kind_of(dtype), "shape": list(shape), "data_offsets": [starts[name], end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(8 + len(text)) % LINE)
     prefix = len(text).to_bytes(8, "little") + text

@@ -9,18 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
-from hydractl.data.batching import Batch
-from hydractl.data.ranks import Ranks
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_detection import count_scores, ordered_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hydractl.data.batching import Batch
+    from hydractl.data.ranks import Ranks
 
 Objective = Literal["acc", "ood", "avg"]
 OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
@@ -145,6 +147,12 @@ def _ordered(id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64]) -> int:
     return ordered_pairs(id_counts, ood_counts)
 
 
+def _alone() -> Ranks:
+    from hydractl.data.ranks import Ranks  # loads torch, which a circuit's file does not need
+
+    return Ranks()
+
+
 @dataclass(frozen=True, eq=False)
 class ScoringData:
     """Labelled ID samples and, for what compares the two, OOD ones; in batches that are the same on every rank.
@@ -163,7 +171,7 @@ class ScoringData:
     ood: Sequence[Batch] = ()
     ood_samples: int = 0
     prompts: Sequence[Mapping[str, Tensor]] = ()
-    ranks: Ranks = field(default_factory=Ranks)
+    ranks: Ranks = field(default_factory=_alone)
     ood_sets: tuple[int, ...] = ()
 
     @property
@@ -174,6 +182,8 @@ class ScoringData:
     @property
     def all_prompts(self) -> dict[str, Tensor]:
         """The class prompts in one batch, `[C,T]`; nothing for a model that has none."""
+        import torch
+
         return {name: torch.cat([batch[name] for batch in self.prompts]) for name in next(iter(self.prompts), ())}
 
 

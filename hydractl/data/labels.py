@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import datasets
 import numpy as np
 
 from hydractl.bounds import SEED, whole
@@ -17,6 +16,8 @@ from hydractl.data.samples import Labels, Samples
 from hydractl.errors import DataError, OptionError
 
 if TYPE_CHECKING:
+    import datasets
+
     from hydractl.data.open import SampleStream
     from hydractl.model.hydra import Hydra
 
@@ -28,6 +29,8 @@ def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str
 
     A missing label is -1. Words are numbered in sorted order.
     """
+    import datasets
+
     feature = table.features[column]
     values: list[Any] = table.select_columns([column]).with_format("arrow")[:][column].to_pylist()
     if isinstance(feature, datasets.ClassLabel):

@@ -22,12 +22,12 @@ Each of these loops reads the source again, from its start.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import datasets
 import numpy as np
 
 from hydractl.data.labels import only_classes
@@ -36,8 +36,10 @@ from hydractl.data.rows import Request, read_samples, read_table, read_values
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
 from hydractl.data.table_columns import ChosenColumns, nested_columns
-from hydractl.data.tables import one_line_errors, open_rows, open_table
 from hydractl.errors import DataError
+
+if TYPE_CHECKING:
+    import datasets
 
 Change = Callable[[Samples], Samples]
 
@@ -104,15 +106,26 @@ def _request(
 def _opened(request: Request) -> Samples:
     data = request.data
     if isinstance(data, DataSpec):
+        from hydractl.data.tables import open_table
+
         if data.part is None and data.only is None:
             return read_table(open_table(data), request)
         whole = replace(request, reading=replace(request.reading, limit=None))
         return _subset(read_table(open_table(data), whole), data, request.reading.limit)
-    if isinstance(data.values, datasets.Dataset):
+    if _is_table(data.values):
         return read_table(data.values, request)
-    if isinstance(data.values, datasets.IterableDataset):
+    if _is_stream(data.values):
         raise DataError(f"{data}: the length of an IterableDataset is unknown: pass `streaming`, or a Dataset")
     return read_values(request)
+
+
+def _is_table(values: object) -> TypeGuard[datasets.Dataset]:
+    # A library that is not loaded made none of the values, and this one takes two seconds to load.
+    return "datasets" in sys.modules and isinstance(values, sys.modules["datasets"].Dataset)
+
+
+def _is_stream(values: object) -> TypeGuard[datasets.IterableDataset]:
+    return "datasets" in sys.modules and isinstance(values, sys.modules["datasets"].IterableDataset)
 
 
 def _subset(whole: Samples, spec: DataSpec, limit: int | None) -> Samples:
@@ -149,10 +162,12 @@ def open_stream(
     if isinstance(found, DataSpec):
         if found.part is not None or found.only is not None:
             raise DataError(f"{found}: a part or a class subset needs all samples: leave `streaming` out, or the part")
+        from hydractl.data.tables import open_rows
+
         return _stream(*open_rows(found), request)
-    if isinstance(found.values, datasets.Dataset):
+    if _is_table(found.values):
         return _stream(found.values.to_iterable_dataset(), len(found.values), request)
-    if isinstance(found.values, datasets.IterableDataset):
+    if _is_stream(found.values):
         return _stream(found.values, None, request)
     return read_values(request)
 
@@ -190,6 +205,8 @@ class SampleStream:
     @property
     def label_names(self) -> tuple[str, ...] | None:
         """The class names of numbered labels; None also for labels that are words, which each block lists."""
+        import datasets
+
         feature = self.features.get(self.chosen_columns.label)
         return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
 
@@ -231,6 +248,10 @@ class SampleStream:
             raise DataError(f"{self.request}: holds no samples")
 
     def _tables(self, size: int, start: int) -> Iterator[datasets.Dataset]:
+        import datasets
+
+        from hydractl.data.tables import one_line_errors
+
         rows = (self.rows.skip(start) if start else self.rows).iter(batch_size=size)
         while True:
             with one_line_errors(str(self.request)):
@@ -243,6 +264,10 @@ class SampleStream:
 
 def _stream(rows: datasets.IterableDataset, length: int | None, request: Request) -> SampleStream:
     """Returns a stream of rows; `length` is their number, if it is known."""
+    import datasets
+
+    from hydractl.data.tables import one_line_errors
+
     where, limit = str(request), request.reading.limit
     with one_line_errors(where):
         known = rows.features or _peeked(rows, where)
@@ -274,6 +299,8 @@ def _values_at(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:
+    import datasets
+
     columns: dict[str, list[Any]] | None = next(rows.iter(batch_size=PEEK), None)
     if columns is None:
         raise DataError(f"{where}: holds no samples")

@@ -1,4 +1,6 @@
-"""Image processors and tokenizers of `transformers`, opened from files that a checkpoint brings.
+"""Image processors and tokenizers opened from files that a checkpoint brings.
+
+The usual ones are ours, which start at once and give the same numbers; all others are those of `transformers`.
 
 The libraries raise any exception on a damaged file, sometimes only at first use, and make images of any size. So sizes
 are checked first, each processor and tokenizer is tried once when it is opened, and any failure becomes one error.
@@ -16,6 +18,8 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
+from hydractl.data.plain_images import plain_images
+from hydractl.data.plain_texts import plain_texts
 from hydractl.errors import CheckpointError, HydractlError
 from hydractl.schema import Origin, Schema, document
 from hydractl.text import first_sentence
@@ -67,8 +71,6 @@ def open_image_processor(folder: Path, files: Mapping[str, Any], embeddings: Ima
     Raises:
         CheckpointError: the processor is missing, damaged, or of another model.
     """
-    from transformers import AutoImageProcessor, TimmWrapperImageProcessor
-
     here = [name for name in IMAGE_FILES if name in files]
     if not here:
         raise CheckpointError(
@@ -77,16 +79,21 @@ def open_image_processor(folder: Path, files: Mapping[str, Any], embeddings: Ima
         )
     for name in here:
         document(files[name], Origin(f"{where}: {name}", CheckpointError, REMEDY)).read(_Sizes)
-    auto: Any = AutoImageProcessor  # untyped in transformers
-    timm_settings = files.get("preprocessor_config.json", {}).get("pretrained_cfg")
     with _refusing(where, here, folder):
-        if timm_settings is not None:
-            # AutoImageProcessor finds this processor only by a timm config.json, which our files do not have.
-            processor = TimmWrapperImageProcessor(timm_settings)
-        else:
-            processor = auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        processor = plain_images(files, embeddings.channels) or _their_processor(folder, files)
         _try_image(processor, embeddings.channels)
     return processor
+
+
+def _their_processor(folder: Path, files: Mapping[str, Any]) -> Any:
+    from transformers import AutoImageProcessor, TimmWrapperImageProcessor
+
+    timm_settings = files.get("preprocessor_config.json", {}).get("pretrained_cfg")
+    if timm_settings is not None:
+        # AutoImageProcessor finds this processor only by a timm config.json, which our files do not have.
+        return TimmWrapperImageProcessor(timm_settings)
+    auto: Any = AutoImageProcessor  # untyped in transformers
+    return auto.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def _try_image(processor: Any, channels: int) -> None:
@@ -104,15 +111,17 @@ def _try_image(processor: Any, channels: int) -> None:
 
 def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbeddings, where: str) -> Any:
     """Opens a tokenizer with no more tokens than the model embeds; see `open_image_processor`."""
-    from transformers import AutoTokenizer
-
     if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
         raise CheckpointError(
             f"{where}: has no tokenizer.json (nor vocab.txt), so texts cannot be read: "
             "add the tokenizer of the model it was trained from"
         )
     with _refusing(where, [name for name in TEXT_FILES if name in files], folder):
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        tokenizer: Any = plain_texts(files)
+        if tokenizer is None:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         _try_tokenizer(tokenizer, embeddings)
     return tokenizer
 

@@ -6,9 +6,8 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import datasets
 import numpy as np
 from PIL import Image
 
@@ -20,6 +19,9 @@ from hydractl.data.samples import Samples, fewer_classes, spread
 from hydractl.data.sources import DataSpec, DataValues
 from hydractl.data.table_columns import ChosenColumns, choose_columns, is_text, nested_columns, type_name
 from hydractl.errors import DataError
+
+if TYPE_CHECKING:
+    import datasets
 
 IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import datasets
+from typing import TYPE_CHECKING, Any
 
 from hydractl.data.reading import Modality, Reading
 from hydractl.errors import DataError
+
+if TYPE_CHECKING:
+    import datasets
 
 # In order of preference; a name decides only where types leave a choice.
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "cls", "y")
@@ -79,7 +80,12 @@ def describe(features: datasets.Features) -> str:
 
 def type_name(feature: Any) -> str:
     """Returns the type of a column, as messages call it."""
-    return str(feature.dtype) if isinstance(feature, datasets.Value) else type(feature).__name__
+    return str(feature.dtype) if _is_a(feature, "Value") else type(feature).__name__
+
+
+def _is_a(feature: Any, kind: str) -> bool:
+    # By name: the library takes two seconds to load, and values of a program have no columns.
+    return type(feature).__name__ == kind
 
 
 def _named_inputs(features: datasets.Features, column: str, modality: Modality, where: str) -> tuple[str, ...]:
@@ -95,7 +101,7 @@ def _label(features: datasets.Features, column: str | None, where: str, strict: 
         return column, None
     if column is not None and strict:
         raise DataError(f"{where}: has no column {column!r}, only {describe(features)}")
-    classes = [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    classes = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
     found = classes or [name for name in features if name.lower() in LABEL_NAMES]
     found = _preferred(found, LABEL_NAMES) or found
     if len(found) == 1:
@@ -111,21 +117,21 @@ def _preferred(found: list[str], names: tuple[str, ...]) -> list[str]:
 
 
 def _image_candidates(features: datasets.Features) -> list[tuple[str, ...]]:
-    found = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    found = [name for name, feature in features.items() if _is_a(feature, "Image")]
     found = found or [name for name, feature in features.items() if _holds_encoded_image(feature)]
     found = found or _preferred([name for name in features if is_text(features[name])], IMAGE_NAMES)
     return [(name,) for name in _preferred(found, IMAGE_NAMES) or found]
 
 
 def _holds_encoded_image(feature: Any) -> bool:
-    if isinstance(feature, datasets.Value):
+    if _is_a(feature, "Value"):
         return feature.dtype in ("binary", "large_binary")
     return isinstance(feature, dict) and set(feature) == {"bytes", "path"}
 
 
 def is_text(feature: Any) -> bool:
     """Returns whether a column of this type holds strings."""
-    return isinstance(feature, datasets.Value) and feature.dtype in ("string", "large_string")
+    return _is_a(feature, "Value") and feature.dtype in ("string", "large_string")
 
 
 def _text_candidates(features: datasets.Features, label: str | None) -> list[tuple[str, ...]]:

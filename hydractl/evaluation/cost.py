@@ -10,19 +10,12 @@ from torch.func import functional_call
 from torch.nn.functional import normalize
 from torch.utils.flop_counter import FlopCounterMode
 
+from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, plain_multiply_adds
 from hydractl.checkpoint.heads import KeptHeads
 from hydractl.checkpoint.slots import parameter_count, slots, stored_shape
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.evaluation.results import Cost
 from hydractl.model.hydra import Hydra
-
-TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentences, as fine-tuning recipes pad
-
-
-def input_tokens(spec: ModelSpec, wanted: int = TEXT_TOKENS) -> int:
-    """Returns the tokens of an image, or of a text of the wanted length as far as the model takes it."""
-    embeddings = spec.towers[0].embeddings
-    return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(wanted, embeddings.max_tokens)
 
 
 def synthetic_inputs(
@@ -71,6 +64,15 @@ def multiply_adds(
     spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], class_embeddings: Tensor | None = None
 ) -> int:
     """Returns the multiply-adds of one sample through a network as published; no weight is read."""
+    if spec.adapter is None and class_embeddings is None:
+        return plain_multiply_adds(spec, heads, shared)
+    return published_multiply_adds(spec, heads, shared, class_embeddings)
+
+
+def published_multiply_adds(
+    spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], class_embeddings: Tensor | None = None
+) -> int:
+    """Returns what `multiply_adds` does, counted by running the network without numbers."""
     published = Hydra(spec, heads, shared, _shapes(spec, heads, shared)).eval()
     published.class_embeddings = class_embeddings
     return _count(published)

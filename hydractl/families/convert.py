@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import dropwhile
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint, shorten
 from hydractl.checkpoint.slots import Slot, all_heads, slots, stored_shape
 from hydractl.checkpoint.spec import ModelSpec
-from hydractl.checkpoint.tensors import LazyTensor, TensorMap
+from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, TensorMap
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig, config_origin, read_config
 from hydractl.families.family import Base, Family, Source, locate, read_from
 from hydractl.text import shortened
+
+if TYPE_CHECKING:
+    import torch
 
 STANDARD_DEVIATION = 0.02  # as BERT and its kin are initialised
 
@@ -115,6 +116,8 @@ def complete_base(
     if family.base is None:
         return config, tensors
     config = _classifier_config(family, family.base, config)
+    import torch
+
     inside = _inside_classifier(family.base, tensors)
     spec = model_spec(name, family, config)
     table = fitting_table(family, spec, inside.keys())
@@ -145,7 +148,9 @@ def _inside_classifier(base: Base, tensors: TensorMap) -> dict[str, LazyTensor]:
 
 
 def _fresh(name: str, slot: Slot, dtype: torch.dtype) -> LazyTensor:
-    def load() -> Tensor:
+    import torch
+
+    def load() -> torch.Tensor:
         is_scale = slot.group == "pooler" and name.endswith("norm.weight")
         drawn = torch.ones(slot.shape) if is_scale else torch.zeros(slot.shape)
         if not is_scale and slot.group == "pooler" and name.endswith(".weight"):
@@ -164,6 +169,8 @@ def _shaped(name: str, key: str, tensor: LazyTensor, shape: tuple[int, ...]) -> 
         raise CheckpointError(
             f"{name}: {key} has shape {list(tensor.shape)}, expected {list(shape)}: is this the right config.json?"
         )
-    if not tensor.dtype.is_floating_point:
-        raise CheckpointError(f"{name}: {key} holds {tensor.dtype}, expected floating-point numbers")
-    return LazyTensor(shape, tensor.dtype, lambda: tensor.load().reshape(shape))
+    if "F" not in tensor.kind:
+        raise CheckpointError(f"{name}: {key} holds {DTYPES[tensor.kind]}, expected floating-point numbers")
+    if isinstance(tensor.load, StoredNumbers):
+        return LazyTensor(shape, tensor.kind, replace(tensor.load, shape=shape))
+    return LazyTensor(shape, tensor.kind, lambda: tensor.load().reshape(shape))

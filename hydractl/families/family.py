@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hydractl.checkpoint.spec import Task
-from hydractl.checkpoint.tensors import LazyTensor, StoredTensor
+from hydractl.checkpoint.tensors import LazyTensor, StoredNumbers
 from hydractl.errors import CheckpointError
 from hydractl.families.config import ArchitectureConfig
 
@@ -122,10 +122,11 @@ def read_from(name: str, source: Source, tensor: LazyTensor) -> LazyTensor:
         raise _misshapen(name, source, tensor, f"rows for {source.parts} parts of equal size")
     rows = tensor.shape[0] // source.parts
     start = source.part * rows
-    if isinstance(tensor, StoredTensor):
+    shape = (rows, *tensor.shape[1:])
+    if isinstance(tensor.load, StoredNumbers):
         # Reading only these rows keeps a fused tensor from being read three times.
-        return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.rows(start, start + rows))
-    return LazyTensor((rows, *tensor.shape[1:]), tensor.dtype, lambda: tensor.load()[start : start + rows])
+        return LazyTensor(shape, tensor.kind, tensor.load.rows(start, start + rows))
+    return LazyTensor(shape, tensor.kind, lambda: tensor.load()[start : start + rows])
 
 
 def _misshapen(name: str, source: Source, tensor: LazyTensor, wanted: str) -> CheckpointError:

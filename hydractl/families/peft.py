@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-import torch
 from pydantic import ConfigDict, Field
 
 from hydractl.checkpoint.contents import Checkpoint, shorten, tensors_identity
@@ -19,6 +18,9 @@ from hydractl.errors import CheckpointError, OptionError
 from hydractl.families import FAMILIES, Family
 from hydractl.families.family import locate
 from hydractl.schema import Origin, Schema, document
+
+if TYPE_CHECKING:
+    import torch
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
@@ -179,9 +181,13 @@ def _stacked(name: str, slot: Slot, base: Checkpoint, adapters: Sequence[_SavedA
                 f"{adapter.name}: {name} is {list(tensor.shape)} of {tensor.dtype}, expected floating-point numbers "
                 f"{list(shape)}: is it an adapter of this network?"
             )
-    return LazyTensor(
-        (len(each), *each[0].shape), weight.dtype, lambda: torch.stack([t.load().to(weight.dtype) for t in each])
-    )
+
+    def load() -> torch.Tensor:
+        import torch
+
+        return torch.stack([tensor.load().to(weight.dtype) for tensor in each])
+
+    return LazyTensor((len(each), *each[0].shape), weight.dtype, load)
 
 
 def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str, LazyTensor]]]:

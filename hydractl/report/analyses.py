@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from hydractl.report import escape
 from hydractl.report.drawing import Key, Panel, Picture, line_keys
-from hydractl.report.table import aligned
 from hydractl.style import INK, draw_matrix, line, styled, whole_numbers
+from hydractl.text import aligned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,7 @@
-"""Descriptions of the artifacts that hydractl writes, of every kind, as facts and lines for people."""
+"""Descriptions of the artifacts that hydractl writes, of every kind, as facts and lines for people.
+
+A kind imports what reads it when it is asked, so that `inspect` starts at once.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,20 @@ from dataclasses import dataclass
 from io import StringIO
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
-from hydractl.artifacts import ArtifactFile, ModelReference, open_artifact
+from hydractl.artifacts import RECIPE, ArtifactFile, ModelReference, open_artifact
 from hydractl.checkpoint.heads import Head, in_candidate_order
-from hydractl.circuit import circuit_file as circuits
-from hydractl.circuit import scores
 from hydractl.errors import ArtifactError
-from hydractl.report import artifact as reports
-from hydractl.report.head_maps import heat_map
-from hydractl.report.table import aligned, draw, result_table
-from hydractl.report.verdict import verdicts
 from hydractl.schema import Items, Origin, Schema, read_json, shown
-from hydractl.selection import selection_file as selections
-from hydractl.text import printable
-from hydractl.training.recipe import Recipe, read_recipe, to_json, to_toml
+from hydractl.text import aligned, printable
+
+if TYPE_CHECKING:
+    from hydractl.training.recipe import Recipe
 
 BUILD, BUILD_VERSION = "hydractl-build", 1
-RECIPE = ".toml"
-#: The files that describe a folder of ours.
-NAMES = ("build.json", "report.json")
 WIDTH = 80  # of tables: any terminal has it
 
 
@@ -58,21 +53,6 @@ class ArtifactKind:
     describe: Callable[[str], tuple[Mapping[str, object], Sequence[str]]]
 
 
-def file_to_describe(reference: str) -> Path | None:
-    """Returns the artifact at a path or in its folder; None if a model may lie there."""
-    path = Path(reference)
-    if path.is_dir():
-        return next((path / name for name in NAMES if (path / name).is_file()), None)
-    if not path.is_file():
-        return None
-    if path.suffix == RECIPE:
-        return path
-    with path.open("rb") as file:
-        start = file.read(64)
-    # Weights begin with their header's length in eight bytes, of which the last are zeros.
-    return path if start.lstrip().startswith(b"{") and b"\0" not in start else None
-
-
 def describe(path: Path) -> Described:
     """Returns the description of an artifact.
 
@@ -82,6 +62,8 @@ def describe(path: Path) -> Described:
     """
     name = str(path)
     if path.suffix == RECIPE:
+        from hydractl.training.recipe import read_recipe, to_toml
+
         recipe = read_recipe(path)
         return Described(name, "a recipe for fine-tuning", _recipe(recipe), to_toml(recipe).splitlines())
     origin = Origin(name, ArtifactError, "name a model, or an artifact of hydractl")
@@ -143,6 +125,9 @@ class _BuildFile(Schema):
 
 
 def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    from hydractl.circuit import circuit_file as circuits
+    from hydractl.report.head_maps import heat_map
+
     found = circuits.read_circuit(source)
     baseline = open_artifact(source, circuits.FORMAT, circuits.VERSION).read(_Baseline).baseline
     order = list(map(_head, found.ranking))
@@ -163,13 +148,18 @@ def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _scores(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
-    found = scores.read_scores(source)
+    from hydractl.circuit.scores import read_scores
+    from hydractl.report.head_maps import heat_map
+
+    found = read_scores(source)
     facts = {"method": found.method or "none: written by hand", **_made_of(found.model)}
     body = [line for tower, rows in found.towers.items() if any(rows) for line in ("", *heat_map(tower, rows))]
     return facts, body
 
 
 def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
+    from hydractl.selection import selection_file as selections
+
     found = selections.read_selection(source)
     document = open_artifact(source, selections.FORMAT, selections.VERSION)
     facts: dict[str, object] = {}
@@ -186,6 +176,10 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from rich.console import Console
+
+    from hydractl.report import artifact as reports
+    from hydractl.report.table import draw, result_table
+    from hydractl.report.verdict import verdicts
 
     found = reports.read_report(source)
     out = StringIO()
@@ -211,6 +205,8 @@ def _build(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 
 def _recipe(recipe: Recipe) -> Mapping[str, object]:
+    from hydractl.training.recipe import Recipe, to_json
+
     defaults = to_json(Recipe())
     own = [name for name, value in to_json(recipe).items() if value != defaults[name] and name != "source"]
     return {"source": recipe.source or "not named", "not the default": ", ".join(own) or "nothing"}
@@ -231,10 +227,10 @@ def _numbers(found: _Numbers) -> str:
 
 #: The JSON artifacts that `inspect` describes.
 KINDS = (
-    ArtifactKind(circuits.FORMAT, "a circuit: heads in the order in which they are dropped", _circuit),
-    ArtifactKind(scores.FORMAT, "head scores", _scores),
-    ArtifactKind(selections.FORMAT, "a selection of members", _selection),
-    ArtifactKind(reports.FORMAT, "a report of an evaluation", _report),
+    ArtifactKind("hydractl-circuit", "a circuit: heads in the order in which they are dropped", _circuit),
+    ArtifactKind("hydractl-scores", "head scores", _scores),
+    ArtifactKind("hydractl-selection", "a selection of members", _selection),
+    ArtifactKind("hydractl-report", "a report of an evaluation", _report),
     ArtifactKind(BUILD, "a build: its steps and its result", _build),
 )
 

@@ -14,8 +14,8 @@ from hydractl.checkpoint.heads import Head
 from hydractl.report.drawing import arranged
 from hydractl.report.escape import drawn
 from hydractl.report.summary import DROPPED, KEPT
-from hydractl.report.table import aligned
 from hydractl.style import COLORS, INK, SMALL, draw_matrix, styled, whole_numbers
+from hydractl.text import aligned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, without
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots, stored_shape
-from hydractl.checkpoint.spec import TowerSpec
-from hydractl.evaluation.cost import multiply_adds
-from hydractl.report.columns import count_text
+from hydractl.checkpoint.spec import ModelSpec, TowerSpec
+from hydractl.checkpoint.tensors import DTYPES
 from hydractl.text import printable, shortened
 
 KEPT, DROPPED = "■", "·"
@@ -29,8 +29,8 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
         "multiply_adds": multiply_adds(spec, checkpoint.heads, checkpoint.shared),
-        "dense_multiply_adds": multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain))),
-        "dtypes": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in checkpoint.tensors.values()}),
+        "dense_multiply_adds": _of_dense(spec),
+        "dtypes": sorted({DTYPES[tensor.kind] for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
         "towers": {tower.name: _tower(checkpoint, tower) for tower in spec.towers},
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
@@ -54,6 +54,19 @@ def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
     }
 
 
+def multiply_adds(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str]) -> int:
+    """Returns the multiply-adds of one sample through a network as published."""
+    if spec.adapter is None:
+        return plain_multiply_adds(spec, heads, shared)
+    from hydractl.evaluation.cost import multiply_adds as counted  # loads torch
+
+    return counted(spec, heads, shared)
+
+
+def _of_dense(spec: ModelSpec) -> int:
+    return plain_multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain)))
+
+
 def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
     """Returns the facts of a notebook's table, without reading weights."""
     spec, heads = checkpoint.spec, checkpoint.heads
@@ -70,7 +83,9 @@ def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
             for tower in spec.towers
         },
         "parameters": f"{parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}):,}",
-        "mult-adds": _with_ratio(performed, multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain)))),
+        "mult-adds": _with_ratio(
+            performed, plain_multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain)))
+        ),
     }
 
 
@@ -185,6 +200,8 @@ def _size(checkpoint: Checkpoint, heads: KeptHeads, shared: frozenset[str]) -> _
 
 
 def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:
+    from hydractl.report.columns import count_text
+
     parts = [heads]
     for name in ("parameters", "multiply_adds"):
         was, now = getattr(before, name), getattr(after, name)

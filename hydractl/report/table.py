@@ -254,19 +254,3 @@ def _width(grid: Grid, console: Console) -> int:
     title = grid.title.cell_len if isinstance(grid.title, Text) else 0
     grid.min_width = title  # a title wider than its columns must not wrap
     return max(title, Measurement.get(console, console.options, grid).maximum)
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
-    """Yields the lines of a plain table.
-
-    Args:
-        left: number of columns aligned at the left; the others are aligned at the right.
-
-    >>> list(aligned([["", "loss"], ["clean", "0.5"]]))
-    ['       loss', 'clean   0.5']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<" * left + ">" * (len(widths) - left)
-    for row in rows:
-        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        yield "  ".join(cells).rstrip()

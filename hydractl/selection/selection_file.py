@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 from pydantic import ConfigDict, Field, model_validator
 
 from hydractl.artifacts import (
@@ -23,9 +22,11 @@ from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.errors import ArtifactError
 from hydractl.schema import Items, Origin, Schema, document
 from hydractl.selection.greedy import Quality
-from hydractl.selection.pool import CandidatePool, Outcome, together
-from hydractl.surgery.provenance import SEEN, with_provenance
-from hydractl.surgery.slicing import drop_heads
+
+if TYPE_CHECKING:
+    import torch
+
+    from hydractl.selection.pool import CandidatePool, Outcome
 
 FORMAT = "hydractl-selection"
 VERSION = 1
@@ -102,6 +103,8 @@ class Followed:
         Raises:
             OptionError: the network lacks a head that a member drops.
         """
+        from hydractl.surgery.slicing import drop_heads
+
         return [
             drop_heads(self.network, member.heads) if member.file is None else self.files[member.file.sha256]
             for member in self.selection.members
@@ -109,6 +112,9 @@ class Followed:
 
     def fused(self, separate: Iterable[str] | None = None, dtype: torch.dtype | None = None) -> Checkpoint:
         """Returns the network that its members make together, with its history; see `hydractl.surgery.fusion.fuse`."""
+        from hydractl.selection.pool import together
+        from hydractl.surgery.provenance import SEEN
+
         how = {
             "separate": None if separate is None else sorted(separate),
             "fused_dtype": None if dtype is None else str(dtype),
@@ -126,6 +132,8 @@ def with_selection(
         files: members that are files, each once, in the order in which they were chosen.
         options: those of the selection, and under `SEEN` the samples that it depends on.
     """
+    from hydractl.surgery.provenance import with_provenance
+
     return with_provenance(fused, "select", [network, *files], options)
 
 

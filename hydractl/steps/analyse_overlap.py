@@ -145,9 +145,9 @@ def _read(given: ListLike) -> Circuit | ScoreTable | Checkpoint:
 
 
 def _is_json(path: Path) -> bool:
-    from hydractl.report.describe import file_to_describe
+    from hydractl.artifacts import file_of_ours
 
-    return path.is_file() and file_to_describe(str(path)) is not None
+    return path.is_file() and file_of_ours(str(path)) is not None
 
 
 def _holds_scores(path: str) -> bool:

@@ -117,11 +117,13 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
     """
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.families.load import read_checkpoint
-    from hydractl.model.assembly import to_checkpoint
-    from hydractl.model.hydra import Hydra
 
     if isinstance(model, str | Path):
         return read_checkpoint(model, without_classifier)
+
+    from hydractl.model.assembly import to_checkpoint
+    from hydractl.model.hydra import Hydra
+
     if isinstance(model, Hydra):
         return to_checkpoint(model)
     return _value(getattr(model, "checkpoint", model), Checkpoint, "a model (a path, or what hydractl.load returns)")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from hydractl.artifacts import file_of_ours
 from hydractl.options import Option, function
 from hydractl.steps.inputs import ModelLike, as_checkpoint
 from hydractl.steps.result import Finding
@@ -41,13 +42,14 @@ class Inspect:
     ]
 
     def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
-        from hydractl.report.describe import describe, file_to_describe
-        from hydractl.report.summary import summarize, summary_facts, summary_lines
-
-        file = file_to_describe(str(self.model)) if isinstance(self.model, str | Path) else None
+        file = file_of_ours(str(self.model)) if isinstance(self.model, str | Path) else None
         if file is None:
+            from hydractl.report.summary import summarize, summary_facts, summary_lines
+
             summary = summarize(as_checkpoint(self.model))
             return Finding(summary, summary, list(summary_lines(summary)), summary_facts(summary))
+        from hydractl.report.describe import describe
+
         found = describe(file)
         content = asdict(found)
         return Finding(content, content, list(found.lines()), found.facts)

@@ -201,11 +201,12 @@ class Predict:
         )
 
     def _model(self) -> Hydra:
-        from hydractl.data.labels import read_classes
         from hydractl.steps.models import running
 
         hydra = running(self.model, self.compute)
         if self.reading.classes is not None:
+            from hydractl.data.labels import read_classes
+
             if hydra is self.model:
                 raise OptionError("`classes` would change the loaded model: call its set_classes instead")
             hydra.set_classes(read_classes(self.reading.classes), self.reading.template)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from hydractl.steps.report import Reported
 from hydractl.steps.result import Table
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hydractl.evaluation.suite_file import Suite
     from hydractl.report.columns import Column
 
-    SuiteLike = str | Path | Suite
+    SuiteLike: TypeAlias = str | Path | Suite
 else:  # what the command line derives flags from
     SuiteLike = Any
 
@@ -66,7 +66,7 @@ class SuiteReported(Table):
 
     def lines(self) -> Iterator[str]:
         from hydractl.report.columns import at
-        from hydractl.report.table import aligned
+        from hydractl.text import aligned
 
         rows: list[tuple[str, str, Any]] = [
             (task, name, system) for task, one in self.reports.items() for name, system in one.report.models.items()

@@ -152,3 +152,26 @@ def test_a_full_disk_behind_stdout_is_one_line(vit: Path) -> None:
         done = subprocess.run([*HYDRACTL, "inspect", vit], stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr == "error: output: No space left on device: free some space or name another output\n"
+
+
+LIBRARIES = {"datasets", "pandas", "torchvision", "transformers", "timm", "scipy", "torch._dynamo"}
+
+
+def test_inspect_reads_headers_and_loads_no_library(vit: Path, tmp_path: Path) -> None:
+    circuit = tmp_path / "circuit.json"
+    circuit.write_text('{"format": "hydractl-circuit", "version": 1, "steps": []}')
+    for file in (circuit, vit):
+        said, modules = imported("inspect", str(file))
+        assert str(file) in said
+        assert not modules & {"torch", *LIBRARIES}
+
+
+def test_predict_loads_torch_and_what_its_input_needs(vit: Path, bert: Path, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a good film\n")
+    said, modules = imported("predict", str(vit), str(images / "cat" / "0.png"))
+    assert "cat" in said
+    assert "PIL" in modules
+    assert not modules & {"tokenizers", *LIBRARIES}
+    _, modules = imported("predict", str(bert), str(tmp_path / "texts.txt"))
+    assert "tokenizers" in modules
+    assert not modules & LIBRARIES

@@ -1,0 +1,89 @@
+"""The multiply-adds of a network by its sizes alone, so that `inspect` needs no forward pass and no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.slots import Slot, slots
+from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
+
+TEXT_TOKENS = 128  # a text's length decides its cost; longer than most sentences, as fine-tuning recipes pad
+
+
+def input_tokens(spec: ModelSpec, wanted: int = TEXT_TOKENS) -> int:
+    """Returns the tokens of an image, or of a text of the wanted length as far as the model takes it."""
+    embeddings = spec.towers[0].embeddings
+    return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(wanted, embeddings.max_tokens)
+
+
+def plain_multiply_adds(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str]) -> int:
+    """Returns the multiply-adds of one sample through a network as published, whose members adapt nothing.
+
+    A zero-shot model compares with one class.
+    """
+    tower = spec.towers[0]
+    count = _Count(slots(spec), len(next(iter(heads.values()))[0]), shared)
+    _add_tower(count, tower, heads[tower.name], input_tokens(spec))
+    if spec.task == "zero-shot":
+        assert spec.projection is not None
+        count.add("vision.projection")
+        return count.total + count.copies * spec.projection
+    for name in ("classifier", "distillation_classifier"):
+        count.add(name)
+    return count.total
+
+
+class _Count:
+    """Multiply-adds so far, and the copies of an activation: one as long as all members have seen the same numbers."""
+
+    def __init__(self, table: Mapping[str, Slot], members: int, shared: frozenset[str]) -> None:
+        self.table, self.members, self.shared, self.total, self.copies = table, members, shared, 0, 1
+
+    def differs(self, prefix: str) -> bool:
+        """Returns whether a tensor of this name is each member's own; from then on members have seen other numbers."""
+        own = any(name.startswith(prefix) and name not in self.shared for name in self.table)
+        self.copies = self.members if own else self.copies
+        return own
+
+    def add(self, name: str, tokens: int = 1, copies: int | None = None) -> None:
+        """Adds a linear map, if there is one, of so many tokens."""
+        weight = f"{name}.weight"
+        if weight in self.table:
+            # A bias of each member's own is added after the one product.
+            copies = self.members if weight not in self.shared else copies or self.copies
+            self.total += copies * tokens * prod(self.table[weight].shape)
+            self.differs(f"{name}.")
+
+
+def _add_tower(count: _Count, tower: TowerSpec, heads: Sequence[Sequence[Sequence[int]]], tokens: int) -> None:
+    prefix, embeddings = tower.name, tower.embeddings
+    if isinstance(embeddings, ImageEmbeddings):
+        own = count.differs(f"{prefix}.embeddings.patch.")
+        products = embeddings.patches * prod(count.table[f"{prefix}.embeddings.patch.weight"].shape)
+        count.total += products * (count.members if own else 1)
+    for name in [name for name in count.table if name.startswith(f"{prefix}.embeddings.")]:
+        if ".projection." not in name:
+            count.differs(name)
+    count.add(f"{prefix}.embeddings.projection", tokens)
+    for layer in range(tower.layers):
+        _add_layer(count, tower, heads[layer], f"{prefix}.layers.{layer}.", tokens=tokens)
+    count.differs(f"{prefix}.norm.")
+    count.add(f"{prefix}.pooler", tower.features // tower.width)
+
+
+def _add_layer(count: _Count, tower: TowerSpec, heads: Sequence[Sequence[int]], prefix: str, *, tokens: int) -> None:
+    if tower.pre_norm:
+        count.differs(f"{prefix}attention_norm.")
+    own = f"{prefix}attention.q.weight" not in count.shared
+    rows = sum(map(len, heads)) if own else len(heads[0]) * count.copies
+    count.total += rows * tower.head_width * tokens * (4 * tower.width + 2 * tokens)
+    count.differs(f"{prefix}attention")  # also the norm behind it
+    if tower.pre_norm:
+        count.differs(f"{prefix}mlp_norm.")
+    read = count.copies
+    for part in ("fc1", "factor"):
+        count.add(f"{prefix}mlp.{part}", tokens, read)
+    count.add(f"{prefix}mlp.fc2", tokens)
+    count.differs(f"{prefix}mlp")

@@ -1,0 +1,37 @@
+"""Multiply-adds by sizes, against a forward pass whose products torch counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydractl.checkpoint.arithmetic import plain_multiply_adds
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.slots import GROUPS, slots
+from hydractl.evaluation.cost import published_multiply_adds
+from hydractl.families.load import read_checkpoint
+from tests.references import Reference
+
+
+def test_equals_a_counted_forward_pass(family_reference: Reference, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(family_reference.save(tmp_path))
+    for separate in [(), ("attention",), ("mlp",), ("norm", "classifier"), ("embeddings",), GROUPS]:
+        check(checkpoint, separate)
+
+
+def check(checkpoint: Checkpoint, separate: Sequence[str]) -> None:
+    spec = checkpoint.spec
+    heads = {
+        tower: tuple((layer[0][:1], layer[0], layer[0][1:]) if separate else layer for layer in layers)
+        for tower, layers in checkpoint.heads.items()
+    }
+    own = {"attention", *separate} if separate else set()
+    # The leading layer stays one for all where embeddings do.
+    shared = frozenset(
+        name
+        for name, slot in slots(spec).items()
+        if slot.group not in own or (slot.layer == 0 and "embeddings" not in own)
+    )
+    if separate and "embeddings" not in own:
+        heads = {tower: (tuple([layers[0][1]] * 3), *layers[1:]) for tower, layers in heads.items()}
+    assert plain_multiply_adds(spec, heads, shared) == published_multiply_adds(spec, heads, shared)
