@@ -143,6 +143,7 @@ def main_groups(entries: Sequence[System]) -> list[ColumnGroup]:
     groups = [
         ColumnGroup("ID", [column for column in _id_columns(False, False) if column.name in MAIN]),
         ColumnGroup("AUROC %", [Column(name, (*path, "auroc"), "percent", "higher") for name, path in named]),
+        ColumnGroup("MSP AUROC %", [Column(name, (*path, "msp_auroc"), "percent", "higher") for name, path in named]),
         ColumnGroup("cost", _cost_columns(False)),
     ]
     return _present(groups, entries)

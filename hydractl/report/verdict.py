@@ -26,6 +26,7 @@ JUDGED = {
     "nll": Column("NLL", ("id", "nll"), "plain", "lower"),
     "ece": Column("ECE", ("id", "ece"), "percent", "lower"),
     "mean_auroc": Column("mean AUROC", ("ood_means", "all", "auroc"), "percent", "higher"),
+    "mean_fpr95": Column("mean FPR95", ("ood_means", "all", "fpr95"), "percent", "lower"),
 }
 
 
@@ -81,6 +82,21 @@ class Verdict:
         if even := self.of("within chance"):
             parts.append(f"{_listed([one.metric for one in even])} within chance")
         return f"{self.system} against {self.first}: {'; '.join(parts)}{self._cost()}."
+
+    def deployment(self, model: str, network: str) -> str:
+        """Returns the file to deploy, in one sentence.
+
+        Args:
+            model: the file of this system.
+            network: the file of the first one.
+        """
+        better, worse = (_listed([one.metric for one in self.of(way)] or [""]) for way in ("better", "worse"))
+        if not better:
+            return f"Deploy {network}: {model} is better in nothing beyond chance."
+        times = "" if self.multiply_adds is None else f" at {self.multiply_adds:.2f} times the multiply-adds"
+        if not worse:
+            return f"Deploy {model}: it is better in {better}{times}."
+        return f"Deploy {model} if {better} matter more than {worse}{times}; otherwise {network}."
 
     def to_json(self) -> dict[str, Any]:
         """Returns its part of a report."""

@@ -44,7 +44,7 @@ class Built(Result):
         folder: the folder of all files.
         report: the evaluation as plain JSON; None after a dry run.
         verdict: gains and losses in a sentence.
-        advice: what to try if nothing is gained.
+        advice: which file to deploy, and what to try if the Hydra gains nothing.
         latency: the Hydra's time against the network's, if a budget limits it.
     """
 
@@ -94,12 +94,14 @@ class Build:
     Divides the data by the content of its samples into one part each to search circuits, select members, fit a
     temperature and evaluate. Searches three circuits if there are OOD data, tries members of several sizes and draws,
     keeps those that do best together, and fine-tunes them if there are training data, so that they become uncertain on
-    the OOD data. Then fuses them, fits a temperature, and evaluates the Hydra beside the network on unseen samples.
+    the OOD data. Then fuses them, fits a temperature and an OOD score to the Hydra and to the network, and evaluates
+    both on unseen samples.
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
-    Writes hydra.safetensors, report/ and a Makefile with the exact commands, which makes the same bytes. After an
-    interruption, the same command continues. Prints the verdict: gains, losses and cost.
+    Writes hydra.safetensors, network.safetensors (the calibrated network), report/ and a Makefile with the exact
+    commands, which makes the same bytes. After an interruption, the same command continues. Prints the verdict, which
+    of the two files to deploy, gains, losses and cost.
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
     >>> [stage.command for stage in planned.stages]
@@ -258,7 +260,7 @@ class Build:
             verdict = verdicts(report.models)["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
-            advice = () if verdict.gains else self._advice()
+            advice = (verdict.deployment(HYDRA, NETWORK), *(() if verdict.gains else self._advice()))
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / "build.json", f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
@@ -268,7 +270,7 @@ class Build:
         # In words, not by names of options, which a shell and Python spell differently.
         tries = ["smaller budgets of heads", "more data to choose by"]
         tries += [] if self.train_data else ["training data to fine-tune members on"]
-        return (f"Keep your network: nothing here is better than it beyond chance. Try {', '.join(tries)}.",)
+        return (f"For a Hydra that gains more, try {', '.join(tries)}.",)
 
 
 build = function(Build)

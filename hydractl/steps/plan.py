@@ -62,7 +62,7 @@ def _id_data(build: Build, part: int) -> Given:
 
 
 def _ood_data(build: Build, part: int) -> list[Given]:
-    """Returns a part of every OOD set; nothing is calibrated on them, so 3 is the part to evaluate on."""
+    """Returns a part of every OOD set: members and OOD scores are chosen by part 2, so 3 is the part to evaluate on."""
     count = 2 if build.eval_ood_data else 3
     if part > count:
         return [_ood_set(f"EVAL_OOD_{i}", text) for i, text in enumerate(build.eval_ood_data, 1)]
@@ -172,7 +172,12 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
     from hydractl.steps.calibrate import Calibrate
 
     step = Calibrate(
-        model, id_data=_id_data(build, 3), reading=Reading(limit=build.limit), compute=build.compute, output=output
+        model,
+        id_data=_id_data(build, 3),
+        ood_data=_ood_data(build, 2) or None,
+        reading=Reading(limit=build.limit),
+        compute=build.compute,
+        output=output,
     )
     return Stage(step, (output,))
 

@@ -56,6 +56,13 @@ def test_better_worse_and_chance_by_the_direction_of_each_metric() -> None:
         "to +5.00); worse in accuracy (-1.00 points, 95 % -2.00 to -0.20); ECE within chance; at 2.50 times the "
         "multiply-adds and 5.00 times the parameters."
     )
+    assert verdict.deployment("hydra.st", "network.st") == (
+        "Deploy hydra.st if NLL and mean AUROC matter more than accuracy at 2.50 times the multiply-adds; otherwise "
+        "network.st."
+    )
+    assert (
+        verdicts({**models, "hydra": system(250, nll=(0, -1, 1))})["hydra"].deployment("a", "b").startswith("Deploy b")
+    )
 
 
 @pytest.mark.parametrize(("low", "high", "expected"), [(0.0, 0.1, "within chance"), (0.01, 0.1, "better")])

@@ -53,7 +53,8 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     assert verdict.startswith("hydra against network: ")
     assert path == "built/hydra.safetensors"
     gains = "hydra against network: better in" in verdict
-    assert gains or advice[-1].startswith("Keep your network: nothing here is better than it beyond chance. Try ")
+    assert advice[0].startswith("Deploy hydra.safetensors" if gains else "Deploy network.safetensors: ")
+    assert len(advice) == (1 if gains else 2)
     built = here / "built"
     assert {"hydra.safetensors", "network.safetensors", "report", "report.json", "build.json", "Makefile"} <= set(
         os.listdir(built)
