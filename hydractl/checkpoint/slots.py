@@ -46,8 +46,12 @@ def slots(spec: ModelSpec) -> dict[str, Slot]:
         assert spec.projection is not None
         for tower in spec.towers:
             shape = (spec.projection, tower.width)
-            table[f"{tower.name}.projection.weight"] = Slot(shape, "projection", tower.name)
-        table["logit_scale"] = Slot((), "projection")
+            if tower.projected:
+                table[f"{tower.name}.projection.weight"] = Slot(shape, "projection", tower.name)
+            if tower.projected and tower.projection_bias:
+                table[f"{tower.name}.projection.bias"] = Slot(shape[:1], "projection", tower.name)
+        for name in ("logit_scale", "logit_bias") if spec.logit_bias else ("logit_scale",):
+            table[name] = Slot((), "projection")
     else:
         assert spec.classes is not None
         features = spec.towers[0].width if spec.distilled else spec.towers[0].features
@@ -111,6 +115,16 @@ def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
     d = tower.width
     if tower.final_norm:
         yield from _affine(f"{tower.name}.norm", (d,), "norm", tower)
+    if tower.pool == "attention":
+        yield f"{tower.name}.attention_pool.probe", Slot((d,), "pooler", tower.name)
+        shapes = {
+            **dict.fromkeys("qkvo", (d, d)),
+            "norm": (d,),
+            "mlp.fc1": (tower.mlp_width, d),
+            "mlp.fc2": (d, tower.mlp_width),
+        }
+        for part, shape in shapes.items():
+            yield from _affine(f"{tower.name}.attention_pool.{part}", shape, "pooler", tower)
     if tower.pooler is not None:
         yield from _affine(f"{tower.name}.pooler", (d, d), "pooler", tower)
     if tower.pooler_norm:

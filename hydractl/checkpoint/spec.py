@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
-#: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text.
-Pool = Literal["first", "first+second", "first+mean", "mean", "eos"]
+#: The tokens that a classifier reads: one or two of the first, the end of a text, the mean of patches or of a text,
+#: the last of a text, or what a query of the pooling's own attends to.
+Pool = Literal["first", "first+second", "first+mean", "mean", "eos", "last", "attention"]
 Activation = Literal[
     "gelu",
     "gelu_python",
@@ -42,8 +43,8 @@ TOWERS_OF: dict[Task, tuple[str, ...]] = {
     "zero-shot": ("vision", "text"),
 }
 POOLS_OF: dict[str, tuple[Pool, ...]] = {
-    "vision": ("first", "first+second", "first+mean", "mean"),
-    "text": ("first", "eos", "mean"),
+    "vision": ("first", "first+second", "first+mean", "mean", "attention"),
+    "text": ("first", "eos", "mean", "last"),
 }
 #: The range of each field, wider than any network. A value outside comes from a damaged file and is refused before
 #: anything of that size is made.
@@ -150,6 +151,7 @@ class TextEmbeddings:
     eos: int | None = None  # the id whose first place is pooled; None: the largest id of the sequence
     padding: int | None = None  # RoBERTa counts positions from the one after this id, and gives padding none
     learned: bool = _later(True)  # a table of positions is added
+    filled: bool = _later(False)  # every text is padded to the largest length, and padding counts as text
     width: int | None = _later(None)  # of the tables, where a linear map makes D numbers of it
 
     def __post_init__(self) -> None:
@@ -218,6 +220,8 @@ class TowerSpec:
     first_norm: bool = _later(True)  # the first layer's attention norm
     gated: bool = _later(False)  # the MLP's activations are multiplied by a second map of its input
     pooler_norm: bool = _later(False)  # a norm after the pooler's activation
+    projected: bool = _later(True)  # of a zero-shot model: pooled tokens are mapped to the width of embeddings
+    projection_bias: bool = _later(False)
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -235,7 +239,7 @@ class TowerSpec:
     @property
     def tokens_read(self) -> int:
         """The number of tokens of the last hidden state that are pooled; 0 for all of them."""
-        return {"first": 1, "eos": 1, "first+second": 2}.get(self.pool, 0)
+        return {"first": 1, "eos": 1, "last": 1, "first+second": 2}.get(self.pool, 0)
 
     @property
     def features(self) -> int:
@@ -284,6 +288,7 @@ class ModelSpec:
     classifier_dropout: float = 0.0
     distilled: bool = False
     adapter: Adapter | None = None  # by which members differ in maps that they share
+    logit_bias: bool = _later(False)  # of a zero-shot model whose logits are scores of pairs, by a sigmoid
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -293,6 +298,8 @@ class ModelSpec:
         size, other = (self.projection, self.classes) if self.task == "zero-shot" else (self.classes, self.projection)
         if size is None or other is not None:
             raise ValueError("should have `projection` and no `classes` where it is zero-shot, else the reverse")
+        if any(not tower.projected and tower.width != self.projection for tower in self.towers):
+            raise ValueError(f"projection is {self.projection}, should be the width of a tower without one")
         if self.distilled and self.towers[0].pool != "first+second":
             raise ValueError(f"pool is {self.towers[0].pool!r}, should be 'first+second' in a distilled model")
 

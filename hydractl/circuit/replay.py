@@ -159,13 +159,12 @@ class Replay:
             for group, pooled in self._replay(model.spec.towers[0].name, inputs):
                 yield group, model.classify(pooled)
             return
-        scale = model.logit_scale.exp()
         for group, pooled in self._replay("vision", inputs):
             images = model.embed("vision", pooled)
-            yield group, images @ self.classes[()].mT * scale
+            yield group, model.compare(images, self.classes[()])
         for group, classes in self.classes.items():
             if group:
-                yield group, images @ classes.mT * scale
+                yield group, model.compare(images, classes)
 
     def at_once(self, inputs: Mapping[str, Tensor]) -> int:
         """Returns how many samples to replay together: on a CPU, few enough for its cache."""

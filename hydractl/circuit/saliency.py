@@ -232,7 +232,7 @@ def _gate_gradients(model: Hydra, batch: Batch, data: ScoringData, tower: str) -
     if prompts:
         images = model.embed("vision", read if per_sample else model.vision.forward_image(inputs["pixel_values"]))
         classes = model.embed_texts(**prompts) if per_sample else model.embed("text", read)
-        logits = (images @ classes.mT * model.logit_scale.exp())[0]
+        logits = model.compare(images, classes)[0]
     else:
         logits = model.classify(read)[0]
     losses = F.cross_entropy(logits, labels.to(device), reduction="none")

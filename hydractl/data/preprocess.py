@@ -79,13 +79,19 @@ def _misfit(count: int, reason: str) -> DataError:
 
 @dataclass(frozen=True)
 class TextPreprocessor:
-    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit."""
+    """A tokenizer of `transformers`. Texts beyond `max_length` tokens lose their end; None is no limit.
+
+    `filled` pads all texts to that length, and the padding is text to the model.
+    """
 
     tokenizer: Any
     max_length: int | None
+    filled: bool = False
 
     def __call__(self, texts: Sequence[Text]) -> dict[str, Tensor]:
         """Returns the tokenizer's own tensors `[B,T]`, padded to the longest text of the batch."""
+        if self.filled:
+            return {"input_ids": self._encode(texts, padding="max_length", return_tensors="pt")["input_ids"]}
         return dict(self._encode(texts, padding="longest", return_tensors="pt"))
 
     def lengths(self, texts: Sequence[Text]) -> tuple[NDArray[np.int64], int]:
@@ -186,7 +192,7 @@ def preprocessor_from_json(
                 image = ImagePreprocessor(processor, tower.embeddings.channels)
             else:
                 tokenizer = open_tokenizer(folder, files, tower.embeddings, where)
-                text = TextPreprocessor(tokenizer, _max_length(tokenizer, tower.embeddings))
+                text = TextPreprocessor(tokenizer, _max_length(tokenizer, tower.embeddings), tower.embeddings.filled)
     return Preprocessor(image, text)
 
 

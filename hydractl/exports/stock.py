@@ -91,7 +91,7 @@ def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTe
         return tensor
     if name == "logit_scale":  # its exponential multiplies
         return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() - log(temperature))
-    if "classifier." in name:
+    if "classifier." in name or name == "logit_bias":
         return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() / temperature)
     return tensor
 

@@ -16,6 +16,7 @@ FAMILIES: tuple[Family, ...] = (
     clip.CLIP_IMAGE,
     open_clip.FAMILY,
     clip.SIGLIP,
+    clip.SIGLIP_IMAGE,
     bert.BERT,
     bert.ELECTRA,
     bert.ROBERTA,

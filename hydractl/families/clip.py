@@ -1,4 +1,4 @@
-"""CLIP as transformers writes it, zero-shot or its image tower with a classifier, and that tower of SigLIP."""
+"""CLIP and SigLIP as transformers writes them, zero-shot or the image tower with a classifier."""
 
 from __future__ import annotations
 
@@ -102,18 +102,50 @@ class SiglipVisionFields(VisionFields):
     patch_size: read.PatchSize = (16, 16)
 
 
-class SiglipConfig(read.Labelled):
-    """The fields of a SigLIP's config.json."""
+class SiglipTextFields(TowerFields):
+    """The fields under `text_config`."""
+
+    hidden_act: Activation = "gelu_pytorch_tanh"
+    layer_norm_eps: read.NormEps = 1e-6
+    vocab_size: read.Vocabulary = 32000
+    max_position_embeddings: read.Positions = 64
+    projection_size: read.Projection | None = None
+
+
+class SiglipVisionConfig(read.ArchitectureConfig):
+    """The fields of a config.json that has a SigLIP's vision tower."""
 
     vision_config: SiglipVisionFields
 
     complete = model_validator(mode="before")(complete)
 
-    def spec(self) -> ModelSpec:
+    def vision(self) -> TowerSpec:
         part = self.vision_config
         tower = part.encoder("vision", replace(part.embeddings(), class_token=False))
-        tower = replace(tower, pool="mean", norm_tokens=True)
-        return ModelSpec("image-classification", (tower,), classes=len(self.labels))
+        return replace(tower, norm_tokens=True)
+
+
+class SiglipConfig(SiglipVisionConfig):
+    """The fields of a SigLIP's config.json."""
+
+    text_config: SiglipTextFields
+
+    def spec(self) -> ModelSpec:
+        part = self.text_config
+        embeddings = TextEmbeddings(
+            part.vocab_size, part.max_position_embeddings, token_types=0, norm=False, filled=True
+        )
+        vision = replace(self.vision(), pool="attention", projected=False)
+        text = replace(part.encoder("text", embeddings), pool="last", projection_bias=True)
+        size = part.projection_size or part.hidden_size
+        return ModelSpec("zero-shot", (vision, text), projection=size, logit_bias=True)
+
+
+class SiglipImageConfig(SiglipVisionConfig, read.Labelled):
+    """The fields of a config.json of the image tower with a classifier."""
+
+    def spec(self) -> ModelSpec:
+        return ModelSpec("image-classification", (replace(self.vision(), pool="mean"),), classes=len(self.labels))
 
 
 def layers(tower: str) -> dict[str, str]:
@@ -169,28 +201,52 @@ CLIP_IMAGE = Family(
     # Only the class token goes through this norm, and this classifier does not read it.
     inert=(r"vision_model\.post_layernorm\.(weight|bias)", *CLIP.inert),
 )
+SIGLIP_VISION = {
+    "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
+    "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
+    **layers("vision"),
+    "vision.norm": "vision_model.post_layernorm",
+}
+HEAD = "vision_model.head."
 SIGLIP = Family(
+    name="siglip-zero-shot",
+    title="SigLIP, SigLIP 2 (fixed resolution)",
+    model_type="siglip",
+    architectures=("SiglipModel",),
+    config=SiglipConfig,
+    spellings=(
+        {
+            **SIGLIP_VISION,
+            "vision.attention_pool.probe": HEAD + "probe:3",
+            **{f"vision.attention_pool.{part}": f"{HEAD}attention.in_proj_*[{i}/3]" for i, part in enumerate("qkv")},
+            "vision.attention_pool.o": HEAD + "attention.out_proj",
+            "vision.attention_pool.norm": HEAD + "layernorm",
+            **{f"vision.attention_pool.mlp.{part}": f"{HEAD}mlp.{part}" for part in ("fc1", "fc2")},
+            "text.embeddings.word": "text_model.embeddings.token_embedding.weight",
+            "text.embeddings.position": "text_model.embeddings.position_embedding.weight",
+            **layers("text"),
+            "text.norm": "text_model.final_layer_norm",
+            "text.projection": "text_model.head",
+            "logit_scale": "logit_scale:1",
+            "logit_bias": "logit_bias:1",
+        },
+    ),
+    task="zero-shot",
+    inert=CLIP.inert,
+)
+SIGLIP_IMAGE = Family(
     name="siglip",
     title="SigLIP image classifier",
     model_type="siglip",
     architectures=("SiglipForImageClassification",),
-    config=SiglipConfig,
-    spellings=(
-        {
-            "vision.embeddings.patch": "vision_model.embeddings.patch_embedding",
-            "vision.embeddings.position": "vision_model.embeddings.position_embedding.weight",
-            **layers("vision"),
-            "vision.norm": "vision_model.post_layernorm",
-            "classifier": "classifier",
-        },
-    ),
+    config=SiglipImageConfig,
+    spellings=(SIGLIP_VISION | {"classifier": "classifier"},),
     base=Base(
         "vision_model.",
         surplus=(r"text_model\..*", "logit_scale", "logit_bias"),
         model_type="siglip_vision_model",
         part="vision_config",
     ),
-    refused={"SiglipModel": "pools with an attention of its own, which is not supported"},
     # The zero-shot model pools with the head; the classifier bypasses it.
     inert=(r"vision_model\.head\..*", r"vision_model\.embeddings\.position_ids"),
 )

@@ -46,7 +46,6 @@ class Family:
     inert: tuple[str, ...] = ()  # patterns of tensor names that real checkpoints carry to no effect
     base: Base | None = None  # None: only checkpoints with a classifier are read
     legacy: Mapping[str, str] = field(default_factory=dict)  # tensor name endings of older releases, to today's
-    refused: Mapping[str, str] = field(default_factory=dict)  # architectures that are not read, and why
     task: Task = "image-classification"
     library: str = "transformers"  # the tests compare with its forward pass
     #: For export: the index of the spelling that the library writes, and the config as the library wants it.

@@ -109,15 +109,11 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
         readable = classifiers or [family for family in families if family.base is not None] or readable
     if readable:
         return readable[0]
-    refusals = (
-        f"which {family.refused[each]}" for family in families for each in architectures if each in family.refused
-    )
-    why = next(refusals, "not a classifier this project reads")
     wanted = " or ".join(architecture for family in families for architecture in family.architectures)
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
-        f"{name}: is a {called}, {why}: train a classifier for it by finetune with `new_classifier`, "
-        f"or save it as {wanted}"
+        f"{name}: is a {called}, not a classifier this project reads: "
+        f"train a classifier for it by finetune with `new_classifier`, or save it as {wanted}"
     )
 
 

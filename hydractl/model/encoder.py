@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
-from hydractl.model.attention import FusedAttention
+from hydractl.model.attention import FusedAttention, by_head
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
 from hydractl.model.linear import KeptFeatures, LayerNorm, Linear, Stored, build_linear, empty
 
@@ -114,6 +114,27 @@ def mean_token(x: Tensor, mask: Tensor | None) -> Tensor:
     return (x * counts).sum(2, keepdim=True) / counts.sum(1, keepdim=True)
 
 
+class AttentionPool(nn.Module):
+    """Pools by attention: one learned query reads all tokens, and an MLP follows. Its heads are never dropped."""
+
+    def __init__(self, tower: TowerSpec, stored: Stored) -> None:
+        super().__init__()
+        prefix, self.head_width = f"{tower.name}.attention_pool", tower.head_width
+        self.probe = empty(stored.shapes[f"{prefix}.probe"])
+        self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
+        self.norm = LayerNorm(f"{prefix}.norm", stored, tower.norm_eps)
+        self.mlp = Mlp(tower, f"{prefix}.mlp", stored)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps `[G,B,T,D]` to `[G,B,1,D]`."""
+        q = self.q(self.probe.view(-1, 1, 1, x.shape[-1])).expand(-1, x.shape[1], -1, -1)
+        heads = by_head(q, self.k(x), self.v(x), self.head_width)  # [G*B,1 or T,H,K]
+        q, k, v = (t.transpose(1, 2) for t in heads)
+        z = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        y = self.o(z.flatten(2).unflatten(0, (-1, x.shape[1])))
+        return y + self.mlp(self.norm(y))
+
+
 class Tower(nn.Module):
     """An encoder and its pooled token."""
 
@@ -128,6 +149,7 @@ class Tower(nn.Module):
         self.pooler_norm = (
             LayerNorm(f"{name}.pooler_norm", stored, spec.norm_eps) if spec.pooler_norm else nn.Identity()
         )
+        self.attention_pool = AttentionPool(spec, stored) if spec.pool == "attention" else None
         self.projection = Linear(f"{name}.projection", stored) if f"{name}.projection.weight" in stored.shapes else None
 
     def forward_image(self, pixel_values: Tensor) -> Tensor:
@@ -169,6 +191,8 @@ class Tower(nn.Module):
             return place.of(x)
         if not isinstance(embeddings, ImageEmbeddings):
             return mean_token(x, mask)
+        if self.attention_pool is not None:
+            return self.attention_pool(x)
         mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
         return mean if self.spec.pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
 
@@ -180,5 +204,7 @@ class Tower(nn.Module):
         if isinstance(embeddings, ImageEmbeddings) or pool == "mean":
             return None
         assert input_ids is not None
+        if pool == "last":
+            return Place(1, input_ids.new_full(input_ids.shape[:1], input_ids.shape[1] - 1))
         eos = embeddings.eos
         return Place(1, input_ids.argmax(-1) if eos is None else (input_ids == eos).int().argmax(-1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count, islice
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, cast
 
 import numpy as np
 import torch
@@ -60,6 +60,7 @@ class Hydra(nn.Module):
     preprocessing that `predict` needs.
     """
 
+    logit_bias: nn.Parameter | None
     vision: Tower
     text: Tower
     classifier: Linear
@@ -76,6 +77,8 @@ class Hydra(nn.Module):
             self.add_module(tower.name, Tower(tower, stored))
         if spec.task == "zero-shot":
             self.logit_scale = empty(shapes["logit_scale"])
+            bias = shapes.get("logit_bias")
+            self.register_parameter("logit_bias", empty(bias) if bias is not None else None)
         else:
             self.dropout = nn.Dropout(spec.classifier_dropout)
             for name in ("classifier", "distillation_classifier") if spec.distilled else ("classifier",):
@@ -135,7 +138,8 @@ class Hydra(nn.Module):
         if self.spec.task == "zero-shot":
             classes = self._known(self.class_embeddings)
             weight = classes * self.logit_scale.exp().view(-1, 1, 1)
-            bias = weight.new_zeros(weight.shape[:-1])
+            bias = weight.new_zeros(1, 1) if self.logit_bias is None else self.logit_bias.view(-1, 1)
+            bias = bias.expand(-1, weight.shape[1])
         else:
             heads = [self.classifier, self.distillation_classifier] if self.spec.distilled else [self.classifier]
             weights, biases = zip(*(head.effective for head in heads), strict=True)
@@ -145,8 +149,12 @@ class Hydra(nn.Module):
 
     def _compare(self, images: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
         classes = self.class_embeddings if input_ids is None else self.embed_texts(input_ids, mask)
-        known = self._known(classes).to(images.dtype)
-        return torch.matmul(images, known.mT) * self.logit_scale.exp().view(-1, 1, 1)
+        return self.compare(images, self._known(classes).to(images.dtype))
+
+    def compare(self, images: Tensor, texts: Tensor) -> Tensor:
+        """Returns logits `[G,B,C]` of embeddings `[G,B,P]` of images and `[G,C,P]` of texts."""
+        logits = torch.matmul(images, texts.mT) * self.logit_scale.exp().view(-1, 1, 1)
+        return logits if self.logit_bias is None else logits + self.logit_bias.view(-1, 1, 1)
 
     @staticmethod
     def _known(classes: Tensor | None) -> Tensor:
@@ -156,7 +164,8 @@ class Hydra(nn.Module):
 
     def embed(self, tower: str, pooled: Tensor) -> Tensor:
         """Returns unit-length embeddings `[G,B,P]` of pooled tokens `[G,B,D]`, in the space that both towers share."""
-        projected: Tensor = self.get_submodule(f"{tower}.projection")(pooled)
+        module = cast(Tower, self.get_submodule(tower))
+        projected = pooled if module.projection is None else module.projection(pooled)
         return projected / projected.norm(dim=-1, keepdim=True)
 
     def embed_texts(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -102,7 +102,7 @@ class _Tower:
             return self.fast.layers[number]
         dense = self.tower.layers[number]
         attention = cast(FusedAttention, dense.attention)
-        pooled = number == len(self.before) - 1 and "mean" not in self.tower.spec.pool
+        pooled = number == len(self.before) - 1 and self.tower.spec.tokens_read > 0
         return FastLayer(dense, pooled=pooled, attention=self._attention(attention, number, heads)).eval()
 
     def _attention(self, dense: FusedAttention, number: int, heads: Kept) -> FusedAttention:
@@ -144,9 +144,8 @@ class CandidateNetworks:
         pooled = self._pooled(name, inputs)
         if not self.classes:
             return torch.cat([self.model.classify(one) for one in pooled])
-        scale = self.model.logit_scale.exp()
         images = [self.model.embed(name, one) for one in pooled]
-        return torch.cat([one @ own.mT * scale for one, own in zip(images, self.classes, strict=True)])
+        return torch.cat([self.model.compare(one, own) for one, own in zip(images, self.classes, strict=True)])
 
     @torch.inference_mode()
     def _pooled(self, name: str, inputs: Mapping[str, Tensor]) -> list[Tensor]:

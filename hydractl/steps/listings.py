@@ -37,7 +37,6 @@ class ListFamilies:
     def run(self, watch: Watcher) -> Finding[Sequence[Family]]:
         from hydractl.families import FAMILIES, REFUSED
 
-        refused = {name: why for family in FAMILIES for name, why in family.refused.items()} | REFUSED
         listed = [
             {
                 "name": family.name,
@@ -49,8 +48,8 @@ class ListFamilies:
             for family in FAMILIES
         ]
         about = {family.name: f"{family.task:<20}  {', '.join(_reads(family))}" for family in FAMILIES}
-        notes = ["", VERIFIED, "", "not read:", *(f"  {name}: {reason}" for name, reason in refused.items())]
-        return Finding(FAMILIES, {"families": listed, "refused": refused}, [*_aligned(about), *notes], about)
+        notes = ["", VERIFIED, "", "not read:", *(f"  {name}: {reason}" for name, reason in REFUSED.items())]
+        return Finding(FAMILIES, {"families": listed, "refused": REFUSED}, [*_aligned(about), *notes], about)
 
 
 @dataclass(frozen=True)

@@ -119,22 +119,30 @@ def model_embeddings(network: Hydra, inputs: Mapping[str, Tensor]) -> tuple[Tens
     return images, network.embed_texts(inputs["input_ids"], inputs.get("attention_mask"))
 
 
-def pair_logits(images: Tensor, texts: Tensor, logit_scale: Tensor) -> Tensor:
+def pair_logits(images: Tensor, texts: Tensor, logit_scale: Tensor, logit_bias: Tensor | None = None) -> Tensor:
     """Returns the similarity `[G,N,N]` of each image to each text."""
-    return torch.matmul(images, texts.mT) * logit_scale.exp().view(-1, 1, 1)
+    logits = torch.matmul(images, texts.mT) * logit_scale.exp().view(-1, 1, 1)
+    return logits if logit_bias is None else logits + logit_bias.view(-1, 1, 1)
 
 
-def contrastive_loss(images: Tensor, texts: Tensor, logit_scale: Tensor) -> Tensor:
-    """Returns the mean over images and texts of the cross-entropy of their partner, for embeddings `[G,N,P]`."""
-    logits = pair_logits(images, texts, logit_scale)
+def contrastive_loss(images: Tensor, texts: Tensor, logit_scale: Tensor, logit_bias: Tensor | None = None) -> Tensor:
+    """Returns the mean over images and texts of the cross-entropy of their partner, for embeddings `[G,N,P]`.
+
+    With a bias, each pair is a question of its own, answered by a sigmoid (SigLIP): the mean over texts of the sum
+    of the cross-entropies of their pairs.
+    """
+    logits = pair_logits(images, texts, logit_scale, logit_bias)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if logit_bias is not None:
+        signs = 2 * torch.eye(logits.shape[1], device=logits.device) - 1
+        return -F.logsigmoid(signs * logits).sum(1).mean()
     partners = torch.arange(logits.shape[1], device=logits.device).expand(len(logits), -1)
     return (F.cross_entropy(logits.mT, partners) + F.cross_entropy(logits, partners)) / 2
 
 
 def bound_scale(network: Hydra) -> None:
-    """Keeps a `logit_scale` that trains between 1 and 100, as CLIP and OpenCLIP do after every step."""
-    if network.logit_scale.requires_grad:
+    """Keeps a `logit_scale` that trains between 1 and 100, as CLIP and OpenCLIP do after every step; not a SigLIP's."""
+    if network.logit_scale.requires_grad and network.logit_bias is None:
         with torch.no_grad():
             network.logit_scale.clamp_(0, LARGEST_LOG_SCALE)
 
@@ -162,18 +170,19 @@ def contrastive_backward(
             embedded.append(model(**one))
     local = [torch.cat(side) for side in zip(*embedded, strict=True)]
     images, texts = (accelerator.gather(side).detach().requires_grad_() for side in local)
-    scale = network.logit_scale.detach().clone().requires_grad_()
-    loss = contrastive_loss(images.transpose(0, 1), texts.transpose(0, 1), scale)
-    gradients = torch.autograd.grad(loss, [images, texts, scale])
+    own = [network.logit_scale] if network.logit_bias is None else [network.logit_scale, network.logit_bias]
+    scales = [each.detach().clone().requires_grad_() for each in own]
+    loss = contrastive_loss(images.transpose(0, 1), texts.transpose(0, 1), *scales)
+    gradients = torch.autograd.grad(loss, [images, texts, *scales])
     start = accelerator.process_index * len(local[0])
     shares = accelerator.num_processes * len(batches)
-    for forward, one in enumerate(inputs):
-        end = start + len(one["pixel_values"])
+    for forward, batch in enumerate(inputs):
+        end = start + len(batch["pixel_values"])
         with accelerator.accumulate(model):
             seed(forward)
-            found = model(**one)
-            surrogate = sum((own * full[start:end]).sum() for own, full in zip(found, gradients[:2], strict=True))
-            surrogate = surrogate + (network.logit_scale * gradients[2]).sum() / shares
+            found = model(**batch)
+            surrogate = sum((one * full[start:end]).sum() for one, full in zip(found, gradients[:2], strict=True))
+            surrogate = surrogate + sum((a * b).sum() for a, b in zip(own, gradients[2:], strict=True)) / shares
             # Accelerate and DDP average over passes and processes; what they add up here is to be a sum.
             accelerator.backward(surrogate * shares)
         start = end

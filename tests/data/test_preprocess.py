@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from transformers import AutoImageProcessor, AutoTokenizer
 
 from hydractl.checkpoint.disk import read_preprocessing
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, TextEmbeddings
 from hydractl.data.preprocess import (
     Preprocessor,
     TextPreprocessor,
@@ -111,6 +112,14 @@ def test_lengths_and_truncated_texts_are_counted(tmp_path: Path) -> None:
     pairs = [("a", "film"), ("very " * 20, "a"), ("a " * 7, "a " * 6), ("a " * 7, "a " * 7)]
     lengths, truncated = preprocessor.text.lengths(pairs)
     assert (lengths.tolist(), truncated) == ([5, 16, 16, 16], 2)
+
+
+def test_texts_are_filled_where_padding_is_text(tmp_path: Path) -> None:
+    spec = text_spec()
+    assert isinstance(spec.towers[0].embeddings, TextEmbeddings)
+    tower = replace(spec.towers[0], embeddings=replace(spec.towers[0].embeddings, filled=True))
+    inputs = preprocessor_from_folder(bert_tokenizer(tmp_path), replace(spec, towers=(tower,)))(TEXTS)
+    assert {name: tuple(tensor.shape) for name, tensor in inputs.items()} == {"input_ids": (len(TEXTS), 16)}
 
 
 def test_no_code_of_a_checkpoint_is_run(tmp_path: Path) -> None:

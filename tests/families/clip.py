@@ -14,10 +14,20 @@ from transformers import (
     CLIPVisionConfig,
     SiglipConfig,
     SiglipForImageClassification,
+    SiglipModel,
+    SiglipTextConfig,
     SiglipVisionConfig,
 )
 
-from hydractl.families.clip import CLIP, SIGLIP, SiglipVisionFields, TextFields, VisionFields
+from hydractl.families.clip import (
+    CLIP,
+    SIGLIP,
+    SIGLIP_IMAGE,
+    SiglipTextFields,
+    SiglipVisionFields,
+    TextFields,
+    VisionFields,
+)
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -53,6 +63,13 @@ def image_tower(model: Any = CLIPForImageClassification, config: Any = CLIPConfi
     return model(built), {"pixel_values": torch.randn(BATCH, 3, 12, 12)}
 
 
+def siglip(padded: bool = False, **text: Any) -> Built:
+    """A SigLIP, which reads padding as text unless a mask hides it."""
+    vision = {**SIZES, "image_size": 12, "patch_size": 4}
+    text = {**TEXT, "max_position_embeddings": 8, **SIZES, "projection_size": SIZES["hidden_size"], **text}
+    return SiglipModel(SiglipConfig(text_config=text, vision_config=vision)), images_and_prompts(padded)
+
+
 CLIP_VARIANTS = Architecture(
     variants={
         "clip": clip,
@@ -72,10 +89,19 @@ CLIP_VARIANTS = Architecture(
     bases=(("clip-image", encoder),),
 )
 SIGLIP_VARIANTS = Architecture(
-    variants={"siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig)},
-    typical=("siglip",),
-    configs=((SiglipVisionFields, SiglipVisionConfig), (SIGLIP.config, SiglipConfig)),
-    inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; of the zero-shot model
+    variants={
+        "siglip": lambda: image_tower(SiglipForImageClassification, SiglipConfig),
+        "siglip-zero-shot": siglip,
+        "siglip-zero-shot-narrow-text": lambda: siglip(padded=True, hidden_size=8, num_attention_heads=2),
+    },
+    typical=("siglip", "siglip-zero-shot"),
+    configs=(
+        (SiglipVisionFields, SiglipVisionConfig),
+        (SiglipTextFields, SiglipTextConfig),
+        (SIGLIP.config, SiglipConfig),
+        (SIGLIP_IMAGE.config, SiglipConfig),
+    ),
+    inert=frozenset({"vision_config", "text_config", "vision_use_head"}),  # read one by one; refused by its tensors
     bases=(("siglip", encoder),),
 )
 ARCHITECTURES = (CLIP_VARIANTS, SIGLIP_VARIANTS)

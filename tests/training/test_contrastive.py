@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import CLIPModel
 
 from hydractl.checkpoint.contents import Checkpoint
@@ -21,10 +22,13 @@ from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
+from hydractl.model.assembly import from_checkpoint
 from hydractl.training.conditions import Training
+from hydractl.training.losses import contrastive_loss, model_embeddings
 from hydractl.training.order import sample_at
 from hydractl.training.record import read_log
 from hydractl.training.trainset import TrainingData, open_pairs, stream_pairs
+from tests.conftest import build_reference
 from tests.training.conftest import RECIPE, Fit
 from tests.training.test_trainer import float64, require_equal_by_hand, weights
 
@@ -107,3 +111,12 @@ def test_pairs_as_values(pair_folder: Path) -> None:
     assert len(stream_pairs(values, Reading(limit=4))) == 4
     blocks = stream_pairs(datasets.Dataset.from_dict(rows)).blocks(4)
     assert [text for block in blocks for _, text in block.inputs] == rows["caption"]
+
+
+def test_the_loss_of_a_siglip_is_that_of_transformers(tmp_path: Path) -> None:
+    reference = build_reference("siglip-zero-shot")
+    model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
+    inputs = reference.inputs | {"input_ids": reference.inputs["input_ids"][: len(reference.inputs["pixel_values"])]}
+    found = contrastive_loss(*model_embeddings(model, inputs), model.logit_scale, model.logit_bias)
+    expected = reference.model(**inputs, return_loss=True).loss
+    assert_close(found, expected, rtol=0, atol=1e-10)

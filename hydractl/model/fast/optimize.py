@@ -74,15 +74,15 @@ class FastTower(Tower):
             tower: its parameters are used, or copied where they are laid out anew; it stays as it is.
             common: the layer where members first differ while they still read the same hidden state, if any.
         """
-        # A mean over tokens needs all of them, of the last layer too.
-        last = None if "mean" in tower.spec.pool else len(tower.layers) - 1
+        # A pool of all tokens needs all of the last layer, too.
+        last = len(tower.layers) - 1 if tower.spec.tokens_read else None
         nn.Module.__init__(self)
         self.spec, self.embeddings = tower.spec, tower.embeddings
         layers = [FastLayer(layer, pooled=i == last, common=i == common) for i, layer in enumerate(tower.layers)]
         self.layers = cast("Sequence[FastLayer]", nn.ModuleList(layers))
         self.norm = tower.norm
         self.pooler = fast_linear(tower.pooler) if tower.pooler is not None else None
-        self.pooler_norm = tower.pooler_norm
+        self.pooler_norm, self.attention_pool = tower.pooler_norm, tower.attention_pool
         self.projection = fast_linear(tower.projection) if tower.projection is not None else None
         self.eval()
 
