@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.disk import WEIGHTS_NAME
+from hydractl.checkpoint.ood import FittedOod
 from hydractl.checkpoint.output import write_bytes
 from hydractl.checkpoint.spec import spec_to_json
 from hydractl.checkpoint.tensors import write_safetensors
@@ -48,6 +50,8 @@ def write_hydra(
     write_code(folder, force)
     write_bytes(folder / "README.md", model_card(checkpoint, report, CLASSES[checkpoint.spec.task][1]).encode(), force)
     tensors = {f"hydra.{name}": tensor for name, tensor in checkpoint.tensors.items()}
+    if checkpoint.ood is not None:
+        tensors |= {f"hydra.ood_head.{name}": tensor for name, tensor in checkpoint.ood.tensors.items()}
     write_safetensors(folder / WEIGHTS_NAME, tensors, {"format": "pt"}, force)
 
 
@@ -65,6 +69,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
             "heads": {tower: [list(map(list, layer)) for layer in kept] for tower, kept in checkpoint.heads.items()},
             "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
             "temperature": checkpoint.temperature,
+            **({} if checkpoint.ood is None else {"ood": _ood(checkpoint.ood)}),
         },
     }
     settings = checkpoint.preprocessing.get("preprocessor_config.json", {})
@@ -72,6 +77,10 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         # The image processor that runs timm's transforms reads its settings here.
         config |= settings
     return config | (label_fields(checkpoint.labels) if checkpoint.labels is not None else {})
+
+
+def _ood(fitted: FittedOod) -> dict[str, Any]:
+    return {"fit": asdict(fitted.fit), "shapes": {name: list(one.shape) for name, one in fitted.tensors.items()}}
 
 
 def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automatic: str) -> str:
@@ -93,6 +102,10 @@ def _front(checkpoint: Checkpoint) -> Iterator[str]:
     yield f"{checkpoint.members} members of the family {markdown(checkpoint.family)} in one network (arXiv 2510.18358)."
     yield "Softmax of its logits is the mean of the members' probabilities;"
     yield "its maximum is the confidence, and low confidence means likely wrong or out of distribution."
+    if checkpoint.ood is not None:
+        fit = checkpoint.ood.fit
+        share = f"{100 - 100 * fit.accept:g} %"
+        yield f"The output `typicality` (by {fit.score}) is below {share} for about {share} of usual inputs."
     yield ""
 
 

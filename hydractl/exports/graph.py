@@ -20,6 +20,7 @@ from hydractl.model.assembly import to_checkpoint
 from hydractl.model.hydra import Hydra
 
 OUTPUTS = ("probabilities", "member_logits")
+OOD_OUTPUTS = ("ood_score", "typicality")  # of a calibrated model, after the others
 #: How far a runtime's probabilities may be from the model's, by the model's precision.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 
@@ -30,10 +31,11 @@ Inputs = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced model, the names of its inputs in order, and the metadata for its file."""
+    """A traced model, the names of its inputs and outputs in order, and the metadata for its file."""
 
     program: ExportedProgram
     names: tuple[str, ...]
+    outputs: tuple[str, ...]
     metadata: Mapping[str, str]
 
 
@@ -50,18 +52,25 @@ class _TensorModel(nn.Module):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         output = self.model(
             pixel_values=pixel_values,
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
         )
-        return output.probabilities, output.member_logits
+        return tuple(getattr(output, name) for name in outputs_of(self.model))
+
+
+def outputs_of(model: Hydra) -> tuple[str, ...]:
+    """Returns the names of a graph's outputs, in order."""
+    return OUTPUTS if model.ood_head is None else (*OUTPUTS, *OOD_OUTPUTS)
 
 
 def trace(model: Hydra) -> Traced:
     """Returns the model as a graph from inputs to `probabilities` `[B,C]` and `member_logits` `[M,B,C]`.
+
+    A calibrated model adds `ood_score` and `typicality`, both `[B]`.
 
     Batch and, for texts, length stay open.
 
@@ -74,7 +83,9 @@ def trace(model: Hydra) -> Traced:
     inputs = example_inputs(model, batch=2, tokens=4)
     with torch.no_grad():
         program = torch.export.export(_TensorModel(model).eval(), (), inputs, dynamic_shapes=_open_sizes(model, inputs))
-    return Traced(program, tuple(inputs), {**to_metadata(to_checkpoint(model)), "outputs": ", ".join(OUTPUTS)})
+    outputs = outputs_of(model)
+    metadata = {**to_metadata(to_checkpoint(model)), "outputs": ", ".join(outputs)}
+    return Traced(program, tuple(inputs), outputs, metadata)
 
 
 def example_inputs(model: Hydra, batch: int, tokens: int, seed: int = 0) -> Inputs:
@@ -135,7 +146,7 @@ def write_onnx(traced: Traced, path: Path, force: bool = False) -> None:
         OptionError: the onnx extra is not installed.
         OutputError: the file exists and `force` is not set, or the model is larger than the format allows.
     """
-    names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(OUTPUTS)}
+    names: dict[str, Any] = {"input_names": list(traced.names), "output_names": list(traced.outputs)}
     program: Any = torch.onnx.export(traced.program, **names, dynamo=True, verbose=False)
     model = program.model_proto
     for key, value in traced.metadata.items():

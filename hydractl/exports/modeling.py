@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
+from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.slots import slots, stored_shape
 from hydractl.checkpoint.spec import spec_from_json
 from hydractl.exports.configuration import HydraConfig
 from hydractl.model.hydra import Hydra, HydraOutput
+from hydractl.model.ood import OodHead
 
 
 @dataclass
@@ -29,11 +31,15 @@ class HydraClassifierOutput(ModelOutput):
         loss: the mean over members of their cross-entropy, if labels are given.
         logits: `[B,C]`, the logarithm of the mean of the members' probabilities.
         member_logits: `[B,M,C]`.
+        ood_score: `[B]`, higher = more out of distribution, if the model was calibrated.
+        typicality: `[B]`, the share of calibration samples that look at least as odd, likewise.
     """
 
     loss: Tensor | None = None
     logits: Tensor | None = None
     member_logits: Tensor | None = None
+    ood_score: Tensor | None = None
+    typicality: Tensor | None = None
 
 
 @dataclass
@@ -51,6 +57,7 @@ class HydraPreTrainedModel(PreTrainedModel):
     config_class = HydraConfig
     base_model_prefix = "hydra"
     supports_gradient_checkpointing = False
+    _keep_in_fp32_modules_strict: set[str] | list[str] | None = {"ood_head"}  # noqa: RUF012  (as its base has it)
 
     def __init__(self, config: HydraConfig) -> None:
         super().__init__(config)
@@ -64,6 +71,9 @@ class HydraPreTrainedModel(PreTrainedModel):
         shapes = {name: stored_shape(slot, spec, heads, name in shared) for name, slot in table.items()}
         self.hydra = Hydra(spec, heads, shared, shapes).to_empty(device=torch.get_default_device())
         self.hydra.temperature = config.hydra.get("temperature") or 1.0
+        if (ood := config.hydra.get("ood")) is not None:
+            state = {name: torch.zeros(shape) for name, shape in ood["shapes"].items()}
+            self.hydra.ood_head = OodHead(OodFit(**ood["fit"]), state, persistent=True)
         self.post_init()
 
     @torch.no_grad()
@@ -92,7 +102,11 @@ class HydraPreTrainedModel(PreTrainedModel):
             members = output.member_logits / self.hydra.temperature
             loss = F.cross_entropy(members.flatten(0, 1).float(), labels.repeat(len(members)))
         return HydraClassifierOutput(
-            loss=loss, logits=output.logits, member_logits=output.member_logits.transpose(0, 1)
+            loss=loss,
+            logits=output.logits,
+            member_logits=output.member_logits.transpose(0, 1),
+            ood_score=output.ood_score,
+            typicality=output.typicality,
         )
 
 

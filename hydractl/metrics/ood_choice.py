@@ -60,12 +60,12 @@ class Choice:
         """Yields a table, the chosen score marked, and the sets left out in turn."""
         sets = list(self.rated[0].auroc)
         yield "AUROC (FPR95) in % by OOD score, on the data given; * the simplest within chance of the best"
-        rows = [["", "OOD score", "mean", *sets]]
+        rows = [["OOD score", "mean", *sets]]
         for one in self.rated:
-            mark = "*" if one.score == self.score else ""
+            mark = " *" if one.score == self.score else ""
             fpr95 = float(np.mean(list(one.fpr95.values())))
             numbers = [(one.mean_auroc, fpr95), *zip(one.auroc.values(), one.fpr95.values(), strict=True)]
-            rows.append([mark, one.score, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
+            rows.append([one.score + mark, *(f"{100 * auroc:.1f} ({100 * fpr:.0f})" for auroc, fpr in numbers)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -39,7 +39,7 @@ def from_checkpoint(
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
     model.acceptance = checkpoint.acceptance
-    model.ood_head = None if checkpoint.ood is None else OodHead(checkpoint.ood, device, wanted)
+    model.ood_head = None if checkpoint.ood is None else OodHead.of(checkpoint.ood, device, wanted)
     model.origin = replace(checkpoint, tensors={})
     return model.eval().requires_grad_(False)
 

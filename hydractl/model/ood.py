@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.ood import NEIGHBOURS, QUANTILES, FittedOod
+from hydractl.checkpoint.ood import NEIGHBOURS, QUANTILES, FittedOod, OodFit
 from hydractl.model.prediction import log_probabilities
 
 #: Fitted numbers by name, each with the members first.
@@ -138,18 +138,28 @@ def ood_score(name: str, state: State, features: Tensor, logits: Tensor, tempera
 class OodHead(nn.Module):
     """Gives the OOD score of a calibrated network, and how typical it is of ID samples.
 
-    What was fitted lies in buffers that move with the network and are no part of its state dict.
+    What was fitted lies in buffers that move with the network.
 
     Attributes:
         fit: the score's name, and the share of ID samples that should not be flagged.
     """
 
-    def __init__(self, fitted: FittedOod, device: torch.device | str, dtype: torch.dtype) -> None:
+    def __init__(self, fit: OodFit, state: State, persistent: bool = False) -> None:
+        """
+        Args:
+            state: the score's numbers and `quantiles`.
+            persistent: whether they are part of the state dict.
+        """
         super().__init__()
-        self.fit = fitted.fit
+        self.fit = fit
+        for name, tensor in state.items():
+            self.register_buffer(name, tensor, persistent)
+
+    @classmethod
+    def of(cls, fitted: FittedOod, device: torch.device | str, dtype: torch.dtype) -> OodHead:
+        """Returns the head for a network of this dtype, in float32 at least."""
         wide = torch.promote_types(dtype, torch.float32)
-        for name, tensor in fitted.tensors.items():
-            self.register_buffer(name, tensor.load().to(device, wide), persistent=False)
+        return cls(fitted.fit, {name: tensor.load().to(device, wide) for name, tensor in fitted.tensors.items()})
 
     def forward(self, features: Tensor, logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         """Returns the score and its typicality, both `[B]`.

@@ -36,7 +36,7 @@ def held(count: int, seed: int, members: int = 1, outside: dict[str, Collected] 
 
 
 def head(fitted: Held, score: str, accept: float = 0.9) -> OodHead:
-    return OodHead(fit_ood(fitted, Wanted(score, accept, 64), lambda text: None)[0], "cpu", torch.float64)
+    return OodHead.of(fit_ood(fitted, Wanted(score, accept, 64), lambda text: None)[0], "cpu", torch.float64)
 
 
 @pytest.mark.parametrize("score", ["msp", "mahalanobis", "relative-mahalanobis", "knn", "vim", "react", "combined"])

@@ -33,6 +33,7 @@ from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.checkpoint import test_hub
+from tests.checkpoint.test_ood import with_ood
 from tests.conftest import build_reference
 from tests.references import CLASSES as COUNT
 from tests.references import Reference
@@ -86,6 +87,23 @@ def test_members_that_share_weights_are_a_folder_too(method: type[Method], tmp_p
     model = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.float64)
     expected = from_checkpoint(checkpoint)(**reference.inputs)
     assert_close(model(**reference.inputs).logits, expected.logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("score", ["msp", "mahalanobis"])
+def test_a_calibrated_folder_gives_score_and_typicality(score: str, tmp_path: Path) -> None:
+    reference = build_reference("vit", dtype=torch.float32)
+    checkpoint = with_ood(hydra_of(reference, tmp_path / "theirs"), score)
+    write_hydra(checkpoint, tmp_path / "hydra")
+    model, info = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", output_loading_info=True)
+    assert not any(info[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    model.save_pretrained(tmp_path / "again")
+    expected = from_checkpoint(checkpoint)(**reference.inputs)
+    half = automatic_class(checkpoint).from_pretrained(tmp_path / "hydra", dtype=torch.bfloat16)
+    assert {buffer.dtype for buffer in half.hydra.ood_head.buffers()} == {torch.float32}
+    for one in (model, automatic_class(checkpoint).from_pretrained(tmp_path / "again")):
+        found = one(**reference.inputs)
+        assert_close(found.ood_score, expected.ood_score, rtol=1e-5, atol=1e-5)
+        assert_close(found.typicality, expected.typicality, rtol=0, atol=1e-6)
 
 
 def test_saving_what_was_loaded_gives_the_same_weights(tmp_path: Path) -> None:

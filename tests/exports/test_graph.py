@@ -23,12 +23,14 @@ from hydractl.exports.graph import (
     write_torch_export,
 )
 from hydractl.families.load import read_checkpoint
+from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
+from tests.checkpoint.test_ood import with_ood
 from tests.conftest import build_reference
 from tests.references import family_variants
 
@@ -98,3 +100,37 @@ def test_zero_shot_needs_classes(tmp_path: Path) -> None:
     model = from_checkpoint(read_checkpoint(build_reference("clip").save(tmp_path)))
     with pytest.raises(OptionError, match="`classes`"):
         trace(model)
+
+
+CHECKED = ("ood_score", "typicality")
+
+
+def calibrated(name: str, folder: Path, score: str) -> Hydra:
+    """Two members with random statistics."""
+    dense = read_checkpoint(build_reference(name, dtype=torch.float32).save(folder / name))
+    above = [head for head in member_heads(dense.heads, 0) if head.layer]
+    return from_checkpoint(with_ood(fuse([drop_heads(dense, above[i : 2 * i + 1]) for i in range(2)]), score))
+
+
+@pytest.mark.parametrize("score", ["mahalanobis", "knn"])
+def test_a_graph_gives_the_score_and_typicality_of_a_calibrated_model(score: str, tmp_path: Path) -> None:
+    model = calibrated("vit", tmp_path, score)
+    traced = trace(model)
+    assert traced.outputs[2:] == CHECKED
+    inputs = example_inputs(model, batch=5, tokens=6, seed=9)
+    expected = model(**inputs)
+    for found, name in zip(traced.program.module()(**inputs)[2:], CHECKED, strict=True):
+        assert_close(found, getattr(expected, name), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", [score.name for score in OOD_SCORES])
+def test_onnx_of_every_score(score: str, tmp_path: Path) -> None:
+    model = calibrated("vit", tmp_path, score)
+    write_onnx(trace(model), tmp_path / "m.onnx")
+    inputs = example_inputs(model, batch=5, tokens=6, seed=9)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    found = session.run(list(CHECKED), {key: value.numpy() for key, value in inputs.items()})
+    expected = model(**inputs)
+    assert_close(torch.from_numpy(found[0]), expected.ood_score, rtol=1e-5, atol=1e-5)
+    assert_close(torch.from_numpy(found[1]), expected.typicality, rtol=0, atol=1e-6)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.covariance import EmpiricalCovariance
+from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.decomposition import PCA
 
 from hydractl.errors import DataError
@@ -67,6 +67,13 @@ def test_mahalanobis_of_fewer_samples_than_features_counts_known_directions_only
     far = np.array([[[2.0, 4, 7], [0, 0, 0]]])
 
     np.testing.assert_allclose(detect(DETECTORS["mahalanobis"], stacked([fitted]), far, None), [[4, 0]], atol=1e-12)
+
+
+def test_a_shrunk_covariance_is_that_of_scikit_learn(generator):
+    for rows, width in ((30, 50), (200, 7), (4, 3)):
+        centred = generator.normal(size=(rows, width)) * np.linspace(0.1, 3, width)
+        theirs = LedoitWolf(assume_centered=True).fit(centred).covariance_
+        np.testing.assert_allclose(feature_scores.shrunk_covariance(centred), theirs, rtol=1e-10, atol=1e-12)
 
 
 def test_relative_mahalanobis_equals_scikit_learn(samples, generator):

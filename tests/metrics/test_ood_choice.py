@@ -27,7 +27,7 @@ def test_the_best_is_chosen_where_it_is_better_by_more_than_chance() -> None:
     rated = {one.score: one for one in found.rated}
     assert rated["knn"].below_best == (0, 0) and rated["msp"].below_best[0] > 0
     assert rated["knn"].mean_auroc == pytest.approx(np.mean(list(rated["knn"].auroc.values())))
-    assert any(line.startswith("*  knn") for line in found.lines())
+    assert any(line.startswith("knn *") for line in found.lines())
 
 
 def test_the_simplest_is_chosen_within_chance() -> None:

@@ -39,7 +39,7 @@ def test_typicality_counts_calibration_scores() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_the_head_keeps_its_precision_and_flags_the_least_typical(dtype: torch.dtype) -> None:
     quantiles = torch.linspace(-1, 0, 19)
-    head = OodHead(FittedOod(OodFit("msp", 19, 0.9), {"quantiles": lazy(quantiles)}), "cpu", dtype)
+    head = OodHead.of(FittedOod(OodFit("msp", 19, 0.9), {"quantiles": lazy(quantiles)}), "cpu", dtype)
     assert not head.state_dict()
     logits = torch.tensor([[[9.0, 0.0], [0.0, 0.0]]], dtype=dtype)
     score, typical = head(torch.zeros(1, 2, 4, dtype=dtype), logits, 1.0)
