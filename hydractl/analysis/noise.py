@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import torch
@@ -24,7 +24,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads, without
-from hydractl.checkpoint.slots import kept_entries, slots, stored_shape
+from hydractl.checkpoint.layout import remaining
+from hydractl.checkpoint.slots import slots
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.saliency import cross_entropies, mean_gradients
 from hydractl.errors import OptionError
@@ -203,17 +204,16 @@ def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
 
 def _parts(model: Hydra, dropped: Set[Head]) -> list[_Removed]:
     """Returns the entries of each parameter that pruning removes."""
-    after, device = without(model.heads, dropped), next(model.parameters()).device
+    layout, device = replace(model.layout, heads=without(model.heads, dropped)), next(model.parameters()).device
     parts = []
     for name, slot in slots(model.spec).items():
         if name.endswith(KEY_BIAS):
             continue
-        kept = kept_entries(slot, model.spec, model.heads, after)
-        if kept is not None:
-            axis = slot.head_axis or 0
-            size = stored_shape(slot, model.spec, model.heads, shared=True)[axis]
-            gone = torch.tensor(sorted(set(range(size)) - set(kept)), device=device)
-            parts.append(_Removed(name, axis, gone))
+        before, after = (each.division(slot, model.spec) for each in (model.layout, layout))
+        kept = remaining(before, after)
+        if kept is not None and before is not None:
+            gone = torch.tensor(sorted(set(range(before.size(shared=True))) - set(kept)), device=device)
+            parts.append(_Removed(name, before.axis, gone))
     return parts
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 
-from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.layout import Layout
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
 
@@ -18,14 +18,14 @@ def input_tokens(spec: ModelSpec, wanted: int = TEXT_TOKENS) -> int:
     return embeddings.tokens if isinstance(embeddings, ImageEmbeddings) else min(wanted, embeddings.max_tokens)
 
 
-def plain_multiply_adds(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str]) -> int:
+def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     """Returns the multiply-adds of one sample through a network as published, whose members adapt nothing.
 
     A zero-shot model compares with one class.
     """
     tower = spec.towers[0]
-    count = _Count(slots(spec), len(next(iter(heads.values()))[0]), shared)
-    _add_tower(count, tower, heads[tower.name], input_tokens(spec))
+    count = _Count(slots(spec), layout)
+    _add_tower(count, tower, input_tokens(spec))
     if spec.task == "zero-shot":
         assert spec.projection is not None
         count.add("vision.projection")
@@ -38,8 +38,9 @@ def plain_multiply_adds(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str
 class _Count:
     """Multiply-adds so far, and the copies of an activation: one as long as all members have seen the same numbers."""
 
-    def __init__(self, table: Mapping[str, Slot], members: int, shared: frozenset[str]) -> None:
-        self.table, self.members, self.shared, self.total, self.copies = table, members, shared, 0, 1
+    def __init__(self, table: Mapping[str, Slot], layout: Layout) -> None:
+        self.table, self.layout, self.members, self.shared = table, layout, layout.members, layout.shared
+        self.total, self.copies = 0, 1
 
     def differs(self, prefix: str) -> bool:
         """Returns whether a tensor of this name is each member's own; from then on members have seen other numbers."""
@@ -57,7 +58,7 @@ class _Count:
             self.differs(f"{name}.")
 
 
-def _add_tower(count: _Count, tower: TowerSpec, heads: Sequence[Sequence[Sequence[int]]], tokens: int) -> None:
+def _add_tower(count: _Count, tower: TowerSpec, tokens: int) -> None:
     prefix, embeddings = tower.name, tower.embeddings
     if isinstance(embeddings, ImageEmbeddings):
         own = count.differs(f"{prefix}.embeddings.patch.")
@@ -68,12 +69,13 @@ def _add_tower(count: _Count, tower: TowerSpec, heads: Sequence[Sequence[Sequenc
             count.differs(name)
     count.add(f"{prefix}.embeddings.projection", tokens)
     for layer in range(tower.layers):
-        _add_layer(count, tower, heads[layer], f"{prefix}.layers.{layer}.", tokens=tokens)
+        _add_layer(count, tower, layer, tokens)
     count.differs(f"{prefix}.norm.")
     count.add(f"{prefix}.pooler", tower.features // tower.width)
 
 
-def _add_layer(count: _Count, tower: TowerSpec, heads: Sequence[Sequence[int]], prefix: str, *, tokens: int) -> None:
+def _add_layer(count: _Count, tower: TowerSpec, layer: int, tokens: int) -> None:
+    prefix, heads = f"{tower.name}.layers.{layer}.", count.layout.heads[tower.name][layer]
     if tower.pre_norm:
         count.differs(f"{prefix}attention_norm.")
     own = f"{prefix}attention.q.weight" not in count.shared
@@ -82,8 +84,15 @@ def _add_layer(count: _Count, tower: TowerSpec, heads: Sequence[Sequence[int]], 
     count.differs(f"{prefix}attention")  # also the norm behind it
     if tower.pre_norm:
         count.differs(f"{prefix}mlp_norm.")
-    read = count.copies
-    for part in ("fc1", "factor"):
-        count.add(f"{prefix}mlp.{part}", tokens, read)
-    count.add(f"{prefix}mlp.fc2", tokens)
+    read, units = count.copies, count.layout.units_of(tower.name, layer)
+    if units is None:
+        for part in ("fc1", "factor"):
+            count.add(f"{prefix}mlp.{part}", tokens, read)
+        count.add(f"{prefix}mlp.fc2", tokens)
+    else:
+        parts = [n for n, slot in count.table.items() if n.startswith(f"{prefix}mlp.") and slot.unit_axis is not None]
+        once = len(set(units)) == 1 and count.shared.issuperset(parts)
+        kept = len(units[0]) * read if once else sum(map(len, units))
+        count.total += kept * tokens * tower.width * (3 if tower.gated else 2)
+        count.copies = read if once else count.members
     count.differs(f"{prefix}mlp")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
 from hydractl.checkpoint.ood import FittedOod
-from hydractl.checkpoint.slots import ADAPTER, KEPT, Slot, is_adapted, slots, stored_shape
+from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, StoredNumbers, TensorMap, tensor_bytes
 from hydractl.errors import CheckpointError, OptionError
@@ -39,8 +41,8 @@ class Acceptance:
 class Checkpoint:
     """A network of M >= 1 members.
 
-    `tensors` carry the names of `slots(spec)` in the shapes of `stored_shape`; those named in `shared` are
-    stored once for all members (with one member: all of them). `labels` stand in class order. `preprocessing` and
+    `tensors` carry the names and shapes of `stored_shapes`; those named in `shared` are stored once for all members
+    (with one member: all of them). `labels` stand in class order. `preprocessing` and
     `provenance` are plain JSON.
     """
 
@@ -58,11 +60,22 @@ class Checkpoint:
     acceptance: Acceptance | None = None
     ood: FittedOod | None = None  # no part of the network's identity
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    units: KeptUnits = field(default_factory=dict)
+
+    @property
+    def layout(self) -> Layout:
+        """What members keep and share."""
+        return Layout(self.heads, self.shared, self.units)
 
     @property
     def members(self) -> int:
         """M, the number of members."""
-        return len(next(iter(self.heads.values()))[0])
+        return self.layout.members
+
+    def with_layout(self, layout: Layout, spec: ModelSpec, tensors: TensorMap) -> Checkpoint:
+        """Returns a network of other members: what these keep and share, and its tensors; no OOD score fits it."""
+        kept, shared, units = layout.heads, layout.shared, layout.units
+        return replace(self, spec=spec, heads=kept, shared=shared, units=units, tensors=tensors, ood=None)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -73,11 +86,8 @@ class Checkpoint:
         return reduce(torch.promote_types, kinds)
 
     def verify(self) -> None:
-        """Raises CheckpointError unless the tensors are exactly those that spec, heads and sharing call for."""
-        expected = {
-            name: stored_shape(slot, self.spec, self.heads, name in self.shared)
-            for name, slot in slots(self.spec).items()
-        }
+        """Raises CheckpointError unless the tensors are exactly those that spec and layout call for."""
+        expected = stored_shapes(self.spec, self.layout)
         if missing := sorted(expected.keys() - self.tensors.keys()):
             raise CheckpointError(f"{self.name}: tensors are missing: {shorten(missing)}: the file is incomplete")
         if extra := sorted(self.tensors.keys() - expected.keys()):
@@ -89,7 +99,7 @@ class Checkpoint:
                     "do the weights belong to this config or manifest?"
                 )
             kind = self.tensors[name].kind
-            if "F" not in kind and not name.endswith(f".{KEPT}"):
+            if "F" not in kind:
                 raise CheckpointError(
                     f"{self.name}: {name} is of {DTYPES[kind]}, which weights cannot be: save it as float32"
                 )
@@ -100,59 +110,53 @@ class Checkpoint:
 
     def _verify_adapter(self) -> None:
         """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""
-        table = self.slots()
+        table, layout = self.slots(), self.layout
         adapted = [name for name, slot in table.items() if is_adapted(self.spec.adapter, name, slot)]
-        layers = {(table[name].tower, table[name].layer) for name in adapted if "attention." in name}
+        divided = [table[name] for name in adapted if layout.division(table[name], self.spec) is not None]
+        layers = {(slot.group, slot.tower, slot.layer) for slot in divided if slot.group != ADAPTER}
         for name, slot in table.items():
             own = slot.group == ADAPTER
-            in_adapted = name in adapted or (slot.is_attention and (slot.tower, slot.layer) in layers)
+            in_adapted = name in adapted or (slot.group, slot.tower, slot.layer) in layers
             if (own or in_adapted) and own == (name in self.shared):
                 raise CheckpointError(
                     f"{self.name}: {name} is {'one for all members' if own else 'of each member'}, should be "
                     f"{'of each member' if own else 'one for all'} where members adapt it: write the file again"
                 )
-            if own and name.endswith(f".{KEPT}"):
-                self._verify_kept(name)
-        for tower, layer in layers:
-            if tower is not None and layer is not None and len(set(self.heads[tower][layer])) > 1:
+        for slot in divided:
+            division = layout.division(slot, self.spec)
+            if division is not None and len(set(division.members)) > 1:
+                what = "units" if slot.head_axis is None else "heads"
                 raise CheckpointError(
-                    f"{self.name}: heads.{tower}.{layer} differ between members, whose attention there is shared"
+                    f"{self.name}: {what}.{slot.tower}.{slot.layer} differ between members, who adapt shared weights "
+                    "there: write the file again"
                 )
-
-    def _verify_kept(self, name: str) -> None:
-        tensor, table = self.tensors[name], self.slots()
-        features = table[f"{name.removesuffix(f'.{KEPT}')}.weight"].shape[1]
-        if tensor.kind != "I32":
-            raise CheckpointError(f"{self.name}: {name} is of {DTYPES[tensor.kind]}, should be of int32")
-        kept = tensor.load()
-        if not (kept.diff() > 0).all() or int(kept.min()) < 0 or int(kept.max()) >= features:
-            raise CheckpointError(
-                f"{self.name}: {name} should hold numbers from 0 to {features - 1}, ascending: write the file again"
-            )
 
     def slots(self) -> dict[str, Slot]:
         """Returns the tensor-name table of this network."""
         return slots(self.spec)
 
 
-def trunk_depth(spec: ModelSpec, shared: frozenset[str], tower: str) -> int:
+def trunk_depth(spec: ModelSpec, layout: Layout, tower: str) -> int:
     """Returns the number of leading layers of a tower that all members share; they are computed once.
 
     It is 0 if members do not share the embeddings.
     """
-    separate = {name: slot for name, slot in slots(spec).items() if slot.tower == tower and name not in shared}
+    separate = {name: slot for name, slot in slots(spec).items() if slot.tower == tower and name not in layout.shared}
     if any(name.startswith(f"{tower}.embeddings.") for name in separate):
         return 0
-    layers = [slot.layer for slot in separate.values() if slot.layer is not None]
-    return min(layers, default=spec.tower(tower).layers)
+    depth = spec.tower(tower).layers
+    apart = [slot.layer for slot in separate.values() if slot.layer is not None]
+    return min([*apart, *(layer for layer in range(depth) if layout.differ(tower, layer))], default=depth)
 
 
-def common_layer(spec: ModelSpec, shared: frozenset[str], tower: str) -> int | None:
+def common_layer(spec: ModelSpec, layout: Layout, tower: str) -> int | None:
     """Returns the layer whose attention differs between members that still read the same hidden state, if any."""
     table = slots(spec)
-    separate = [name for name in table if table[name].tower == tower and name not in shared]
+    separate = [name for name in table if table[name].tower == tower and name not in layout.shared]
     first = table[separate[0]] if separate else None
-    if first is None or not first.is_attention:
+    if first is None or first.layer is None or not first.is_attention:
+        return None
+    if any(layout.differ(tower, layer) for layer in range(first.layer)):
         return None
     norm = f"{tower}.layers.{first.layer}.attention_norm."
     # If the norm before the attention (pre-norm) differs, members read different numbers already.
@@ -165,19 +169,22 @@ def identity(checkpoint: Checkpoint) -> str:
     """Returns the SHA-256 over the sorted tensor names, dtypes, shapes and bytes of the network, as hexadecimal digits.
 
     Names are this project's own, so one network has one identity whether it lies in a folder, in shards or in a
-    file of ours, and whichever spelling its tensors have there.
+    file of ours, and whichever spelling its tensors have there. Where units are missing, those that members keep count
+    too: shared tensors with other units are another model.
     """
-    return tensors_identity(checkpoint.tensors)
+    return tensors_identity(checkpoint.tensors, checkpoint.units)
 
 
-def tensors_identity(tensors: TensorMap) -> str:
-    """Returns the identity of any tensors by name."""
+def tensors_identity(tensors: TensorMap, units: KeptUnits | None = None) -> str:
+    """Returns the identity of any tensors by name, and of the units that members keep of them."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.kind} {list(tensor.shape)}\n".encode())
         load = tensor.load
         digest.update(load.raw() if isinstance(load, StoredNumbers) else tensor_bytes(load()))
+    if units:
+        digest.update(json.dumps(units, sort_keys=True).encode())
     return digest.hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,12 +14,14 @@ from pydantic import AfterValidator, Field
 from hydractl.checkpoint.contents import Acceptance, Checkpoint, identity, tensors_identity
 from hydractl.checkpoint.disk import JSON_FILES, TEXT_FILES, open_weights
 from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.layout import Kept, KeptUnits, tidy
 from hydractl.checkpoint.ood import PREFIX, FittedOod, OodFit
 from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
-from hydractl.checkpoint.tensors import TensorMap, write_safetensors
+from hydractl.checkpoint.tensors import TensorMap, selected, write_safetensors
 from hydractl.errors import CheckpointError
 from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
+from hydractl.text import shortened
 
 KEY = "hydractl"
 FORMAT_VERSION = 3  # 2 where nothing of 3 is in the file
@@ -66,12 +68,13 @@ class _Version2(_Manifest):
     format_version: Literal[2, 3]
     spec: ModelSpec
     ood: OodFit | None = None
+    units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = Field(default_factory=dict)
 
 
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
-        "format_version": 2 if checkpoint.ood is None else 3,
+        "format_version": 3 if checkpoint.units or checkpoint.ood is not None else 2,
         "family": checkpoint.family,
         "config": dict(checkpoint.config),
         "spec": spec_to_json(checkpoint.spec),
@@ -85,6 +88,7 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
         **({} if checkpoint.ood is None else {"ood": asdict(checkpoint.ood.fit)}),
+        **({"units": checkpoint.units} if checkpoint.units else {}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
 
@@ -112,6 +116,7 @@ def from_metadata(
             without `spec_of`, or not what the tensors are.
     """
     document = parse_json(metadata[KEY], Origin(f"{name}: manifest", CheckpointError, "write the file again"))
+    document, tensors = _without_kept_features(document, tensors)
     manifest, spec = _read(name, document, spec_of)
     table = slots(spec)
     if unknown := sorted(set(manifest.separate) - table.keys()):
@@ -137,6 +142,7 @@ def from_metadata(
         acceptance=manifest.acceptance,
         ood=None if fit is None else FittedOod(fit, statistics),
         provenance=manifest.provenance,
+        units=_kept_units(document.origin, manifest, spec),
     )
     checkpoint.verify()
     return checkpoint
@@ -157,23 +163,69 @@ def _read(name: str, document: Document, spec_of: SpecOf | None) -> tuple[_Manif
     return old, spec_of(name, old.family, old.config)
 
 
+def _without_kept_features(document: Document, tensors: TensorMap) -> tuple[Document, TensorMap]:
+    """Returns a file whose members keep features of shared MLPs by early tensors `.kept`, with units in their place."""
+    spec, heads, separate = (document.fields.get(key) for key in ("spec", "heads", "separate"))
+    if not (isinstance(spec, dict) and isinstance(heads, dict) and isinstance(separate, list)):
+        return document, tensors
+    adapter = spec.get("adapter")
+    if not isinstance(adapter, dict) or adapter.get("kind") != "kept-features":
+        return document, tensors
+    units: dict[str, list[object]] = {}
+    left = {name: tensor for name, tensor in tensors.items() if not name.endswith(".mlp.fc2.kept")}
+    for tower, layers in heads.items():
+        units[tower] = [None] * len(layers)
+        for layer in range(len(layers)):
+            prefix = f"{tower}.layers.{layer}.mlp"
+            if (tensor := tensors.get(f"{prefix}.fc2.kept")) is None:
+                continue
+            kept = tensor.load().long()
+            units[tower][layer] = kept.tolist()
+            for part in ("fc1.weight", "fc1.bias", "factor.weight", "factor.bias", "fc2.weight"):
+                name, axis = f"{prefix}.{part}", int(part == "fc2.weight")
+                if name in left and kept.numel() and int(kept.min()) >= 0 and int(kept.max()) < left[name].shape[axis]:
+                    left[name] = selected(left[name], axis, kept.unique().tolist())
+    fields = {**document.fields, "format_version": 3, "spec": {**spec, "adapter": None}, "units": units}
+    fields["separate"] = [name for name in separate if not str(name).endswith(".kept")]
+    return parse_json(json.dumps(fields), document.origin), left
+
+
 def _kept_heads(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptHeads:
     """Returns the kept heads, checked against the network's sizes, with towers in the order of the spec."""
     if set(manifest.heads) != {tower.name for tower in spec.towers}:
         raise origin.refusal(f"heads are of {' and '.join(manifest.heads) or 'no tower'}, the network has others")
     for tower in spec.towers:
-        place, layers = f"heads.{tower.name}", manifest.heads[tower.name]
-        if len(layers) != tower.layers:
-            raise origin.refusal(f"{place} has {len(layers)} layers, the network has {tower.layers}")
-        for layer, members in enumerate(layers):
-            if len(members) != manifest.members:
-                raise origin.refusal(f"{place}.{layer} has {len(members)} members, the file has {manifest.members}")
-            for kept in members:
-                if list(kept) != sorted(set(kept)) or any(not 0 <= head < tower.heads for head in kept):
-                    raise origin.refusal(
-                        f"{place}.{layer} keeps {list(kept)}, possible are 0 to {tower.heads - 1}, ascending"
-                    )
+        _check_kept(
+            origin, f"heads.{tower.name}", manifest.heads[tower.name], (tower.layers, manifest.members, tower.heads)
+        )
     return {tower.name: manifest.heads[tower.name] for tower in spec.towers}
+
+
+def _kept_units(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptUnits:
+    """Returns the kept units, checked likewise."""
+    if not isinstance(manifest, _Version2):
+        return {}
+    if unknown := sorted(manifest.units.keys() - {tower.name for tower in spec.towers}):
+        raise origin.refusal(f"units are of a {unknown[0]} tower, the network has none")
+    for tower in spec.towers:
+        if tower.name in manifest.units:
+            sizes = (tower.layers, manifest.members, tower.mlp_width)
+            _check_kept(origin, f"units.{tower.name}", manifest.units[tower.name], sizes)
+    return tidy(dict(manifest.units.items()), spec)
+
+
+def _check_kept(origin: Origin, place: str, layers: Sequence[Kept | None], sizes: tuple[int, int, int]) -> None:
+    """Raises CheckpointError unless every layer has the sizes: layers, members, and heads or units that there are."""
+    depth, count, most = sizes
+    if len(layers) != depth:
+        raise origin.refusal(f"{place} has {len(layers)} layers, the network has {depth}")
+    for layer, members in enumerate(layers):
+        if members is not None and len(members) != count:
+            raise origin.refusal(f"{place}.{layer} has {len(members)} members, the file has {count}")
+        for kept in members or ():
+            if list(kept) != sorted(set(kept)) or any(not 0 <= piece < most for piece in kept):
+                found = shortened(str(list(kept)), 80)
+                raise origin.refusal(f"{place}.{layer} keeps {found}, possible are 0 to {most - 1}, ascending")
 
 
 def read(path: str | Path, spec_of: SpecOf | None = None) -> Checkpoint:

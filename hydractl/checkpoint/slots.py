@@ -1,7 +1,7 @@
 """The tensor-name table: every tensor of a network, its shape, and how members store it.
 
-Names are those of the file and of the module alike. A slot's shape is that of one dense network; `stored_shape`
-returns its shape for M members that keep some heads each.
+Names are those of the file and of the module alike. A slot's shape is that of one dense network; `stored_shapes`
+returns shapes for M members that keep some heads and units each.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TextEm
 GROUPS = ("attention", "mlp", "norm", "embeddings", "pooler", "projection", "classifier")
 #: The group of the tensors by which members change weights that they share; a single network has none.
 ADAPTER = "adapter"
-KEPT = "kept"  # the numbers of the features that a member keeps, int32
 
 
 @dataclass(frozen=True)
 class Slot:
     """One tensor of a dense network.
 
-    `head_axis` is the axis along which heads lie, K entries each (None: not divided into heads). A slot of the group
-    "adapter" belongs to one member: a single network has none, and members never share it.
+    `head_axis` is the axis along which heads lie, K entries each, `unit_axis` that of the MLP's units (None: not
+    divided into them). A slot of the group "adapter" belongs to one member: a single network has none, and members
+    never share it.
     """
 
     shape: tuple[int, ...]
@@ -33,6 +33,7 @@ class Slot:
     tower: str | None = None
     layer: int | None = None
     head_axis: int | None = None
+    unit_axis: int | None = None
 
     @property
     def is_attention(self) -> bool:
@@ -88,24 +89,22 @@ def _adapted(table: Mapping[str, Slot], adapter: Adapter) -> Iterator[tuple[str,
             yield name, slot
         elif part == "weight":
             yield name, slot
-            for own, shape, axis in _own(adapter, linear, slot):
-                yield f"{linear}.{own}", Slot(shape, ADAPTER, slot.tower, slot.layer, head_axis=axis)
+            for own, shape, axis in _own(adapter, slot):
+                axes = (axis.get(slot.head_axis), axis.get(slot.unit_axis))
+                yield f"{linear}.{own}", Slot(shape, ADAPTER, slot.tower, slot.layer, *axes)
         else:
             yield name, replace(slot, group=ADAPTER) if adapter.kind == "rank-one" else slot
 
 
-def _own(adapter: Adapter, linear: str, weight: Slot) -> Iterator[tuple[str, tuple[int, ...], int | None]]:
-    """Yields name, shape and head axis of each tensor that a member has beside a weight `[out,in]`."""
-    (rows, columns), heads = weight.shape, weight.head_axis
-    of_rows, of_columns = 0 if heads == 0 else None, 0 if heads == 1 else None
+def _own(adapter: Adapter, weight: Slot) -> Iterator[tuple[str, tuple[int, ...], Mapping[int | None, int]]]:
+    """Yields name and shape of each tensor that a member has beside a weight, and its axis by that of the weight."""
+    rows, columns = weight.shape
     if adapter.kind == "low-rank":
-        yield "lora_a", (adapter.size, columns), None if of_columns is None else 1
-        yield "lora_b", (rows, adapter.size), of_rows
-    elif adapter.kind == "rank-one":
-        yield "r", (columns,), of_columns
-        yield "s", (rows,), of_rows
-    elif linear.endswith("fc2"):
-        yield KEPT, (adapter.size,), None
+        yield "lora_a", (adapter.size, columns), {1: 1}
+        yield "lora_b", (rows, adapter.size), {0: 0}
+    else:
+        yield "r", (columns,), {1: 0}
+        yield "s", (rows,), {0: 0}
 
 
 def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
@@ -179,54 +178,31 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
         # The attention is its member's own, and so is its scale.
         yield f"{prefix}.attention_scale", Slot((d,), "attention", tower.name, layer)
         yield f"{prefix}.mlp_scale", Slot((d,), "mlp", tower.name, layer)
-    yield from _affine(f"{prefix}.mlp.fc1", (tower.mlp_width, d), "mlp", tower, layer)
-    if tower.gated:
-        yield from _affine(f"{prefix}.mlp.factor", (tower.mlp_width, d), "mlp", tower, layer)
-    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower, layer)
+    for part in ("fc1", "factor") if tower.gated else ("fc1",):
+        yield from _affine(f"{prefix}.mlp.{part}", (tower.mlp_width, d), "mlp", tower, layer, unit_axis=0)
+    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower, layer, unit_axis=1)
     yield from _affine(f"{prefix}.mlp_norm", (d,), "norm", tower, layer)
 
 
 def _affine(
-    name: str, weight: tuple[int, ...], group: str, tower: TowerSpec, layer: int | None = None, part: str | None = None
+    name: str,
+    weight: tuple[int, ...],
+    group: str,
+    tower: TowerSpec,
+    layer: int | None = None,
+    *,
+    part: str | None = None,
+    unit_axis: int | None = None,
 ) -> Iterator[tuple[str, Slot]]:
     """Yields a weight `[out]` or `[out,in]` and its bias `[out]`, if the tower's maps of that part have one.
 
     Args:
         part: default: the group.
+        unit_axis: of the weight; units along its rows have a bias each.
     """
-    yield f"{name}.weight", Slot(weight, group, tower.name, layer)
+    yield f"{name}.weight", Slot(weight, group, tower.name, layer, unit_axis=unit_axis)
     if (part or group) not in tower.unbiased:
-        yield f"{name}.bias", Slot(weight[:1], group, tower.name, layer)
-
-
-def stored_shape(slot: Slot, spec: ModelSpec, kept: KeptHeads, shared: bool) -> tuple[int, ...]:
-    """Returns the shape under which a slot is stored.
-
-    Attention stores the kept heads of its members one after the other (of one member if shared), and its
-    output bias and layer scale per member `[M, D]` (`[1, D]` if shared). Any other tensor gains a leading
-    `[M, ...]` unless shared; what adapts attention has the heads that members share there.
-    """
-    members = len(next(iter(kept.values()))[0])
-    copies = 1 if shared else members
-    shape = list(slot.shape)
-    if slot.head_axis is not None:
-        assert slot.tower is not None and slot.layer is not None
-        stored = kept[slot.tower][slot.layer][: copies if slot.is_attention else 1]
-        shape[slot.head_axis] = sum(map(len, stored)) * spec.tower(slot.tower).head_width
-        if slot.is_attention:
-            return tuple(shape)
-    elif slot.is_attention:
-        return (copies, *shape)
-    return tuple(shape) if shared else (members, *shape)
-
-
-def kept_entries(slot: Slot, spec: ModelSpec, before: KeptHeads, after: KeptHeads) -> list[int] | None:
-    """Returns the entries of a single member's tensor, along `head_axis`, that stay when heads go; None for all."""
-    if slot.head_axis is None or slot.tower is None or slot.layer is None:
-        return None
-    old, new = before[slot.tower][slot.layer][0], after[slot.tower][slot.layer][0]
-    width = spec.tower(slot.tower).head_width
-    return None if old == new else [old.index(head) * width + i for head in new for i in range(width)]
+        yield f"{name}.bias", Slot(weight[:1], group, tower.name, layer, unit_axis=0 if unit_axis == 0 else None)
 
 
 def all_heads(spec: ModelSpec) -> KeptHeads:
@@ -235,5 +211,5 @@ def all_heads(spec: ModelSpec) -> KeptHeads:
 
 
 def parameter_count(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Returns the count of numbers in the stored tensors, without the indices of kept features."""
-    return sum(prod(shape) for name, shape in shapes.items() if not name.endswith(f".{KEPT}"))
+    """Returns the count of numbers in the stored tensors."""
+    return sum(map(prod, shapes.values()))

@@ -253,12 +253,11 @@ class Adapter:
 
     - low-rank: adds `(x A^T) B^T * scale`, with A `[size,in]` and B `[out,size]` of each member's own.
     - rank-one: `((x * r) W^T) * s + b`, with r `[in]`, s `[out]` and b of each member's own.
-    - kept-features: computes only `size` of an MLP's features.
 
     `parts` are the maps, from layer `first` on, as a layer calls them or as they are called outside of layers.
     """
 
-    kind: Literal["low-rank", "rank-one", "kept-features"]
+    kind: Literal["low-rank", "rank-one"]
     parts: tuple[AdaptedPart, ...]
     first: int = 0
     size: int = 1
@@ -268,8 +267,6 @@ class Adapter:
         _check_ranges(self)
         if not self.parts or len(set(self.parts)) < len(self.parts):
             raise ValueError("parts should be one or several, each once")
-        if self.kind == "kept-features" and self.parts != ("mlp.fc1", "mlp.fc2"):
-            raise ValueError("parts should be mlp.fc1 and mlp.fc2 where the kind is kept-features")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -108,6 +108,18 @@ class StoredNumbers:
 
 
 TensorMap = Mapping[str, LazyTensor]
+
+
+def selected(tensor: LazyTensor, axis: int, entries: Sequence[int]) -> LazyTensor:
+    """Returns some entries of a tensor along an axis."""
+    shape = tuple(len(entries) if i == axis else n for i, n in enumerate(tensor.shape))
+
+    def load() -> Tensor:
+        import torch
+
+        return tensor.load().index_select(axis, torch.tensor(entries, dtype=torch.long))
+
+    return LazyTensor(shape, tensor.kind, load)
 
 
 def kind_of(dtype: torch.dtype) -> str:

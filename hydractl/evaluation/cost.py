@@ -11,8 +11,8 @@ from torch.nn.functional import normalize
 from torch.utils.flop_counter import FlopCounterMode
 
 from hydractl.checkpoint.arithmetic import TEXT_TOKENS, input_tokens, plain_multiply_adds
-from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.slots import parameter_count, slots, stored_shape
+from hydractl.checkpoint.layout import Layout, stored_shapes
+from hydractl.checkpoint.slots import parameter_count
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TextEmbeddings
 from hydractl.evaluation.results import Cost
 from hydractl.model.hydra import Hydra
@@ -49,37 +49,28 @@ def give_synthetic_classes(model: Hydra, count: int = 100) -> None:
 
 def cost(model: Hydra) -> Cost:
     """Returns the cost of a model, counted by running it without numbers; nothing is computed, whatever its size."""
-    shapes = _shapes(model.spec, model.heads, model.shared)
     performed = _count(model)
     return Cost(
         members=model.members,
-        parameters=parameter_count(shapes),
-        multiply_adds=multiply_adds(model.spec, model.heads, model.shared, model.class_embeddings),
+        parameters=parameter_count(stored_shapes(model.spec, model.layout)),
+        multiply_adds=multiply_adds(model.spec, model.layout, model.class_embeddings),
         performed=performed,
         tokens=input_tokens(model.spec),
     )
 
 
-def multiply_adds(
-    spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], class_embeddings: Tensor | None = None
-) -> int:
+def multiply_adds(spec: ModelSpec, layout: Layout, class_embeddings: Tensor | None = None) -> int:
     """Returns the multiply-adds of one sample through a network as published; no weight is read."""
     if spec.adapter is None and class_embeddings is None:
-        return plain_multiply_adds(spec, heads, shared)
-    return published_multiply_adds(spec, heads, shared, class_embeddings)
+        return plain_multiply_adds(spec, layout)
+    return published_multiply_adds(spec, layout, class_embeddings)
 
 
-def published_multiply_adds(
-    spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], class_embeddings: Tensor | None = None
-) -> int:
+def published_multiply_adds(spec: ModelSpec, layout: Layout, class_embeddings: Tensor | None = None) -> int:
     """Returns what `multiply_adds` does, counted by running the network without numbers."""
-    published = Hydra(spec, heads, shared, _shapes(spec, heads, shared)).eval()
+    published = Hydra(spec, layout, stored_shapes(spec, layout)).eval()
     published.class_embeddings = class_embeddings
     return _count(published)
-
-
-def _shapes(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str]) -> dict[str, tuple[int, ...]]:
-    return {name: stored_shape(slot, spec, heads, name in shared) for name, slot in slots(spec).items()}
 
 
 def _count(model: Hydra) -> int:

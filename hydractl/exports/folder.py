@@ -67,6 +67,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
         "hydra": {
             "spec": spec_to_json(checkpoint.spec),
             "heads": {tower: [list(map(list, layer)) for layer in kept] for tower, kept in checkpoint.heads.items()},
+            **({"units": dict(checkpoint.units)} if checkpoint.units else {}),
             "separate": sorted(checkpoint.tensors.keys() - checkpoint.shared),
             "temperature": checkpoint.temperature,
             **({} if checkpoint.ood is None else {"ood": _ood(checkpoint.ood)}),

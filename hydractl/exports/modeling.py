@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
+from hydractl.checkpoint.layout import Layout, stored_shapes
 from hydractl.checkpoint.ood import OodFit
-from hydractl.checkpoint.slots import slots, stored_shape
+from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.spec import spec_from_json
 from hydractl.exports.configuration import HydraConfig
 from hydractl.model.hydra import Hydra, HydraOutput
@@ -62,14 +63,9 @@ class HydraPreTrainedModel(PreTrainedModel):
     def __init__(self, config: HydraConfig) -> None:
         super().__init__(config)
         spec = spec_from_json(config.hydra["spec"])
-        heads = {
-            tower: tuple(tuple(tuple(kept) for kept in members) for members in layers)
-            for tower, layers in config.hydra["heads"].items()
-        }
-        table = slots(spec)
-        shared = frozenset(table) - frozenset(config.hydra["separate"])
-        shapes = {name: stored_shape(slot, spec, heads, name in shared) for name, slot in table.items()}
-        self.hydra = Hydra(spec, heads, shared, shapes).to_empty(device=torch.get_default_device())
+        heads, units = (_kept(config.hydra.get(name, {})) for name in ("heads", "units"))
+        layout = Layout(heads, frozenset(slots(spec)) - frozenset(config.hydra["separate"]), units)
+        self.hydra = Hydra(spec, layout, stored_shapes(spec, layout)).to_empty(device=torch.get_default_device())
         self.hydra.temperature = config.hydra.get("temperature") or 1.0
         if (ood := config.hydra.get("ood")) is not None:
             state = {name: torch.zeros(shape) for name, shape in ood["shapes"].items()}
@@ -108,6 +104,13 @@ class HydraPreTrainedModel(PreTrainedModel):
             ood_score=output.ood_score,
             typicality=output.typicality,
         )
+
+
+def _kept(towers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        tower: tuple(None if kept is None else tuple(map(tuple, kept)) for kept in layers)
+        for tower, layers in towers.items()
+    }
 
 
 class HydraForImageClassification(HydraPreTrainedModel):

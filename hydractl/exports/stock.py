@@ -1,4 +1,4 @@
-"""Folders of the library that a model came from: a member with zeros for dropped heads, and adapters for peft."""
+"""Folders of the library that a model came from: a member with zeros for what it lacks, and adapters for peft."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hydractl.text import printable_json
 def write_stock(checkpoint: Checkpoint, folder: Path, force: bool = False) -> None:
     """Writes a checkpoint of one member as transformers (timm, OpenCLIP) would, to be loaded by it as any other.
 
-    A head that was dropped contributes nothing there because its columns of the output projection are zero. A
+    A head or unit that was dropped contributes nothing there because its columns of the output projection are zero. A
     calibrated temperature is divided out of the classifier, because such a folder has no field for it.
 
     Raises:
@@ -132,7 +132,7 @@ def _network(checkpoint: Checkpoint) -> Checkpoint:
     """Returns the network without the members' changes."""
     plain = checkpoint.spec.plain
     table = slots(plain)
-    first = {name: tuple((members[0],) for members in layers) for name, layers in checkpoint.heads.items()}
+    layout = replace(checkpoint.layout.pick(plain, [0]), shared=frozenset(table))
 
     def of_first(name: str) -> LazyTensor:
         tensor = checkpoint.tensors[name]
@@ -141,4 +141,4 @@ def _network(checkpoint: Checkpoint) -> Checkpoint:
         return LazyTensor(tensor.shape[1:], tensor.dtype, lambda: tensor.load()[0])
 
     tensors = {name: of_first(name) for name in table}
-    return replace(checkpoint, spec=plain, heads=first, shared=frozenset(table), tensors=tensors)
+    return checkpoint.with_layout(layout, plain, tensors)

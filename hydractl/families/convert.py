@@ -9,7 +9,8 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint, shorten
-from hydractl.checkpoint.slots import Slot, all_heads, slots, stored_shape
+from hydractl.checkpoint.layout import Layout, stored_shapes
+from hydractl.checkpoint.slots import Slot, all_heads, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import DTYPES, LazyTensor, StoredNumbers, TensorMap
 from hydractl.errors import CheckpointError
@@ -33,7 +34,7 @@ def from_library(name: str, family: Family, config: Mapping[str, Any], tensors: 
     fields = read_config(name, config, family.config, family.config_file)
     spec = _described(name, family, fields)
     heads = all_heads(spec)
-    shapes = {key: stored_shape(slot, spec, heads, shared=True) for key, slot in slots(spec).items()}
+    shapes = stored_shapes(spec, Layout(heads, frozenset(slots(spec))))
     renamed = _rename(name, family, spec, tensors)
     return Checkpoint(
         name=name,

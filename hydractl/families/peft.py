@@ -83,15 +83,14 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     named = _our_names(base.family, base.spec)
     read = [_read_adapter(Path(folder), named) for folder in folders]
     spec = replace(base.spec, adapter=_agreed(read, base.spec))
-    heads = {tower: tuple(kept * len(read) for kept in layers) for tower, layers in base.heads.items()}
     table, tensors, own = slots(spec), dict(base.tensors), set[str]()
     for name in sorted({name for adapter in read for name in adapter.tensors}):
         if name not in table:
             raise CheckpointError(f"{read[0].name}: {name} belongs to a map that not all adapters change")
         own.add(name)
         tensors[name] = _stacked(name, table[name], base, read)
-    whole = replace(base, spec=spec, heads=heads, shared=frozenset(table) - own, tensors=tensors)
-    whole = replace(whole, temperature=None, ood=None)
+    layout = replace(base.layout.pick(spec, [0] * len(read)), shared=frozenset(table) - own)
+    whole = replace(base.with_layout(layout, spec, tensors), temperature=None)
     whole.verify()
     return whole
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.heads import Head, KeptHeads, without
-from hydractl.checkpoint.slots import kept_entries, slots
+from hydractl.checkpoint.heads import Head, without
+from hydractl.checkpoint.layout import Layout, remaining
+from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
@@ -30,11 +31,8 @@ def from_checkpoint(
     """
     wanted = dtype or checkpoint.dtype
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    model = Hydra(checkpoint.spec, checkpoint.heads, checkpoint.shared, shapes)
-    state = {
-        name: tensor.load().to(device, wanted if tensor.dtype.is_floating_point else tensor.dtype)
-        for name, tensor in checkpoint.tensors.items()
-    }
+    model = Hydra(checkpoint.spec, checkpoint.layout, shapes)
+    state = {name: tensor.load().to(device, wanted) for name, tensor in checkpoint.tensors.items()}
     model.load_state_dict(state, assign=True)
     model.labels = checkpoint.labels
     model.temperature = checkpoint.temperature or 1.0
@@ -60,25 +58,25 @@ def without_heads(model: Hydra, gone: Set[Head]) -> Hydra:
     """Returns a single-member model without some heads; all tensors that they have no part in are shared with it."""
     if not gone:
         return model
-    heads, table = without(model.heads, gone), slots(model.spec)
+    layout, table = replace(model.layout, heads=without(model.heads, gone)), slots(model.spec)
 
     def sliced(name: str, tensor: Tensor) -> Tensor:
-        entries = kept_entries(table[name], model.spec, model.heads, heads)
-        if entries is None:
+        before, after = (each.division(table[name], model.spec) for each in (model.layout, layout))
+        entries = remaining(before, after)
+        if entries is None or after is None:
             return tensor
-        places = torch.tensor(entries, dtype=torch.long, device=tensor.device)
-        return tensor.index_select(table[name].head_axis or 0, places)
+        return tensor.index_select(after.axis, torch.tensor(entries, dtype=torch.long, device=tensor.device))
 
-    return _rebuilt(model, heads, {name: sliced(name, tensor) for name, tensor in model.state_dict().items()})
+    return _rebuilt(model, layout, {name: sliced(name, tensor) for name, tensor in model.state_dict().items()})
 
 
 def copied(model: Hydra) -> Hydra:
     """Returns a second model with the first one's tensors, until a parameter is given others."""
-    return _rebuilt(model, model.heads, model.state_dict())
+    return _rebuilt(model, model.layout, model.state_dict())
 
 
-def _rebuilt(model: Hydra, heads: KeptHeads, state: Mapping[str, Tensor]) -> Hydra:
-    rebuilt = Hydra(model.spec, heads, model.shared, {name: tuple(tensor.shape) for name, tensor in state.items()})
+def _rebuilt(model: Hydra, layout: Layout, state: Mapping[str, Tensor]) -> Hydra:
+    rebuilt = Hydra(model.spec, layout, {name: tuple(tensor.shape) for name, tensor in state.items()})
     rebuilt.load_state_dict(state, assign=True)
     rebuilt.labels, rebuilt.temperature, rebuilt.preprocessor = model.labels, model.temperature, model.preprocessor
     rebuilt.class_prompts = model.class_prompts

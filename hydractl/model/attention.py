@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydractl.checkpoint.layout import Kept
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.model.linear import Heads, Linear, Stored, build_linear
+from hydractl.model.linear import Linear, Stored, build_linear
 from hydractl.model.positions import Layout, layout
 
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -22,7 +23,7 @@ class FusedAttention(nn.Module):
     layer that all members share holds the rows of one.
     """
 
-    def __init__(self, tower: TowerSpec, layer: int, prefix: str, heads: Heads, stored: Stored) -> None:
+    def __init__(self, tower: TowerSpec, layer: int, prefix: str, heads: Kept, stored: Stored) -> None:
         """
         Args:
             prefix: of the names under which its tensors are stored.

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hydractl.checkpoint.layout import Division, Kept
 from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
 from hydractl.model.attention import FusedAttention, by_head
 from hydractl.model.embeddings import PatchEmbeddings, TokenEmbeddings
-from hydractl.model.linear import KeptFeatures, LayerNorm, Linear, Stored, build_linear, empty
+from hydractl.model.linear import LayerNorm, Linear, Stored, build_linear, empty
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -42,11 +43,65 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
-        activations = ACTIVATIONS[self.activation](self._made(self.fc1, x))
-        return self.fc2(activations if self.factor is None else activations * self._made(self.factor, x))
+        activations = ACTIVATIONS[self.activation](self.fc1(x))
+        return self.fc2(activations if self.factor is None else activations * self.factor(x))
 
-    def _made(self, linear: Linear, x: Tensor) -> Tensor:
-        return self.fc2.features(linear, x) if isinstance(self.fc2, KeptFeatures) else linear(x)
+
+#: The axis along which units lie in a layer's tensors.
+UNIT_AXES = {"fc1.weight": 0, "fc1.bias": 0, "factor.weight": 0, "factor.bias": 0, "fc2.weight": 1}
+
+
+class MemberMlp(Mlp):
+    """An MLP whose members keep units of their own: each reads its rows of the first maps and its columns of fc2."""
+
+    def __init__(self, tower: TowerSpec, prefix: str, stored: Stored, units: Kept) -> None:
+        super().__init__(tower, prefix, stored)
+        # No buffers: those without a place in the file are lost where transformers builds a model without numbers.
+        self.places = {
+            name: [
+                torch.tensor(own, dtype=torch.long, device="cpu")
+                for own in Division(axis, 1, units).places(f"{prefix}.{name}" in stored.layout.shared)
+            ]
+            for name, axis in UNIT_AXES.items()
+            if f"{prefix}.{name}" in stored.shapes
+        }
+        self.members = len(units)
+
+    def own(self, member: int) -> dict[str, Tensor]:
+        """Returns the tensors of a member's MLP, by the names of a single network."""
+        found = {}
+        for name, places in self.places.items():
+            tensor = self.get_parameter(name)
+            found[name] = tensor.index_select(UNIT_AXES[name], places[member].to(tensor.device))
+        if (bias := self.fc2.bias) is not None:
+            found["fc2.bias"] = bias if bias.ndim == 1 else bias[member]
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps `[G,...,D]` to `[M,...,D]`."""
+        found = []
+        for member, read in enumerate(x.expand(self.members, *x.shape[1:])):
+            own = self.own(member)
+            activations = ACTIVATIONS[self.activation](F.linear(read, own["fc1.weight"], own.get("fc1.bias")))
+            if self.factor is not None:
+                activations = activations * F.linear(read, own["factor.weight"], own.get("factor.bias"))
+            found.append(F.linear(activations, own["fc2.weight"], own.get("fc2.bias")))
+        return torch.stack(found)
+
+
+def build_mlp(tower: TowerSpec, layer: int, prefix: str, stored: Stored) -> Mlp:
+    """Returns a layer's MLP, whose members may have units of their own."""
+    units = stored.layout.units_of(tower.name, layer)
+    if units is None or (len(set(units)) == 1 and _stored_once(prefix, stored, len(units[0]))):
+        return Mlp(tower, prefix, stored)
+    return MemberMlp(tower, prefix, stored, units)
+
+
+def _stored_once(prefix: str, stored: Stored, units: int) -> bool:
+    # Biases of adapted maps have members in front.
+    ends = {name: -1 if name.endswith("bias") else axis for name, axis in UNIT_AXES.items()}
+    shapes = {name: stored.shapes.get(f"{prefix}.{name}") for name in UNIT_AXES}
+    return all(shape is None or shape[ends[name]] == units for name, shape in shapes.items())
 
 
 class Layer(nn.Module):
@@ -64,7 +119,7 @@ class Layer(nn.Module):
         self.attention_norm: nn.Module = nn.Identity()
         if index or tower.first_norm:
             self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)
-        self.mlp = Mlp(tower, f"{prefix}.mlp", stored)
+        self.mlp = build_mlp(tower, index, f"{prefix}.mlp", stored)
         self.mlp_norm = LayerNorm(f"{prefix}.mlp_norm", stored, tower.norm_eps)
         for scale in ("attention_scale", "mlp_scale"):
             self.register_parameter(scale, empty(stored.shapes[f"{prefix}.{scale}"]) if tower.layer_scale else None)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Acceptance, Checkpoint
 from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.layout import KeptUnits, Layout
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Tower
@@ -66,13 +67,10 @@ class Hydra(nn.Module):
     classifier: Linear
     distillation_classifier: Linear
 
-    def __init__(
-        self, spec: ModelSpec, heads: KeptHeads, shared: frozenset[str], shapes: Mapping[str, tuple[int, ...]]
-    ):
+    def __init__(self, spec: ModelSpec, layout: Layout, shapes: Mapping[str, tuple[int, ...]]) -> None:
         super().__init__()
-        self.spec, self.heads, self.shared = spec, heads, shared
-        self.members = len(next(iter(heads.values()))[0])
-        stored = Stored(shapes, heads, shared, spec.adapter)
+        self.spec, self.layout, self.members = spec, layout, layout.members
+        stored = Stored(shapes, layout, spec.adapter)
         for tower in spec.towers:
             self.add_module(tower.name, Tower(tower, stored))
         if spec.task == "zero-shot":
@@ -91,6 +89,16 @@ class Hydra(nn.Module):
         self.class_prompts: dict[str, Tensor] | None = None  # [C,T] each, of which they were made
         self.origin: Checkpoint | None = None  # all but the tensors of what it was built from
         self.preprocessor: Preprocessor | None = None
+
+    @property
+    def heads(self) -> KeptHeads:
+        """The heads that each member keeps."""
+        return self.layout.heads
+
+    @property
+    def units(self) -> KeptUnits:
+        """The MLP units that each member keeps, of layers in which any are missing."""
+        return self.layout.units
 
     def forward(
         self,

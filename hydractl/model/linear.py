@@ -7,16 +7,14 @@ from the first weight on in which they differ. Weights with a leading `[M,...]` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.checkpoint.heads import KeptHeads
+from hydractl.checkpoint.layout import Kept, Layout
 from hydractl.checkpoint.spec import Adapter
-
-Heads = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -25,20 +23,18 @@ class Stored:
 
     Attributes:
         shapes: the shape of every tensor, by name.
-        heads: the heads that each member keeps.
-        shared: the tensors that members share.
+        layout: what members keep and share.
         adapter: what members change of maps that they share.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
-    heads: KeptHeads = field(default_factory=dict)
-    shared: frozenset[str] = frozenset()
+    layout: Layout = Layout({}, frozenset())
     adapter: Adapter | None = None
 
-    def heads_of(self, tower: str, layer: int) -> Heads:
+    def heads_of(self, tower: str, layer: int) -> Kept:
         """Returns the kept heads of each member, or of one if members share the layer."""
-        members = self.heads[tower][layer]
-        return members[:1] if f"{tower}.layers.{layer}.attention.q.weight" in self.shared else members
+        members = self.layout.heads[tower][layer]
+        return members[:1] if f"{tower}.layers.{layer}.attention.q.weight" in self.layout.shared else members
 
 
 def empty(shape: tuple[int, ...]) -> nn.Parameter:
@@ -126,33 +122,9 @@ class RankOne(Linear):
         return self.weight * self.s[:, :, None] * self.r[:, None], self.bias
 
 
-class KeptFeatures(Linear):
-    """A map from features of which each member keeps some, `kept` `[M,k]`: it takes those and no others.
-
-    Source: Durasov et al. 2021.
-    """
-
-    kept: Tensor
-    serves_all = False
-
-    def __init__(self, name: str, stored: Stored) -> None:
-        super().__init__(name, stored)
-        self.register_buffer("kept", torch.empty(stored.shapes[f"{name}.kept"], dtype=torch.int32, device="meta"))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps `[M,...,k]` to `[M,...,out]`."""
-        y = (x.flatten(1, -2) @ self.weight.T[self.kept]).unflatten(1, x.shape[1:-1])  # [M,...,out]
-        return y if self.bias is None else y + self.bias
-
-    def features(self, making: Linear, x: Tensor) -> Tensor:
-        """Returns the kept features `[M,...,k]` of `[G,...,in]`, given the map that makes all features."""
-        y = x.flatten(1, -2) @ making.weight[self.kept].mT
-        return (y if making.bias is None else y + making.bias[self.kept][:, None]).unflatten(1, x.shape[1:-1])
-
-
 def build_linear(name: str, stored: Stored) -> Linear:
     """Returns the map stored under a name, adapted if its members have something of their own there."""
-    kinds = {"lora_a": LowRank, "r": RankOne, "kept": KeptFeatures}
+    kinds = {"lora_a": LowRank, "r": RankOne}
     kind = next((kind for part, kind in kinds.items() if f"{name}.{part}" in stored.shapes), Linear)
     return kind(name, stored)
 

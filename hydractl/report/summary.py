@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
-from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, without
-from hydractl.checkpoint.slots import all_heads, parameter_count, slots, stored_shape
+from hydractl.checkpoint.heads import Head, member_heads, without
+from hydractl.checkpoint.layout import Layout, every_unit, stored_shapes
+from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import DTYPES
 from hydractl.text import printable, shortened
@@ -28,7 +29,7 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "task": spec.task,
         "members": checkpoint.members,
         "parameters": parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}),
-        "multiply_adds": multiply_adds(spec, checkpoint.heads, checkpoint.shared),
+        "multiply_adds": multiply_adds(spec, checkpoint.layout),
         "dense_multiply_adds": _of_dense(spec),
         "dtypes": sorted({DTYPES[tensor.kind] for tensor in checkpoint.tensors.values()}),
         "labels": None if checkpoint.labels is None else list(checkpoint.labels),
@@ -49,31 +50,40 @@ def _tower(checkpoint: Checkpoint, tower: TowerSpec) -> dict[str, Any]:
         "head_width": tower.head_width,
         "width": tower.width,
         "mlp_width": tower.mlp_width,
-        "trunk_layers": trunk_depth(checkpoint.spec, checkpoint.shared, tower.name),
+        "trunk_layers": trunk_depth(checkpoint.spec, checkpoint.layout, tower.name),
         "kept_heads": [[list(kept) for kept in members] for members in layers],
+        **({"kept_units": units} if (units := checkpoint.units.get(tower.name)) else {}),
     }
 
 
-def multiply_adds(spec: ModelSpec, heads: KeptHeads, shared: frozenset[str]) -> int:
+def multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     """Returns the multiply-adds of one sample through a network as published."""
     if spec.adapter is None:
-        return plain_multiply_adds(spec, heads, shared)
+        return plain_multiply_adds(spec, layout)
     from hydractl.evaluation.cost import multiply_adds as counted  # loads torch
 
-    return counted(spec, heads, shared)
+    return counted(spec, layout)
 
 
 def _of_dense(spec: ModelSpec) -> int:
-    return plain_multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain)))
+    return plain_multiply_adds(spec.plain, Layout(all_heads(spec), frozenset(slots(spec.plain))))
 
 
 def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
     """Returns the facts of a notebook's table, without reading weights."""
     spec, heads = checkpoint.spec, checkpoint.heads
-    performed = multiply_adds(spec, heads, checkpoint.shared)
+    performed = multiply_adds(spec, checkpoint.layout)
     kept = {
         tower.name: [sum(len(layer[member]) for layer in heads[tower.name]) for member in range(checkpoint.members)]
         for tower in spec.towers
+    }
+    units = {
+        tower.name: [
+            sum(len(layer[member]) for layer in every_unit(checkpoint.layout, spec, tower.name))
+            for member in range(checkpoint.members)
+        ]
+        for tower in spec.towers
+        if tower.name in checkpoint.units
     }
     return {
         "family": f"{checkpoint.family}, {spec.task}",
@@ -82,10 +92,12 @@ def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
             f"{tower.name} heads": f"{'+'.join(map(str, kept[tower.name]))} of {tower.layers * tower.heads}"
             for tower in spec.towers
         },
+        **{
+            f"{name} units": f"{'+'.join(map(str, counts))} of {spec.tower(name).layers * spec.tower(name).mlp_width}"
+            for name, counts in units.items()
+        },
         "parameters": f"{parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}):,}",
-        "mult-adds": _with_ratio(
-            performed, plain_multiply_adds(spec.plain, all_heads(spec), frozenset(slots(spec.plain)))
-        ),
+        "mult-adds": _with_ratio(performed, _of_dense(spec)),
     }
 
 
@@ -136,7 +148,9 @@ def _tower_lines(name: str, tower: Mapping[str, Any]) -> Iterator[str]:
     for layer, members in enumerate(tower["kept_heads"]):
         maps = ("".join(KEPT if head in kept else DROPPED for head in range(tower["heads"])) for kept in members)
         counts = "+".join(str(len(kept)) for kept in members)
-        yield f"  layer {layer:>2}  {'  '.join(maps)}  {counts}"
+        units = (tower.get("kept_units") or {layer: None})[layer]
+        more = "" if units is None else f", units {'+'.join(str(len(kept)) for kept in units)}"
+        yield f"  layer {layer:>2}  {'  '.join(maps)}  {counts}{more}"
 
 
 def _history(made: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
@@ -164,8 +178,10 @@ def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], path: Path | N
         path: its file, if it was written.
     """
     kept = member_heads(checkpoint.heads, 0)
-    before, after = _alone(checkpoint, [*kept, *dropped]), _alone(checkpoint, kept)
-    return _line(f"heads {len(kept) + len(dropped)} -> {len(kept)}", before, after, path)
+    every = all_heads(checkpoint.spec)
+    heads = without(every, set(member_heads(every, 0)).difference([*kept, *dropped]))
+    before = _size(checkpoint, replace(checkpoint.layout, heads=heads))
+    return _line(f"heads {len(kept) + len(dropped)} -> {len(kept)}", before, _size(checkpoint, checkpoint.layout), path)
 
 
 def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:
@@ -174,11 +190,13 @@ def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:
     Args:
         path: its file, if it was written.
     """
-    kept = [member_heads(checkpoint.heads, member) for member in range(checkpoint.members)]
-    alone = [_alone(checkpoint, heads) for heads in kept]
+    every = frozenset(checkpoint.slots())
+    layouts = [checkpoint.layout.pick(checkpoint.spec, [member]) for member in range(checkpoint.members)]
+    alone = [_size(checkpoint, replace(layout, shared=every)) for layout in layouts]
     apart = _Size(sum(one.parameters for one in alone), sum(one.multiply_adds for one in alone))
-    members = f"{checkpoint.members} members of {'+'.join(str(len(heads)) for heads in kept)} heads"
-    return _line(members, apart, _size(checkpoint, checkpoint.heads, checkpoint.shared), path)
+    counts = "+".join(str(len(member_heads(layout.heads, 0))) for layout in layouts)
+    members = f"{checkpoint.members} members of {counts} heads"
+    return _line(members, apart, _size(checkpoint, checkpoint.layout), path)
 
 
 class _Size(NamedTuple):
@@ -186,17 +204,9 @@ class _Size(NamedTuple):
     multiply_adds: int
 
 
-def _alone(checkpoint: Checkpoint, kept: Iterable[Head]) -> _Size:
-    """Returns the size of a network of one member with these heads."""
-    every = all_heads(checkpoint.spec)
-    heads = without(every, set(member_heads(every, 0)).difference(kept))
-    return _size(checkpoint, heads, frozenset(checkpoint.slots()))
-
-
-def _size(checkpoint: Checkpoint, heads: KeptHeads, shared: frozenset[str]) -> _Size:
-    spec = checkpoint.spec
-    shapes = {name: stored_shape(slot, spec, heads, name in shared) for name, slot in checkpoint.slots().items()}
-    return _Size(parameter_count(shapes), multiply_adds(spec, heads, shared))
+def _size(checkpoint: Checkpoint, layout: Layout) -> _Size:
+    shapes = stored_shapes(checkpoint.spec, layout)
+    return _Size(parameter_count(shapes), multiply_adds(checkpoint.spec, layout))
 
 
 def _line(heads: str, before: _Size, after: _Size, path: Path | None) -> str:

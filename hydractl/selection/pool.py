@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import torch
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, KeptHeads, without
-from hydractl.checkpoint.slots import Slot, parameter_count, slots, stored_shape
+from hydractl.checkpoint.layout import Layout, side_by_side, stored_shapes
+from hydractl.checkpoint.slots import Slot, parameter_count, slots
 from hydractl.errors import OptionError
 from hydractl.evaluation.cost import multiply_adds
 from hydractl.selection.candidates import DENSE, Candidate, CandidateSet, SelectionObjective
@@ -59,28 +60,22 @@ class CandidatePool:
 
     def cost(self, chosen: Sequence[int]) -> int:
         """Returns the multiply-adds of that network for one sample, as published."""
-        return multiply_adds(self.network.spec, *self.layout(chosen))
+        return multiply_adds(self.network.spec, self.layout(chosen))
 
     def parameters(self, chosen: Sequence[int]) -> int:
         """Counts the numbers that that network stores."""
-        heads, shared = self.layout(chosen)
-        table = slots(self.network.spec)
-        shapes = {n: stored_shape(slot, self.network.spec, heads, n in shared) for n, slot in table.items()}
-        return parameter_count(shapes)
+        return parameter_count(stored_shapes(self.network.spec, self.layout(chosen)))
 
-    def layout(self, chosen: Sequence[int]) -> tuple[KeptHeads, frozenset[str]]:
-        """Returns the heads that its members keep, and which tensors these share."""
+    def layout(self, chosen: Sequence[int]) -> Layout:
+        """Returns what its members keep, and which tensors these share."""
         if self.files_among(chosen):
-            whole = self.fused(chosen)
-            return whole.heads, whole.shared
+            return self.fused(chosen).layout
         # Members of one network differ where their heads do: nothing has to be read.
-        kept = [without(self.network.heads, self.dropped[candidate].dropped) for candidate in chosen]
-        heads = {
-            tower: tuple(tuple(own[tower][layer][0] for own in kept) for layer in range(len(layers)))
-            for tower, layers in self.network.heads.items()
-        }
-        table = slots(self.network.spec).items()
-        return heads, frozenset(name for name, slot in table if not slot.is_attention or _alike(heads, slot))
+        spec, own = self.network.spec, self.network.layout
+        kept = [replace(own, heads=without(own.heads, self.dropped[candidate].dropped)) for candidate in chosen]
+        whole, table = side_by_side(spec, kept, own.shared), slots(spec).items()
+        shared = frozenset(name for name, slot in table if not slot.is_attention or _alike(whole.heads, slot))
+        return replace(whole, shared=shared)
 
 
 def _alike(heads: KeptHeads, slot: Slot) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import TOWERS
+from hydractl.checkpoint.layout import Division, Layout, side_by_side
 from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.checkpoint.tensors import LazyTensor
@@ -49,22 +50,17 @@ def fuse(
     first = members[0]
     zero_shot = first.spec.task == "zero-shot"
     kept_separate = parse_separate(("text",) if separate is None and zero_shot else separate or ())
-    heads = {
-        tower: tuple(
-            tuple(member.heads[tower][layer][0] for member in members) for layer in range(len(first.heads[tower]))
-        )
-        for tower in first.heads
-    }
+    layout = side_by_side(first.spec, [member.layout for member in members], frozenset())
     tensors: dict[str, LazyTensor] = {}
     shared: set[str] = set()
-    for names in _units(first.spec):
-        fused, is_shared = _fuse_unit(members, names, kept_separate, dtype)
+    for names in _together(first.spec):
+        fused, is_shared = _fuse(members, layout, names, merged=_merges(first, names[0], kept_separate), dtype=dtype)
         tensors |= fused
         shared |= set(names) if is_shared else set()
     # A temperature was fitted to one member; the mean of several is calibrated differently.
     temperature = first.temperature if len(members) == first.members else None
-    whole = replace(first, heads=heads, shared=frozenset(shared), tensors=tensors, temperature=temperature, ood=None)
-    return with_dtype(whole, dtype)
+    whole = first.with_layout(replace(layout, shared=frozenset(shared)), first.spec, tensors)
+    return with_dtype(replace(whole, temperature=temperature), dtype)
 
 
 def parse_separate(names: Iterable[str]) -> frozenset[str]:
@@ -123,37 +119,66 @@ def _first_difference(a: object, b: object, where: str = "") -> tuple[str, tuple
     return where.strip(), (a, b)
 
 
-def _units(spec: ModelSpec) -> Iterable[list[str]]:
+def _together(spec: ModelSpec) -> Iterable[list[str]]:
     """Groups the names of tensors that can only be shared together: those of one layer's attention, or a single one."""
-    units: dict[object, list[str]] = {}
+    found: dict[object, list[str]] = {}
     for name, slot in slots(spec).items():
-        units.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)
-    return units.values()
+        found.setdefault((slot.tower, slot.layer) if slot.is_attention else name, []).append(name)
+    return found.values()
 
 
-def _fuse_unit(
-    members: Sequence[Checkpoint], names: Sequence[str], separate: frozenset[str], dtype: torch.dtype | None
+def _merges(checkpoint: Checkpoint, name: str, separate: frozenset[str]) -> bool:
+    slot = slots(checkpoint.spec)[name]
+    return slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}
+
+
+def _fuse(
+    members: Sequence[Checkpoint], layout: Layout, names: Sequence[str], *, merged: bool, dtype: torch.dtype | None
 ) -> tuple[dict[str, LazyTensor], bool]:
-    """Returns the tensors of one unit, and whether all members share them."""
-    table = slots(members[0].spec)
-    slot = table[names[0]]
-    if _identical(members, names, slot):
-        return {name: members[0].tensors[name] for name in names}, True
-    if slot.group in MERGED and not separate & {slot.group, f"{slot.tower}.{slot.group}"}:
-        return {name: _mean([member.tensors[name] for member in members], dtype) for name in names}, True
-    return {name: packed([member.tensors[name] for member in members], table[name]) for name in names}, False
+    """Returns the tensors under some names, and whether all members share them; some are merged where they differ."""
+    spec = members[0].spec
+    table = slots(spec)
+    divided = [(name, table[name], layout.division(table[name], spec)) for name in names]
+    own = {name: [member.tensors[name] for member in members] for name in names}
+    if all(_identical(own[name], slot, division) for name, slot, division in divided):
+        return {name: _joined(own[name], division) for name, _, division in divided}, True
+    if merged:
+        return {name: _mean(own[name], division, dtype) for name, _, division in divided}, True
+    return {name: packed(own[name], slot, division) for name, slot, division in divided}, False
 
 
-def _identical(members: Sequence[Checkpoint], names: Sequence[str], slot: Slot) -> bool:
-    if slot.is_attention and slot.tower is not None and slot.layer is not None:
-        kept = [member.heads[slot.tower][slot.layer] for member in members]
-        if any(heads != kept[0] for heads in kept):
-            return False
-    for name in names:
-        first = members[0].tensors[name].load()
-        if any(not _same_bits(first, member.tensors[name].load()) for member in members[1:]):
-            return False
-    return True
+def _identical(own: Sequence[LazyTensor], slot: Slot, division: Division | None) -> bool:
+    """Tells whether members hold the same bits; of units, the same wherever several members keep one."""
+    if division is None or len(set(division.members)) == 1:
+        first = own[0].load()
+        return all(_same_bits(first, tensor.load()) for tensor in own[1:])
+    if slot.is_attention:
+        return False
+    whole = _joined(own, division).load()
+    places = map(torch.tensor, division.places(shared=True))
+    return all(
+        _same_bits(whole.index_select(division.axis, there.long()), tensor.load())
+        for there, tensor in zip(places, own, strict=True)
+    )
+
+
+def _joined(own: Sequence[LazyTensor], division: Division | None) -> LazyTensor:
+    """Returns one tensor of all units, each as the first member that keeps it has it; undivided, the first tensor."""
+    if division is None or len(set(division.members)) == 1:
+        return own[0]
+    shape = _shape(own[0], division)
+
+    def load() -> Tensor:
+        whole = torch.empty(shape, dtype=own[0].dtype)
+        for places, tensor in reversed(list(zip(division.places(shared=True), own, strict=True))):
+            whole.index_copy_(division.axis, torch.tensor(places, dtype=torch.long), tensor.load())
+        return whole
+
+    return LazyTensor(shape, own[0].dtype, load)
+
+
+def _shape(tensor: LazyTensor, division: Division) -> tuple[int, ...]:
+    return tuple(division.size(shared=True) if i == division.axis else n for i, n in enumerate(tensor.shape))
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
@@ -162,13 +187,25 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.equal(first, second)
 
 
-def _mean(tensors: Sequence[LazyTensor], dtype: torch.dtype | None) -> LazyTensor:
-    result = dtype or tensors[0].dtype
+def _mean(own: Sequence[LazyTensor], division: Division | None, dtype: torch.dtype | None) -> LazyTensor:
+    """Returns the mean of members' tensors, and of a unit's entries over the members that keep it."""
+    result = dtype or own[0].dtype
+    if division is None or len(set(division.members)) == 1:
+        return LazyTensor(own[0].shape, result, lambda: rounded(_sum(own) / len(own), result))
+    shape, axis = _shape(own[0], division), division.axis
 
     def load() -> Tensor:
-        total = tensors[0].load().double()
-        for tensor in tensors[1:]:
-            total += tensor.load()
-        return rounded(total / len(tensors), result)
+        total, counts = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape[axis])
+        for there, tensor in zip(map(torch.tensor, division.places(shared=True)), own, strict=True):
+            total.index_add_(axis, there.long(), tensor.load().double())
+            counts[there.long()] += 1
+        return rounded(total / counts.view(-1, *(1,) * (total.ndim - axis - 1)), result)
 
-    return LazyTensor(tensors[0].shape, result, load)
+    return LazyTensor(shape, result, load)
+
+
+def _sum(own: Sequence[LazyTensor]) -> Tensor:
+    total = own[0].load().double()
+    for tensor in own[1:]:
+        total += tensor.load()
+    return total

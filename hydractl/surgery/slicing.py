@@ -1,4 +1,4 @@
-"""Takes heads out of a member, and members out of a file: each a network of its own."""
+"""Takes heads and MLP units out of a member, and members out of a file: each a network of its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint, require_one_member
-from hydractl.checkpoint.heads import Head, KeptHeads, in_candidate_order, member_heads, without
-from hydractl.checkpoint.slots import KEPT, Slot, is_adapted, kept_entries, slots
+from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads, without
+from hydractl.checkpoint.layout import Division, Layout, Unit, member_units, remaining, union
+from hydractl.checkpoint.slots import ADAPTER, Slot, is_adapted, slots
 from hydractl.checkpoint.spec import Adapter
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import LazyTensor, selected
 from hydractl.errors import OptionError
 from hydractl.surgery.numbers import rounded
 
@@ -34,19 +35,38 @@ def drop_heads(checkpoint: Checkpoint, dropped: Iterable[Head]) -> Checkpoint:
     gone = set(dropped)
     if absent := in_candidate_order(gone - set(member_heads(checkpoint.heads, 0))):
         raise OptionError(f"{checkpoint.name}: has no {absent[0]} to drop")
-    heads = without(checkpoint.heads, gone)
-    table = checkpoint.slots()
-    tensors = {name: _sliced(checkpoint, heads, table[name], tensor) for name, tensor in checkpoint.tensors.items()}
-    return replace(checkpoint, heads=heads, tensors=tensors, ood=None)
+    return _cut(checkpoint, replace(checkpoint.layout, heads=without(checkpoint.heads, gone)))
 
 
-def _sliced(checkpoint: Checkpoint, heads: KeptHeads, slot: Slot, tensor: LazyTensor) -> LazyTensor:
-    entries = kept_entries(slot, checkpoint.spec, checkpoint.heads, heads)
-    if entries is None:
-        return tensor
-    axis, rows = slot.head_axis or 0, torch.tensor(entries, dtype=torch.long)
-    shape = tuple(len(rows) if i == axis else n for i, n in enumerate(tensor.shape))
-    return replace(tensor, shape=shape, load=lambda: tensor.load().index_select(axis, rows))
+def drop_units(checkpoint: Checkpoint, dropped: Iterable[Unit]) -> Checkpoint:
+    """Returns the checkpoint without some MLP units, equal to the dense network with their activations zeroed.
+
+    Nothing is read yet.
+
+    Args:
+        checkpoint: of one member; prune members before fusing them.
+        dropped: units in original numbering, each of which the member keeps.
+
+    Raises:
+        OptionError: the checkpoint has several members, or a unit is not there to drop.
+    """
+    require_one_member(checkpoint)
+    gone, layout = set(dropped), checkpoint.layout
+    if absent := sorted(gone - set(member_units(layout, checkpoint.spec, 0)), key=lambda unit: unit.order):
+        raise OptionError(f"{checkpoint.name}: has no {absent[0]} to drop")
+    return _cut(checkpoint, layout.without_units(checkpoint.spec, gone))
+
+
+def _cut(checkpoint: Checkpoint, after: Layout) -> Checkpoint:
+    """Returns a checkpoint of one member with the heads and units of a layout."""
+    before, spec = checkpoint.layout, checkpoint.spec
+    tensors = dict(checkpoint.tensors)
+    for name, slot in checkpoint.slots().items():
+        division = after.division(slot, spec)
+        entries = remaining(before.division(slot, spec), division)
+        if entries is not None and division is not None:
+            tensors[name] = selected(tensors[name], division.axis, entries)
+    return checkpoint.with_layout(after, spec, tensors)
 
 
 def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
@@ -59,15 +79,9 @@ def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
 def _member(checkpoint: Checkpoint, member: int) -> Checkpoint:
     plain = checkpoint.spec.plain
     table = slots(plain)
-    return replace(
-        checkpoint,
-        spec=plain,
-        name=f"{checkpoint.name} member {member}",
-        heads={tower: tuple((members[member],) for members in layers) for tower, layers in checkpoint.heads.items()},
-        shared=frozenset(table),
-        tensors={name: _own(checkpoint, name, slot, member) for name, slot in table.items()},
-        ood=None,
-    )
+    layout = replace(checkpoint.layout.pick(plain, [member]), shared=frozenset(table))
+    tensors = {name: _own(checkpoint, name, slot, member) for name, slot in table.items()}
+    return replace(checkpoint.with_layout(layout, plain, tensors), name=f"{checkpoint.name} member {member}")
 
 
 def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
@@ -89,17 +103,25 @@ def pick_members(checkpoint: Checkpoint, members: Sequence[int]) -> Checkpoint:
         return replace(split_members(checkpoint)[members[0]], name=name, **fitted)
     if len(members) == checkpoint.members:
         del fitted["temperature"]  # which does not depend on their order
-    tensors = {
-        key: checkpoint.tensors[key]
-        if key in checkpoint.shared
-        else packed([_part(checkpoint, slot, checkpoint.tensors[key], member) for member in members], slot)
-        for key, slot in checkpoint.slots().items()
-    }
-    heads = {
-        tower: tuple(tuple(kept[member] for member in members) for kept in layers)
-        for tower, layers in checkpoint.heads.items()
-    }
-    return replace(checkpoint, name=name, heads=heads, tensors=tensors, **fitted)
+    layout, tensors = checkpoint.layout.pick(checkpoint.spec, members), {}
+    for key, slot in checkpoint.slots().items():
+        tensor, division = checkpoint.tensors[key], layout.division(slot, checkpoint.spec)
+        if key not in checkpoint.shared:
+            own = [_part(checkpoint, slot, tensor, member) for member in members]
+            tensors[key] = packed(own, slot, division)
+        elif division is not None and slot.unit_axis is not None:
+            tensors[key] = _kept_by_any(checkpoint, slot, tensor, division)
+        else:
+            tensors[key] = tensor
+    return replace(checkpoint.with_layout(layout, checkpoint.spec, tensors), name=name, **fitted)
+
+
+def _kept_by_any(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, division: Division) -> LazyTensor:
+    """Returns the units of a shared tensor that some of the members keep."""
+    before = checkpoint.layout.division(slot, checkpoint.spec)
+    assert before is not None
+    stored = {unit: place for place, unit in enumerate(union(before.members))}
+    return selected(tensor, division.axis, [stored[unit] for unit in union(division.members)])
 
 
 def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
@@ -107,7 +129,12 @@ def _own(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTens
     tensor = checkpoint.tensors[name]
     if is_adapted(checkpoint.spec.adapter, name, slot):
         return _adapted(checkpoint, name, slot, member)
-    return tensor if name in checkpoint.shared else _part(checkpoint, slot, tensor, member)
+    if name not in checkpoint.shared:
+        return _part(checkpoint, slot, tensor, member)
+    division = checkpoint.layout.division(slot, checkpoint.spec)
+    if division is None or len(set(division.members)) == 1:
+        return tensor
+    return selected(tensor, division.axis, division.places(shared=True)[member])
 
 
 def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> LazyTensor:
@@ -130,7 +157,7 @@ def _adapted(checkpoint: Checkpoint, name: str, slot: Slot, member: int) -> Lazy
 
 def _changes(checkpoint: Checkpoint, linear: str) -> dict[str, LazyTensor]:
     """Returns the members' tensors beside the weight of a map, by their last name."""
-    own = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s", KEPT)}
+    own = {other: f"{linear}.{other}" for other in ("lora_a", "lora_b", "r", "s")}
     return {other: checkpoint.tensors[name] for other, name in own.items() if name in checkpoint.tensors}
 
 
@@ -138,11 +165,7 @@ def _changed(adapter: Adapter, weight: Tensor, own: Mapping[str, Tensor]) -> Ten
     """Returns a member's version of a shared weight `[out,in]`, in float64."""
     if adapter.kind == "low-rank":
         return weight + own["lora_b"].double() @ own["lora_a"].double() * adapter.scale
-    if adapter.kind == "rank-one":
-        return own["s"].double()[:, None] * weight * own["r"].double()
-    columns = torch.zeros(weight.shape[1], dtype=weight.dtype)
-    columns[own[KEPT].long()] = 1
-    return weight * columns
+    return own["s"].double()[:, None] * weight * own["r"].double()
 
 
 def _row(tensor: LazyTensor, member: int, slot: Slot) -> LazyTensor:
@@ -168,7 +191,7 @@ def fold(checkpoint: Checkpoint) -> Checkpoint:
         or (slot.is_attention and (slot.tower, slot.layer) in layers)
     }
     tensors = {
-        name: packed([member.tensors[name] for member in members], slot)
+        name: packed([member.tensors[name] for member in members], slot, checkpoint.layout.division(slot, plain))
         if name in separate
         else checkpoint.tensors[name]
         for name, slot in table.items()
@@ -176,12 +199,12 @@ def fold(checkpoint: Checkpoint) -> Checkpoint:
     return replace(checkpoint, spec=plain, shared=frozenset(table) - separate, tensors=tensors)
 
 
-def packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:
-    """Joins attention along its heads, one member after the other, and stacks anything else by member."""
-    if not slot.is_attention:
+def packed(tensors: Sequence[LazyTensor], slot: Slot, division: Division | None) -> LazyTensor:
+    """Joins members along their heads or units, one after the other, and stacks what is not divided into them."""
+    if slot.group == ADAPTER or (division is None and not slot.is_attention):
         shape = (len(tensors), *tensors[0].shape)
         return LazyTensor(shape, tensors[0].dtype, lambda: torch.stack([tensor.load() for tensor in tensors]))
-    axis = slot.head_axis or 0
+    axis = 0 if division is None else division.axis
     shape = tuple(
         sum(tensor.shape[axis] for tensor in tensors) if i == axis else n for i, n in enumerate(tensors[0].shape)
     )
@@ -189,28 +212,26 @@ def packed(tensors: Sequence[LazyTensor], slot: Slot) -> LazyTensor:
 
 
 def _part(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor, member: int) -> LazyTensor:
-    if not slot.is_attention:
-        return replace(tensor, shape=tensor.shape[1:], load=lambda: tensor.load()[member])
-    if slot.head_axis is None:  # the output bias keeps its leading axis, of one member now
+    """Returns what is stored of a member's own in a tensor that members do not share."""
+    division = checkpoint.layout.division(slot, checkpoint.spec)
+    if division is not None and slot.group != ADAPTER:
+        places = division.places(shared=False)[member]
+        axis, start = division.axis, places[0] if places else 0
+        shape = tuple(len(places) if i == axis else n for i, n in enumerate(tensor.shape))
+        return replace(tensor, shape=shape, load=lambda: tensor.load().narrow(axis, start, len(places)))
+    if slot.is_attention:  # the output bias keeps its leading axis, of one member now
         return replace(tensor, shape=(1, *tensor.shape[1:]), load=lambda: tensor.load()[member : member + 1])
-    assert slot.tower is not None and slot.layer is not None
-    axis, width = slot.head_axis, checkpoint.spec.tower(slot.tower).head_width
-    counts = [len(heads) * width for heads in checkpoint.heads[slot.tower][slot.layer]]
-    start, size = sum(counts[:member]), counts[member]
-    shape = tuple(size if i == axis else n for i, n in enumerate(tensor.shape))
-    return replace(tensor, shape=shape, load=lambda: tensor.load().narrow(axis, start, size))
+    return replace(tensor, shape=tensor.shape[1:], load=lambda: tensor.load()[member])
 
 
 def dense(checkpoint: Checkpoint, slot: Slot, tensor: LazyTensor) -> LazyTensor:
-    """Returns a slot's tensor with every head in its place, and zeros for dropped ones."""
-    if slot.head_axis is None or slot.tower is None or slot.layer is None:
+    """Returns a slot's tensor of a single member with every head and unit in its place, and zeros for dropped ones."""
+    division = checkpoint.layout.division(slot, checkpoint.spec)
+    if division is None:
         return LazyTensor(slot.shape, tensor.dtype, lambda: tensor.load().reshape(slot.shape))
-    width = checkpoint.spec.tower(slot.tower).head_width
-    rows = [head * width + i for head in checkpoint.heads[slot.tower][slot.layer][0] for i in range(width)]
-    axis = slot.head_axis
+    entries = torch.tensor(division.entries(0), dtype=torch.long)
 
     def load() -> Tensor:
-        dense = torch.zeros(slot.shape, dtype=tensor.dtype)
-        return dense.index_copy_(axis, torch.tensor(rows, dtype=torch.long), tensor.load())
+        return torch.zeros(slot.shape, dtype=tensor.dtype).index_copy_(division.axis, entries, tensor.load())
 
     return LazyTensor(slot.shape, tensor.dtype, load)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.checkpoint.heads import KeptHeads
-    from hydractl.checkpoint.spec import Adapter, ModelSpec
+    from hydractl.checkpoint.layout import Kept, KeptUnits
+    from hydractl.checkpoint.spec import Adapter
     from hydractl.checkpoint.tensors import LazyTensor
     from hydractl.training.recipe import Recipe
 
@@ -30,10 +30,14 @@ Fold = Annotated[bool, Option("Give each member weights of its own in the end, a
 
 
 class Start(NamedTuple):
-    """An adapter of every layer, and a function that draws its tensors `[M,...]` from their names and shapes."""
+    """An adapter of every layer, and a function that draws its tensors `[M,...]` from their names and shapes.
 
-    adapter: Adapter
-    draw: Callable[[str, tuple[int, ...]], Tensor]
+    Without an adapter, members keep some `units` each.
+    """
+
+    adapter: Adapter | None = None
+    draw: Callable[[str, tuple[int, ...]], Tensor] | None = None
+    units: KeptUnits | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class LoraEnsemble:
     ] = None
     fold: Fold = False
 
-    def start(self, spec: ModelSpec, members: int, recipe: Recipe, generator: Generator) -> Start:
+    def start(self, checkpoint: Checkpoint, members: int, recipe: Recipe, generator: Generator) -> Start:
         """Returns the deltas before training."""
         import torch
 
@@ -87,7 +91,7 @@ class BatchEnsemble:
     trains: ClassVar[tuple[str, ...]] = ()
     fold: Fold = False
 
-    def start(self, spec: ModelSpec, members: int, recipe: Recipe, generator: Generator) -> Start:
+    def start(self, checkpoint: Checkpoint, members: int, recipe: Recipe, generator: Generator) -> Start:
         """Returns the factors before training."""
         import torch
 
@@ -97,7 +101,7 @@ class BatchEnsemble:
         def draw(name: str, shape: tuple[int, ...]) -> Tensor:
             return 1 + recipe.factor_width * torch.randn(shape, generator=generator, dtype=torch.float64)
 
-        table = slots(spec).items()
+        table = slots(checkpoint.spec).items()
         parts = tuple(
             part
             for part in get_args(AdaptedPart)
@@ -125,21 +129,19 @@ class MaskEnsemble:
             maximum=100,
         ),
     ] = 1.5
-    fold: Fold = False
+    fold: ClassVar[bool] = False
 
-    def start(self, spec: ModelSpec, members: int, recipe: Recipe, generator: Generator) -> Start:
-        """Returns the features that each member keeps."""
-        from hydractl.checkpoint.slots import KEPT
-        from hydractl.checkpoint.spec import Adapter
+    def start(self, checkpoint: Checkpoint, members: int, recipe: Recipe, generator: Generator) -> Start:
+        """Returns the units that each member keeps."""
+        from hydractl.checkpoint.layout import every_unit
+        from hydractl.training.network import first_trained
 
-        (tower,) = spec.towers
-        kept = features_kept(tower.mlp_width, members, self.mask_scale)
-
-        def draw(name: str, shape: tuple[int, ...]) -> Tensor:
-            assert name.endswith(f".{KEPT}")
-            return masks(tower.mlp_width, members, self.mask_scale, generator)
-
-        return Start(Adapter("kept-features", ("mlp.fc1", "mlp.fc2"), size=kept), draw)
+        (tower,), first = checkpoint.spec.towers, first_trained(checkpoint.spec, recipe.freeze_below)
+        layers: list[Kept] = []
+        for layer, (kept,) in enumerate(every_unit(checkpoint.layout, checkpoint.spec, tower.name)):
+            own = masks(len(kept), members, self.mask_scale, generator).tolist() if layer >= first else None
+            layers.append((kept,) * members if own is None else tuple(tuple(kept[i] for i in one) for one in own))
+        return Start(units={tower.name: tuple(layers)})
 
 
 METHODS = (LoraEnsemble, BatchEnsemble, MaskEnsemble)
@@ -155,7 +157,7 @@ class Ensemble:
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as provenance has it, where every ensemble has the options of all."""
-        unused = {"rank": 4, "alpha": None, "mask_scale": 1.5}
+        unused = {"rank": 4, "alpha": None, "mask_scale": 1.5, "fold": False}
         return {"kind": self.method.name, "members": self.members, **unused, **asdict(self.method)}
 
 
@@ -189,29 +191,33 @@ def spread(checkpoint: Checkpoint, ensemble: Ensemble, recipe: Recipe, seed: int
     """
     import torch
 
-    from hydractl.checkpoint.slots import ADAPTER, slots, stored_shape
+    from hydractl.checkpoint.layout import stored_shapes, tidy
+    from hydractl.checkpoint.slots import ADAPTER, slots
     from hydractl.training.network import first_trained, held
     from hydractl.training.order import MEMBERS, derived_seed
 
     _require_one_network(checkpoint, ensemble)
     generator = torch.Generator().manual_seed(derived_seed(seed, MEMBERS))
     method, members = ensemble.method, ensemble.members
-    start = method.start(checkpoint.spec, members, recipe, generator)
-    adapter = replace(start.adapter, first=first_trained(checkpoint.spec, recipe.freeze_below))
-    spec = replace(checkpoint.spec, adapter=adapter)
-    heads: KeptHeads = {tower: tuple(kept * members for kept in layers) for tower, layers in checkpoint.heads.items()}
-    tensors, own = dict(checkpoint.tensors), set()
-    for name, slot in slots(spec).items():
-        if slot.group not in (ADAPTER, *method.copied):
+    start = method.start(checkpoint, members, recipe, generator)
+    first = first_trained(checkpoint.spec, recipe.freeze_below)
+    spec = replace(checkpoint.spec, adapter=None if start.adapter is None else replace(start.adapter, first=first))
+    table = slots(spec)
+    own = {name for name, slot in table.items() if slot.group in (ADAPTER, *method.copied)}
+    layout = replace(checkpoint.layout.pick(spec, [0] * members), shared=frozenset(table) - own)
+    if start.units is not None:
+        layout = replace(layout, units=tidy(start.units, spec))
+    tensors, shapes = dict(checkpoint.tensors), stored_shapes(spec, layout)
+    for name in table:
+        if name not in own:
             continue
-        own.add(name)
         if name in checkpoint.tensors:
-            tensors[name] = _copies(checkpoint.tensors[name], members, slot.shape)
+            tensors[name] = _copies(checkpoint.tensors[name], shapes[name])
         else:
-            drawn = start.draw(name, stored_shape(slot, spec, heads, shared=False))
+            assert start.draw is not None
             weight = checkpoint.tensors[f"{name.rpartition('.')[0]}.weight"]
-            tensors[name] = held(drawn.to(weight.dtype) if drawn.is_floating_point() else drawn)
-    return replace(checkpoint, spec=spec, heads=heads, shared=frozenset(slots(spec)) - own, tensors=tensors)
+            tensors[name] = held(start.draw(name, shapes[name]).to(weight.dtype))
+    return checkpoint.with_layout(layout, spec, tensors)
 
 
 def _require_one_network(checkpoint: Checkpoint, ensemble: Ensemble) -> None:
@@ -224,14 +230,13 @@ def _require_one_network(checkpoint: Checkpoint, ensemble: Ensemble) -> None:
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: {name} needs a classifier")
 
 
-def _copies(tensor: LazyTensor, members: int, shape: tuple[int, ...]) -> LazyTensor:
+def _copies(tensor: LazyTensor, shape: tuple[int, ...]) -> LazyTensor:
     import torch
 
     from hydractl.checkpoint.tensors import LazyTensor
 
     # An output bias has an axis of one member already.
-    shape = tensor.shape if tensor.shape != (1, *shape) else shape
-    return LazyTensor((members, *shape), tensor.dtype, lambda: torch.stack([tensor.load().reshape(shape)] * members))
+    return LazyTensor(shape, tensor.dtype, lambda: torch.stack([tensor.load().reshape(shape[1:])] * shape[0]))
 
 
 def features_kept(features: int, members: int, scale: float) -> int:

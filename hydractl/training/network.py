@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots, stored_shape
+from hydractl.checkpoint.layout import stored_shapes
+from hydractl.checkpoint.slots import ADAPTER, GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
@@ -168,11 +169,10 @@ def with_new_classifier(
         raise OptionError(f"a classifier over {len(labels)} labels: needs two or more")
     spec = replace(checkpoint.spec, classes=len(labels))
     generator = torch.Generator().manual_seed(derived_seed(seed, NEW_CLASSIFIER))
-    tensors = dict(checkpoint.tensors)
+    tensors, shapes = dict(checkpoint.tensors), stored_shapes(spec, checkpoint.layout)
     for name, slot in slots(spec).items():
         if slot.group == "classifier":
-            shape = stored_shape(slot, spec, checkpoint.heads, name in checkpoint.shared)
-            fresh = torch.zeros(shape)
+            fresh = torch.zeros(shapes[name])
             if how == "normal" and name.endswith(".weight"):
                 fresh.normal_(std=STANDARD_DEVIATION, generator=generator)
             tensors[name] = held(fresh.to(checkpoint.tensors[name].dtype))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.layout import Layout
 from hydractl.checkpoint.slots import GROUPS, slots
 from hydractl.evaluation.cost import published_multiply_adds
 from hydractl.families.load import read_checkpoint
@@ -34,4 +35,9 @@ def check(checkpoint: Checkpoint, separate: Sequence[str]) -> None:
     )
     if separate and "embeddings" not in own:
         heads = {tower: (tuple([layers[0][1]] * 3), *layers[1:]) for tower, layers in heads.items()}
-    assert plain_multiply_adds(spec, heads, shared) == published_multiply_adds(spec, heads, shared)
+    members = len(next(iter(heads.values()))[0])
+    for kept in (None, ((0, 2, 5),) * members, tuple(tuple(range(m, 9)) for m in range(members))):
+        # Members lack units of the last layer.
+        units = {} if kept is None else {t.name: (*(None,) * (t.layers - 1), kept) for t in spec.towers}
+        layout = Layout(heads, shared, units)
+        assert plain_multiply_adds(spec, layout) == published_multiply_adds(spec, layout)

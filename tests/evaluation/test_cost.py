@@ -10,7 +10,8 @@ import pytest
 from transformers import ViTForImageClassification
 
 from hydractl.checkpoint.heads import KeptHeads
-from hydractl.checkpoint.slots import all_heads, slots, stored_shape
+from hydractl.checkpoint.layout import KeptUnits, Layout, stored_shapes
+from hydractl.checkpoint.slots import all_heads, slots
 from hydractl.checkpoint.spec import Adapter, ImageEmbeddings, ModelSpec, TextEmbeddings, TowerSpec
 from hydractl.evaluation.cost import Cost, cost
 from hydractl.inference import load
@@ -30,12 +31,12 @@ def tower(**changes: object) -> TowerSpec:
 VIT_B = ModelSpec("image-classification", (tower(),), classes=1000)
 
 
-def counted(spec: ModelSpec, kept: KeptHeads, separate: Collection[str] = ()) -> Cost:
+def counted(spec: ModelSpec, kept: KeptHeads, separate: Collection[str] = (), units: KeptUnits | None = None) -> Cost:
     """The cost of a model without numbers: of ViT-B, 350 MB that nobody has to allocate."""
     table = slots(spec)
     shared = frozenset(name for name, slot in table.items() if slot.group not in separate)
-    shapes = {name: stored_shape(slot, spec, kept, name in shared) for name, slot in table.items()}
-    return cost(Hydra(spec, kept, shared, shapes))
+    layout = Layout(kept, shared, units or {})
+    return cost(Hydra(spec, layout, stored_shapes(spec, layout)))
 
 
 def vit_b(*members: int) -> KeptHeads:
@@ -82,8 +83,8 @@ def test_a_trunk_makes_the_network_cheaper() -> None:
         table, kept = slots(VIT_B), vit_b(8, 8, 8)
         own = {name for name, slot in table.items() if slot.is_attention and (slot.layer or 0) >= depth}
         shared = frozenset(table) - own - {"classifier.weight", "classifier.bias"}
-        shapes = {name: stored_shape(slot, VIT_B, kept, name in shared) for name, slot in table.items()}
-        return cost(Hydra(VIT_B, kept, shared, shapes)).multiply_adds
+        layout = Layout(kept, shared)
+        return cost(Hydra(VIT_B, layout, stored_shapes(VIT_B, layout))).multiply_adds
 
     dense = counted(VIT_B, all_heads(VIT_B)).multiply_adds
     assert [with_trunk(depth) / dense for depth in (0, 6, 8)] == pytest.approx([2.63, 1.75, 1.46], abs=0.01)
@@ -111,6 +112,7 @@ def test_a_zero_shot_model_is_counted_before_it_has_classes(tmp_path: Path) -> N
 PATCHES, WIDE = 196 * 768 * 768, 197 * 768
 ATTENTION, MLP, QKV = 4 * WIDE * 768 + 2 * WIDE * 197, 2 * WIDE * 3072, 3 * WIDE * 768
 CLASSIFIER = 768 * 1000
+MLP_SIZE = 2 * 768 * 3072 + 3072 + 768
 LINEARS = 4 * (768 + 768) + 2 * (768 + 3072)  # a layer's inputs and outputs
 
 
@@ -138,8 +140,16 @@ def test_rank_one_members_cost_vectors() -> None:
     assert found.multiply_adds == PATCHES + 3 * (12 * (ATTENTION + MLP) + CLASSIFIER)
 
 
-def test_members_that_keep_features_compute_no_others() -> None:
-    found = adapted(Adapter("kept-features", ("mlp.fc1", "mlp.fc2"), size=1024))
+def test_members_compute_the_units_that_they_keep() -> None:
+    units: KeptUnits = {"vision": tuple(tuple(tuple(range(m, 3072, 3)) for m in range(3)) for _ in range(12))}
+    found = counted(VIT_B, vit_b(12, 12, 12), units=units)
     assert found.parameters == 86_567_656
     # Members are one until the first MLP.
     assert found.multiply_adds == PATCHES + ATTENTION + 3 * (11 * ATTENTION + 12 * MLP // 3) + 3 * CLASSIFIER
+    few = {"vision": ((tuple(range(1000)), (), tuple(range(500, 2000))), *(None,) * 11)}
+    uneven = counted(VIT_B, vit_b(12, 12, 12), units=few)
+    assert uneven.parameters == 86_567_656 - 1072 * (2 * 768 + 1)
+    assert uneven.multiply_adds == (PATCHES + ATTENTION + 2 * WIDE * 2500 + 3 * 11 * (ATTENTION + MLP) + 3 * CLASSIFIER)
+    apart = counted(VIT_B, vit_b(12, 12, 12), {"mlp"}, few)
+    assert apart.parameters == 86_567_656 + 2500 * (2 * 768 + 1) - 3072 * (2 * 768 + 1) + 2 * 768 + 22 * (MLP_SIZE)
+    assert apart.multiply_adds == uneven.multiply_adds

@@ -20,9 +20,9 @@ def test_the_layout_of_members_is_that_of_their_fused_network(tmp_path: Path) ->
     candidates = gather(network, [CandidateSet(0, tuple(some))])
     for chosen in ([0], [1, 2], [0, 1, 2]):
         whole = candidates.fused(chosen)
-        assert candidates.layout(chosen) == (whole.heads, whole.shared)
+        assert candidates.layout(chosen) == whole.layout
         assert candidates.parameters(chosen) == sum(tensor.load().numel() for tensor in whole.tensors.values())
-        assert candidates.cost(chosen) == multiply_adds(whole.spec, whole.heads, whole.shared)
+        assert candidates.cost(chosen) == multiply_adds(whole.spec, whole.layout)
 
 
 def test_both_limits_hold(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_trunk_is_found_by_comparing_bits(tmp_path: Path) -> None:
     common = [head for head in heads if head.layer < 2 and head.head == 1]
     own = [[head for head in heads if head.layer == 2 and head.head in which] for which in ((0, 1), (2, 3))]
     fused = fuse([drop_heads(dense, common + extra) for extra in own])
-    assert trunk_depth(fused.spec, fused.shared, "vision") == 2
+    assert trunk_depth(fused.spec, fused.layout, "vision") == 2
     assert fused.tensors["vision.layers.0.attention.q.weight"].shape == (12, 16)
     assert fused.tensors["vision.layers.2.attention.q.weight"].shape == (16, 16)
     assert fused.tensors["vision.layers.2.attention.o.bias"].shape == (2, 16)

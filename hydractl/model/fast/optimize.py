@@ -34,7 +34,7 @@ def optimize(model: Hydra) -> None:
     for tower in model.spec.towers:
         module = cast(Tower, model.get_submodule(tower.name))
         if not isinstance(module, FastTower):
-            common = common_layer(model.spec, model.shared, tower.name)
+            common = common_layer(model.spec, model.layout, tower.name)
             model.add_module(tower.name, FastTower(module, common))
     for name, child in model.named_children():
         if isinstance(child, Linear):

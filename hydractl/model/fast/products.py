@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.encoder import Mlp
-from hydractl.model.linear import KeptFeatures, Linear, LowRank, RankOne, per_member
+from hydractl.model.encoder import MemberMlp, Mlp
+from hydractl.model.linear import Linear, LowRank, RankOne, per_member
 
 # The operator is the one that torch.compile uses for such products.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -188,12 +188,12 @@ def fast_linear(linear: Linear) -> Linear:
         return FastLowRank(linear)
     if isinstance(linear, RankOne):
         return FastRankOne(linear)
-    return linear if isinstance(linear, KeptFeatures) else FastLinear(linear)
+    return FastLinear(linear)
 
 
 def fast_mlp(mlp: Mlp) -> Mlp:
     """Returns the same MLP by the fastest products, with the parameters of the one given."""
-    return FastKeptMlp(mlp, mlp.fc2) if isinstance(mlp.fc2, KeptFeatures) else FastMlp(mlp)
+    return FastMemberMlp(mlp) if isinstance(mlp, MemberMlp) else FastMlp(mlp)
 
 
 class FastLinear(Linear):
@@ -262,27 +262,35 @@ class FastMlp(Mlp):
         return IN_PLACE[self.activation](self.fc1(x))
 
 
-class FastKeptMlp(Mlp):
-    """An MLP whose members keep some features each, with the weights of those laid out per member."""
+class FastMemberMlp(Mlp):
+    """`MemberMlp` with each member's rows and columns laid out once."""
 
-    def __init__(self, mlp: Mlp, fc2: KeptFeatures) -> None:
+    def __init__(self, mlp: MemberMlp) -> None:
         nn.Module.__init__(self)
-        self.fc1, self.fc2, self.activation = mlp.fc1, fc2, mlp.activation
-        self.factor = mlp.factor
-        for name, linear in {"fc1": mlp.fc1, "factor": mlp.factor}.items():
-            weight, bias = (None, None) if linear is None else (linear.weight, linear.bias)
-            self.register_buffer(
-                f"own_{name}", None if weight is None else weight[fc2.kept], persistent=False
-            )  # [M,k,D]
-            self.register_buffer(f"{name}_bias", None if bias is None else bias[fc2.kept], persistent=False)  # [M,k]
-        self.register_buffer("own_fc2", fc2.weight.T[fc2.kept].mT.contiguous(), persistent=False)  # [M,D,k]
+        self.fc1, self.factor, self.fc2, self.activation = mlp.fc1, mlp.factor, mlp.fc2, mlp.activation
+        self.members = mlp.members
+        for member in range(self.members):
+            for name, tensor in mlp.own(member).items():
+                self.register_buffer(_buffer(member, name), tensor.detach().contiguous(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[M,...,D]`."""
-        activations = IN_PLACE[self.activation](self._own(x, "fc1"))
-        if self.factor is not None:
-            activations = activations * self._own(x, "factor")
-        return grouped(activations, self.get_buffer("own_fc2"), self.fc2.bias).unflatten(1, x.shape[1:-1])
+        rows = x.flatten(1, -2).expand(self.members, -1, -1)
+        activations = [self._activated_by(member, own) for member, own in enumerate(rows)]
+        weights, biases = zip(*(self._own(member, "fc2") for member in range(self.members)), strict=True)
+        found = one_above_another(activations, weights, None if biases[0] is None else biases)
+        return found.unflatten(1, x.shape[1:-1])
 
-    def _own(self, x: Tensor, name: str) -> Tensor:
-        return grouped(x.flatten(1, -2), self.get_buffer(f"own_{name}"), self._buffers[f"{name}_bias"])
+    def _own(self, member: int, part: str) -> tuple[Tensor, Tensor | None]:
+        return self.get_buffer(_buffer(member, f"{part}.weight")), self._buffers.get(_buffer(member, f"{part}.bias"))
+
+    def _activated_by(self, member: int, x: Tensor) -> Tensor:
+        weight, bias = self._own(member, "fc1")
+        activations = activated_product(x, weight, bias, self.activation)
+        if activations is None:
+            activations = IN_PLACE[self.activation](product(x, weight, bias))
+        return activations if self.factor is None else activations * product(x, *self._own(member, "factor"))
+
+
+def _buffer(member: int, name: str) -> str:
+    return f"own{member}_{name.replace('.', '_')}"

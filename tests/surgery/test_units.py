@@ -1,0 +1,219 @@
+"""Members without some MLP units are the dense network with those activations zeroed, alone and fused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
+from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.layout import Unit, member_units
+from hydractl.checkpoint.manifest import KEY, read, to_metadata
+from hydractl.checkpoint.tensors import LazyTensor, write_safetensors
+from hydractl.errors import CheckpointError, OptionError
+from hydractl.evaluation.cost import cost, multiply_adds
+from hydractl.families.load import read_checkpoint, write_checkpoint
+from hydractl.model.assembly import from_checkpoint, to_checkpoint, without_heads
+from hydractl.report.summary import key_facts, summarize, summary_lines
+from hydractl.surgery.fusion import fuse
+from hydractl.surgery.slicing import drop_heads, drop_units, pick_members, split_members
+from tests.conftest import build_reference
+from tests.references import Reference
+from tests.surgery.test_slicing import TOWER_INPUTS
+
+UNITS = 24
+
+
+def zero_units(reference: Reference, units: Iterable[Unit], widths: set[int]) -> None:
+    """Turns units off in the library's own model: the columns of the matrix that reads them become zero."""
+    alone = len(reference.inputs.keys() & TOWER_INPUTS) == 1
+    readers = {}
+    for name, module in reference.model.named_modules():
+        if isinstance(module, nn.Linear) and module.in_features in widths:
+            readers["vision" if "vis" in name else "text", name] = module
+    with torch.no_grad():
+        for unit in units:
+            *_, reader = (  # within a layer it comes last
+                module
+                for (tower, name), module in readers.items()
+                if f".{unit.layer}." in name and (alone or tower == unit.tower)
+            )
+            reader.weight[:, unit.unit] = 0
+
+
+def answers(checkpoint: Checkpoint, inputs: dict[str, Tensor], fast: bool = False) -> Tensor:
+    model = from_checkpoint(checkpoint)
+    with torch.inference_mode():
+        return (model.optimize_for_inference() if fast else model)(**inputs).member_logits
+
+
+def draws(dense: Checkpoint) -> list[set[Unit]]:
+    """What three members lose: some units, most of them, and a whole layer with some others."""
+    units, generator = member_units(dense.layout, dense.spec, 0), random.Random(3)
+    return [
+        set(generator.sample(units, len(units) // 4)),
+        set(generator.sample(units, len(units) - 9)),
+        {unit for unit in units if unit.layer == 1} | set(generator.sample(units, 7)),
+    ]
+
+
+def test_members_equal_their_networks_with_activations_zeroed(family_reference: Reference, tmp_path: Path) -> None:
+    reference, members, expected = family_reference, [], []
+    dense = read_checkpoint(reference.save(tmp_path / "dense"))
+    state = {name: tensor.clone() for name, tensor in reference.model.state_dict().items()}
+    for number, gone in enumerate(draws(dense)):
+        write_checkpoint(drop_units(dense, gone), tmp_path / f"m{number}")
+        members.append(read_checkpoint(tmp_path / f"m{number}"))
+        reference.model.load_state_dict(state)
+        zero_units(reference, gone, {tower.mlp_width for tower in dense.spec.towers})
+        expected.append(reference.logits())
+        assert_close(answers(members[-1], reference.inputs)[0], expected[-1], rtol=0, atol=1e-10)
+        assert_close(answers(members[-1], reference.inputs, fast=True)[0], expected[-1], rtol=0, atol=1e-10)
+    for separate in ([], ["mlp"], ["all"]):
+        write_checkpoint(fuse(members, separate), tmp_path / "fused", force=True)
+        fused = read_checkpoint(tmp_path / "fused")
+        for fast in (False, True):
+            assert_close(answers(fused, reference.inputs, fast), torch.stack(expected), rtol=0, atol=1e-10)
+        some = pick_members(fused, [2, 0])
+        some.verify()
+        assert_close(answers(some, reference.inputs), torch.stack(expected)[[2, 0]], rtol=0, atol=1e-10)
+        assert fuse(split_members(fused), separate).units == fused.units
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return read_checkpoint(build_reference("vit").save(tmp_path_factory.mktemp("vit")))
+
+
+def without(checkpoint: Checkpoint, layer: int, units: Iterable[int]) -> Checkpoint:
+    return drop_units(checkpoint, [Unit("vision", layer, unit) for unit in units])
+
+
+def test_rows_and_columns_are_slices_in_the_original_numbering(vit: Checkpoint) -> None:
+    once, twice = without(vit, 1, [0, 5, 7]), without(without(vit, 1, [5]), 1, [7, 0])
+    kept = [unit for unit in range(UNITS) if unit not in (0, 5, 7)]
+    assert once.units == twice.units == {"vision": (None, (tuple(kept),), None)}
+    name = "vision.layers.1.mlp.fc"
+    for checkpoint in (once, twice):
+        assert torch.equal(checkpoint.tensors[f"{name}1.weight"].load(), vit.tensors[f"{name}1.weight"].load()[kept])
+        columns = vit.tensors[f"{name}2.weight"].load()[:, kept]
+        assert torch.equal(checkpoint.tensors[f"{name}2.weight"].load(), columns)
+    with pytest.raises(OptionError, match="has no vision layer 1 unit 5 to drop"):
+        without(once, 1, [4, 5])
+    with pytest.raises(OptionError, match="has 2 members"):
+        drop_units(fuse([once, vit]), [])
+
+
+def test_shared_units_are_stored_once_and_others_averaged_over_those_that_keep_them(vit: Checkpoint) -> None:
+    first, second = without(vit, 0, range(12, 24)), without(vit, 0, [*range(6), 23])
+    fused = fuse([first, second])
+    name = "vision.layers.0.mlp.fc1.weight"
+    assert torch.equal(fused.tensors[name].load(), vit.tensors[name].load()[:23])
+    assert trunk_depth(fused.spec, fused.layout, "vision") == 0 < trunk_depth(vit.spec, vit.layout, "vision")
+    raised = second.tensors[name].load() + 1
+    tuned = replace(second, tensors={**second.tensors, name: LazyTensor(raised.shape, raised.dtype, lambda: raised)})
+    merged = fuse([first, tuned]).tensors[name].load()
+    shift = torch.tensor([0.0] * 6 + [0.5] * 6 + [1.0] * 11, dtype=torch.float64)
+    assert_close(merged, vit.tensors[name].load()[:23] + shift[:, None], rtol=0, atol=1e-12)
+    apart = fuse([first, tuned], ["mlp"])
+    assert apart.tensors[name].shape == (12 + 17, 16)
+    assert torch.equal(apart.tensors[name].load()[12:], raised)
+
+
+def test_alike_members_share_a_layer_of_fewer_units(vit: Checkpoint) -> None:
+    thin = without(vit, 0, range(20))
+    fused = fuse([thin, drop_heads(thin, [Head("vision", 2, 0)])])
+    assert trunk_depth(fused.spec, fused.layout, "vision") == 2
+    assert fused.tensors["vision.layers.0.mlp.fc1.weight"].shape == (4, 16)
+    alone = multiply_adds(vit.spec, vit.layout) - multiply_adds(thin.spec, thin.layout)
+    assert alone == 20 * 2 * 16 * vit.spec.tower("vision").embeddings.tokens
+
+
+def test_a_model_is_identified_by_the_units_too(vit: Checkpoint, tmp_path: Path) -> None:
+    low, high = without(vit, 0, range(12)), without(vit, 0, range(12, 24))
+    assert identity(replace(low, tensors=high.tensors)) != identity(high) != identity(vit)
+    write_checkpoint(fuse([low, high]), tmp_path / "both")
+    stored = read(tmp_path / "both")
+    assert identity(stored) == identity(fuse([low, high])) != identity(fuse([high, low]))
+    assert json.loads(to_metadata(stored)[KEY])["format_version"] == 3
+    assert json.loads(to_metadata(vit)[KEY])["format_version"] == 2
+    model = from_checkpoint(stored)
+    assert identity(to_checkpoint(model)) == identity(stored)
+    assert key_facts(stored)["vision units"] == "60+60 of 72"
+    assert any(line.endswith("units 12+12") for line in summary_lines(summarize(stored)))
+
+
+def test_heads_go_from_a_model_without_some_units(vit: Checkpoint) -> None:
+    model, inputs = from_checkpoint(without(vit, 1, range(7))), build_reference("vit").inputs
+    head = Head("vision", 1, 2)
+    expected = answers(drop_heads(without(vit, 1, range(7)), [head]), inputs)
+    assert_close(without_heads(model, {head})(**inputs).member_logits, expected, rtol=0, atol=0)
+
+
+def test_the_fast_forward_costs_what_is_counted(vit: Checkpoint) -> None:
+    fused = fuse([without(vit, layer, range(layer, 24, 3)) for layer in range(3)])
+    fast = from_checkpoint(fused).optimize_for_inference()
+    assert cost(fast).multiply_adds == multiply_adds(fused.spec, fused.layout)
+    assert cost(fast).performed <= cost(fast).multiply_adds
+    assert {n: t.shape for n, t in fast.state_dict().items()} == {n: t.shape for n, t in fused.tensors.items()}
+
+
+def test_gradients_of_shared_matrices_are_the_sums_over_members(vit: Checkpoint) -> None:
+    members = [without(vit, 0, range(8)), without(vit, 0, range(10, 20))]
+    inputs, name = build_reference("vit").inputs, "vision.layers.0.mlp.fc2.weight"
+    expected = torch.zeros_like(vit.tensors[name].load())
+    for member in members:
+        model = from_checkpoint(member).requires_grad_()
+        model(**inputs).member_logits.square().sum().backward()
+        kept = member.units["vision"][0]
+        assert kept is not None
+        expected[:, list(kept[0])] += model.get_parameter(name).grad
+    fused = from_checkpoint(fuse(members)).requires_grad_()
+    fused(**inputs).member_logits.square().sum().backward()
+    assert_close(fused.get_parameter(name).grad, expected, rtol=0, atol=1e-10)
+
+
+def test_units_that_a_manifest_cannot_have(vit: Checkpoint, tmp_path: Path) -> None:
+    thin = without(vit, 0, [1])
+    for units, finding in [
+        ([[[0, 99]], None, None], "units.vision.0 keeps .0, 99., possible are 0 to 23, ascending"),
+        ([[[3, 2]], None, None], "units.vision.0 keeps .3, 2."),
+        ([[[1], [2]], None, None], "units.vision.0 has 2 members, the file has 1"),
+        ([None], "units.vision has 1 layers, the network has 3"),
+        ([[list(range(5))], None, None], r"fc1.weight has shape \[23, 16\], expected \[5, 16\]"),
+    ]:
+        manifest = {**json.loads(to_metadata(thin)[KEY]), "units": {"vision": units}}
+        write_safetensors(tmp_path / "file", thin.tensors, {KEY: json.dumps(manifest)}, force=True)
+        with pytest.raises(CheckpointError, match=finding):
+            read(tmp_path / "file")
+
+
+def test_early_files_of_mask_ensembles_answer_as_they_did(vit: Checkpoint, tmp_path: Path) -> None:
+    """They stored `.kept` beside fc2 from the adapter's first layer on."""
+    kept = torch.stack([torch.arange(0, 12), torch.arange(8, 20)]).to(torch.int32)
+    lost = [[u for u in range(24) if u not in own] for own in kept.tolist()]
+    new = fuse([without(without(vit, 1, gone), 2, gone) for gone in lost])
+    whole = replace(new, units={}, tensors={**new.tensors, **{n: vit.tensors[n] for n in vit.tensors if "mlp" in n}})
+    names = [f"vision.layers.{layer}.mlp.fc2.kept" for layer in (1, 2)]
+    manifest = json.loads(to_metadata(whole)[KEY])
+    manifest["spec"]["adapter"] = {
+        "kind": "kept-features",
+        "parts": ["mlp.fc1", "mlp.fc2"],
+        "first": 1,
+        "size": 12,
+        "scale": 1.0,
+    }
+    manifest["separate"] += names
+    tensors = {**whole.tensors, **{name: LazyTensor((2, 12), torch.int32, lambda: kept) for name in names}}
+    write_safetensors(tmp_path / "old", tensors, {"format": "pt", KEY: json.dumps(manifest)})
+    old, inputs = read(tmp_path / "old"), build_reference("vit").inputs
+    assert old.units == new.units and old.spec.adapter is None
+    assert_close(answers(old, inputs), answers(new, inputs), rtol=0, atol=1e-10)
