@@ -29,11 +29,11 @@ BUILT_FROM ?= checkpoints/cifar10-vit
 BUILT ?= $(V)/built
 BUILT_WITH ?=
 VIT_MEMBER_STEPS ?= 128
-$(BUILT)/build.json: | $(INSTALLED)
+$(BUILT)/work/build.json: | $(INSTALLED)
 	mkdir -p $(dir $(BUILT))
 	hydractl build $(BUILT_FROM) --id-data '$(CIFAR10):$(CIFAR10_TEST)%1-3/10' --eval-data '$(CIFAR10):$(CIFAR10_TEST)%4-10/10' \
 	  $(OOD:%=--eval-ood-data %) --train-data '$(CIFAR10):$(CIFAR10_LEARNT)' --recipe cifar10.toml --set steps=$(VIT_MEMBER_STEPS) \
-	  --dtype float32 $(BUILT_WITH) -o $(@D)
+	  --dtype float32 $(BUILT_WITH) -o $(BUILT)
 
-cifar10-vit-build: $(BUILT)/build.json
-	@hydractl report $(BUILT)/report.json
+cifar10-vit-build: $(BUILT)/work/build.json
+	@hydractl report $(BUILT)/report/report.json

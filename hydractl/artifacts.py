@@ -22,7 +22,7 @@ PREDICTIONS = "predictions:"  # before a folder of saved predictions that takes 
 REMEDY = "correct it or write the file again"
 RECIPE = ".toml"
 #: The files that describe a folder of ours.
-NAMES = ("build.json", "report.json")
+NAMES = ("work/build.json", "build.json", "report.json")
 
 #: A number of a layer or a head, bounded as those of a spec are.
 Index = Annotated[int, Field(ge=0, lt=1000)]

@@ -24,7 +24,7 @@ def _one_objective(values: Mapping[str, Any]) -> None:
 
 
 COMMANDS = (
-    Command("build", "build:Build", writes=True),
+    Command("build", "build:Build"),
     Command("score-heads", "score_heads:ScoreHeads", output="scores.json", artifact=methodcaller("to_json")),
     Command(
         "extract-circuit", "extract_circuit:ExtractCircuit", "circuit.json",

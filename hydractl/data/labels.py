@@ -63,7 +63,8 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
 
     Args:
         model_labels: the model's class names in order of its logits; LABEL_0 ... are no names.
-        how: by name (ignoring case, `_` and `-` where that is unambiguous) or by index.
+        how: by name (ignoring case, `_` and `-` where that is unambiguous; labels without names by index, with a note)
+            or by index.
 
     Raises:
         DataError: missing labels, a side without names, a name that the model lacks, or a number out of range.
@@ -77,21 +78,29 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
         )
     if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
         raise DataError(f"{samples.name}: a label is {most}, its classes are {_listed(samples.label_names)}")
-    if how == "index":
+    numbered = samples.label_names is None and not all(label.isdecimal() for label in model_labels)
+    notes: tuple[str, ...] = ()
+    if how == "name" and numbered:
+        shown = ", ".join(f"{place} is {label}" for place, label in enumerate(model_labels[:3]))
+        notes = (f"{samples.name}: labels are numbers, taken as places of the model's classes: {shown}",)
+    if how == "index" or numbered:
         labels = _by_index(samples, samples.labels, len(model_labels))
     else:
         labels = _by_name(samples, samples.labels, model_labels)
-    return replace(samples, labels=labels, label_names=tuple(model_labels))
+    return replace(samples, labels=labels, label_names=tuple(model_labels), notes=(*samples.notes, *notes))
+
+
+def unnamed(classes: int | None) -> tuple[str, ...]:
+    """Returns what transformers calls classes without names."""
+    return tuple(f"LABEL_{place}" for place in range(classes or 0))
 
 
 def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> Labels:
     names = samples.label_names
-    if names is None and all(label.isdecimal() for label in model_labels):
+    if names is None:
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
     remedy = "pass `match_labels` index if both count alike"
-    if names is None:
-        raise DataError(f"{samples.name}: labels are bare numbers, the model's are {_listed(model_labels)}: {remedy}")
     if all(re.fullmatch(r"LABEL_\d+", label) for label in model_labels):
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
     if tuple(names) == tuple(model_labels):

@@ -206,7 +206,7 @@ class NetworkSystem:
 
     def _model(self, place: int, data: EvaluationData, running: Running) -> Hydra:
         checkpoint, given = self.checkpoints[place], self.networks[place]
-        model = inference.load_checkpoint(checkpoint, running.device, running.dtype)
+        model = inference.load_to_compute(checkpoint, running.device, running.dtype)
         if isinstance(given, Hydra) and _keeps_classes(given, running):
             assert given.class_embeddings is not None
             model.labels, model.class_prompts = given.labels, given.class_prompts

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hydractl.data.batching import Batch, StreamedBatches, make_batches
-from hydractl.data.labels import match_labels
+from hydractl.data.labels import match_labels, unnamed
 from hydractl.data.open import SampleStream
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import OptionError
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
@@ -157,9 +157,10 @@ class Networks:
             self.running.on_note(f"{name}: {truncated}{of} texts are too long for the model and lost their end")
 
     def _labelled(self, samples: Samples) -> Samples:
-        if self.labels is None:
-            raise DataError(f"{samples.name}: the model's classes have no names to match its labels with")
-        return match_labels(samples, self.labels, self.data.match)
+        matched = match_labels(samples, self.labels or unnamed(self.models[0].spec.classes), self.data.match)
+        for note in matched.notes[len(samples.notes) :]:
+            self.running.on_note(note)
+        return matched
 
     def _passes(self, model: Hydra, batch: Batch, key: SetKey, features: bool) -> Iterator[MemberAnswers]:
         if self.dropout is None:

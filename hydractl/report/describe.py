@@ -5,6 +5,7 @@ A kind imports what reads it when it is asked, so that `inspect` starts at once.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -200,7 +201,7 @@ def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
 
 def _build(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     found = open_artifact(source, BUILD, BUILD_VERSION).read(_BuildFile)
-    facts = {"Hydra": str(Path(source).parent / found.hydra), "verdict": found.verdict or "not finished"}
+    facts = {"Hydra": os.path.normpath(Path(source).parent / found.hydra), "verdict": found.verdict or "not finished"}
     return facts, [*(f"  {line}" for line in found.advice), "", "steps", *(f"  {line}" for line in found.steps)]
 
 

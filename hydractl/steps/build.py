@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
-from hydractl.data.reading import Limit
+from hydractl.data.reading import Reading
 from hydractl.errors import OptionError, OutputError, require
 from hydractl.options import Option, function
 from hydractl.selection.candidates import SelectionObjective
@@ -16,22 +16,25 @@ from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Precision, Seed
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Stage
-from hydractl.steps.plan import HYDRA, NETWORK, plan
+from hydractl.steps.plan import HYDRA, NETWORK, REPORT, plan
 from hydractl.steps.result import Result
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.evaluation.results import Results
     from hydractl.steps.limits import LatencyLimit
 
     ModeName = str
 else:
     from hydractl.circuit.modes import MODES
 
-    ModeName = Literal[tuple(mode.name for mode in MODES)]
+    ModeName = Literal[("none", *(mode.name for mode in MODES))]
 
+FEW = 100  # samples of an evaluation that tell little
+KNOWN = 0.995  # an accuracy that networks reach on what they were trained on
 KIND = "build"  # of the folder, see `hydractl.checkpoint.folders`
-STEPS = "steps.json"
+RESULT = "work/build.json"
 SOURCE = "[NAME=]SOURCE[:SPLIT]"
 
 
@@ -67,7 +70,7 @@ class Built(Result):
             "format": "hydractl-build",
             "version": 1,
             "steps": [stage.line() for stage in self.stages],
-            "hydra": HYDRA,
+            "hydra": f"../{HYDRA}",  # as seen from this file
             "verdict": self.verdict or None,
             "advice": list(self.advice),
             **({"latency": self.latency} if self.latency else {}),
@@ -99,9 +102,12 @@ class Build:
 
     Example: hydractl build vit --id-data cifar10:test --ood-data textures=dtd:train -o built
 
-    Writes hydra.safetensors, network.safetensors (the calibrated network), report/ and a Makefile with the exact
-    commands, which makes the same bytes. After an interruption, the same command continues. Prints the verdict, which
-    of the two files to deploy, gains, losses and cost.
+    Takes about `time`: measures a batch, and chooses the search, the draws and the samples that are not given.
+
+    Writes hydra.safetensors, network.safetensors (the calibrated network), report/, build.toml, with which hydractl
+    build repeats or changes it, a Makefile with the exact commands, which makes the same bytes, and work/ with the
+    rest. After an interruption, the same command continues. Prints the verdict, which of the two files to deploy,
+    gains, losses and cost.
 
     >>> planned = hydractl.build("vit", id_data="data/pets", ood_data=["data/noise"], output="built", dry_run=True)
     >>> [stage.command for stage in planned.stages]
@@ -117,9 +123,9 @@ class Build:
     model: Annotated[
         str,
         Option(
-            "The network: a folder of transformers, timm or OpenCLIP, a file of ours, or a hub id.",
+            "The network: a folder of transformers, timm or OpenCLIP, a file of ours, or a hub id; or a build.toml.",
             "Model",
-            "MODEL",
+            "MODEL|build.toml",
             positional=True,
         ),
     ]
@@ -133,9 +139,9 @@ class Build:
     ] = "8%,17%,33%"
     draws: Annotated[
         int | None,
-        Option("Draws from the first heads of each circuit, per budget. Default: 4.", minimum=0, maximum=100),
+        Option("Draws from the first heads of each circuit, per budget.", minimum=0, maximum=100),
     ] = None
-    random: Annotated[int, Option("Draws from all heads, per budget.", minimum=0, maximum=1000)] = 12
+    random: Annotated[int | None, Option("Draws from all heads, per budget.", minimum=0, maximum=1000)] = None
     trunks: Annotated[
         str | None,
         Option(
@@ -166,7 +172,9 @@ class Build:
         Sequence[str], Option("Change a setting of the recipe; repeat it.", metavar="KEY=VALUE", flags=("--set",))
     ] = ()
     seed: Seed = 0
-    id_data: Annotated[str, Option("Labelled in-distribution data, to choose by and to measure on.", "Data", SOURCE)]
+    id_data: Annotated[
+        str, Option("Labelled in-distribution (ID) data, to choose by and to measure on.", "Data", SOURCE)
+    ] = ""
     ood_data: Annotated[
         Sequence[str],
         Option("Out-of-distribution data, to choose by and to measure on; repeat it for several sets.", "Data", SOURCE),
@@ -183,36 +191,55 @@ class Build:
             "[near/|far/][NAME=]SOURCE[:SPLIT]",
         ),
     ] = ()
-    limit: Limit = None
+    reading: Reading = Reading()
     search: Annotated[
-        ModeName, Option("How circuits are searched, as in extract-circuit; all but exact are faster.", "Model")
-    ] = "exact"
+        ModeName | None,
+        Option("How circuits are searched, as in extract-circuit; none is fastest. Default: what the time allows."),
+    ] = None
     search_samples: Annotated[
         int | None,
         Option(
-            "Samples of each set to search circuits on; a search takes most of the time. Default: 500.",
+            "Samples of each set to search circuits on; a search takes most of the time.",
             "Data",
             minimum=1,
             maximum=bounds.SAMPLES,
         ),
     ] = None
+    time: Annotated[
+        str,
+        Option(
+            "Time to take; it decides the search, the draws and the samples that are not given. none: all of them.",
+            "Compute",
+            "30m|2h|none",
+        ),
+    ] = "30m"
     compute: Compute = Compute()
     precision: Precision = "no"
     output: Annotated[
-        str | Path,
+        str | Path | None,
         Option("Folder of all results; a build begun there continues.", "Output", "FOLDER", flags=("--output", "-o")),
-    ]
+    ] = None
     dry_run: Annotated[bool, Option("Print the commands, and do nothing.", "Output")] = False
 
+    @property
+    def folder(self) -> Path:
+        """The folder of all results."""
+        return Path(self.output or "")
+
     def run(self, watch: Watcher) -> Built:
+        from hydractl.steps.build_file import begun, is_build_file, read_build_file
         from hydractl.steps.inputs import as_member
         from hydractl.steps.limits import latency_limit
+        from hydractl.steps.schedule import scheduled
 
+        if is_build_file(self.model):
+            return read_build_file(self).run(watch)
         self._check()
-        folder, network = Path(self.output), as_member(self.model)
+        folder, network = self.folder, as_member(self.model)
+        planned = begun(self, folder) or scheduled(self, network, watch)
         latency = latency_limit(self, network, watch)
         limits = self.limits.within(latency)
-        stages = plan(self, limits, self.trunks or limits.trunks(network))
+        stages = plan(planned, limits, self.trunks or limits.trunks(network))
         if self.dry_run:
             return Built(stages, folder)
         require("matplotlib", *(["accelerate"] if self.train_data else []))  # the last steps need them, hours from now
@@ -221,18 +248,23 @@ class Build:
                 "note: without OOD data, heads are drawn at random, no circuit is searched, and members do not learn "
                 "to be uncertain; give `ood_data` for these"
             )
+        self._begin(planned, latency)
         return self._built(stages, latency, watch)
 
     def _check(self) -> None:
         """Raises OptionError for what a step would refuse hours later."""
         from hydractl.selection.greedy import require_measurable
 
-        search = None if self.search == "exact" else self.search
-        for name, value in {"search": search, "search_samples": self.search_samples, "draws": self.draws}.items():
+        for name in ("id_data", "output"):
+            if not getattr(self, name):
+                raise OptionError(f"`{name}` is missing: give it")
+        if not isinstance(self.reading.classes, str | Path | None):
+            raise OptionError("`classes`: a build takes a file with one name a line: write one")
+        for name, value in {"search": self.search, "search_samples": self.search_samples, "draws": self.draws}.items():
             if value is not None and not self.ood_data:
                 raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
         require_measurable(self.objective, bool(self.ood_data))
-        if not (self.ood_data or self.random):
+        if not self.ood_data and self.random == 0:
             raise OptionError("`random` 0: without `ood_data` heads are drawn at random: give one or the other")
         if self.teacher and self.train_data is None:
             raise OptionError("`teacher` has no effect without `train_data`: give both or neither")
@@ -251,19 +283,44 @@ class Build:
         from hydractl.report.verdict import verdicts
         from hydractl.steps.pipeline import makefile, run_stages
 
-        folder = Path(self.output)
-        begin(stages, folder, latency)
+        folder = self.folder
         with claim(folder):
-            write_bytes(folder / "Makefile", makefile(stages, folder, "report.json").encode(), force=True)
+            write_bytes(folder / "Makefile", makefile(stages, folder, REPORT).encode(), force=True)
             run_stages(stages, folder, watch)
-            report = read_report(str(folder / "report.json"))
+            report = read_report(str(folder / REPORT / "report.json"))
             verdict = verdicts(report.models)["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
-            advice = (verdict.deployment(HYDRA, NETWORK), *(() if verdict.gains else self._advice()))
+            advice = (
+                verdict.deployment(HYDRA, NETWORK),
+                *cautions(report),
+                *(() if verdict.gains else self._advice()),
+            )
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
-            write_bytes(folder / "build.json", f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
+            write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
+
+    def _begin(self, planned: Build, latency: LatencyLimit | None) -> None:
+        """Makes the folder of a build, unless this build began there.
+
+        Raises:
+            OutputError: the folder is not a build's.
+        """
+        from hydractl.checkpoint.folders import is_ours, write_folder
+        from hydractl.checkpoint.output import write_bytes
+        from hydractl.steps.build_file import BEGUN, BUILD_TOML, record, written
+
+        folder = self.folder
+        if (folder / BEGUN).exists():
+            return
+        if is_ours(folder, KIND):
+            raise OutputError(f"{folder}: a build of another version began here: name another folder as `output`")
+        with write_folder(folder, KIND) as new:
+            (new / BEGUN).parent.mkdir()
+            write_bytes(new / BEGUN, record(self, planned, folder))
+            write_bytes(new / BUILD_TOML, written(planned, folder))
+            if latency is not None:
+                latency.write(new)
 
     def _advice(self) -> tuple[str, ...]:
         """Returns what to try if the Hydra gains nothing."""
@@ -276,25 +333,13 @@ class Build:
 build = function(Build)
 
 
-def begin(stages: Sequence[Stage], folder: Path, latency: LatencyLimit | None) -> None:
-    """Makes the folder of a build, or checks that the one that stands there began with the same commands.
-
-    Raises:
-        OutputError: the folder is not a build's, or a build began there with other options.
-    """
-    import json
-
-    from hydractl.checkpoint.folders import is_ours, write_folder
-    from hydractl.checkpoint.output import write_bytes
-    from hydractl.schema import Origin, read_json
-    from hydractl.steps.pipeline import require_same
-
-    lines = [stage.line() for stage in stages]
-    if is_ours(folder, KIND):
-        origin = Origin(str(folder / STEPS), OutputError, "name another folder")
-        require_same(folder, read_json(folder / STEPS, origin).read(tuple[str, ...]), lines)
+def cautions(report: Results) -> Iterator[str]:
+    """Yields what a reader should know before believing a verdict: too few samples, or samples of the training."""
+    network = report.models["network"].id
+    if network is None or network.samples is None:
         return
-    with write_folder(folder, KIND) as new:
-        write_bytes(new / STEPS, f"{json.dumps(lines, indent=2)}\n".encode())
-        if latency is not None:
-            latency.write(new)
+    if network.samples < FEW:
+        yield f"{network.samples:.0f} samples cannot tell small gains from chance: evaluate on {FEW} or more."
+    if network.accuracy is not None and network.accuracy >= KNOWN:
+        share = f"{100 * network.accuracy:.1f} %"
+        yield f"The network is right on {share} of the ID data: they look like its training data; give others."

@@ -99,7 +99,15 @@ class Compute:
     """Device, precision and batch size of a network."""
 
     device: Device = "auto"
-    dtype: Dtype = None
+    dtype: Annotated[
+        DtypeLike | None,
+        Option(
+            "Precision. Default: the checkpoint's own; a CPU computes half precision in float32.",
+            "Compute",
+            "fp32|bf16|fp16|fp64",
+            plain=dtype_name,
+        ),
+    ] = None
     batch_size: BatchSize = DEFAULT_BATCH_SIZE
 
     @property

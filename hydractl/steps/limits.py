@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.steps.build import Build
 
-FILE = "latency.json"
+FILE = "work/latency.json"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyL
     """
     from hydractl.evaluation.latency_limit import most_multiply_adds, sketches, time_ratios
 
-    budget, file = build.budget_latency, Path(build.output) / FILE
+    budget, file = build.budget_latency, build.folder / FILE
     if budget is None:
         return None
     ratio = parse_ratio("budget_latency", budget)

@@ -174,7 +174,7 @@ def open_materials(
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
     from hydractl.data.open import notes_of, open_samples
     from hydractl.data.ranks import local_device
-    from hydractl.inference import load_checkpoint
+    from hydractl.inference import load_to_compute
     from hydractl.steps.inputs import as_member
 
     checkpoint = as_member(model)
@@ -186,20 +186,26 @@ def open_materials(
     for inside, outside in opened.values():
         for note in chain.from_iterable(map(notes_of, (inside, *outside.values()))):
             watch.note(f"note: {note}")
-    network = load_checkpoint(checkpoint, local_device(compute.torch_device), compute.torch_dtype)
-    return {name: _material(checkpoint, network, *samples, reading) for name, samples in opened.items()}
+    network = load_to_compute(checkpoint, local_device(compute.torch_device), compute.torch_dtype)
+    return {
+        name: _material(checkpoint, network, *samples, reading=reading, watch=watch) for name, samples in opened.items()
+    }
 
 
 def _material(
-    checkpoint: Checkpoint, network: Hydra, samples: Samples, ood: Mapping[str, Samples], reading: Reading
+    checkpoint: Checkpoint,
+    network: Hydra,
+    samples: Samples,
+    ood: Mapping[str, Samples],
+    reading: Reading,
+    watch: Watcher,
 ) -> Material:
-    from hydractl.data.labels import match_labels, set_classes
+    from hydractl.data.labels import match_labels, set_classes, unnamed
 
     set_classes(network, reading.classes, reading.template, samples)
-    if network.labels is None and reading.match_labels == "name":
-        raise OptionError(f"{checkpoint.name}: its classes have no names: pass `match_labels` index")
-    labels = network.labels or tuple(f"LABEL_{i}" for i in range(network.spec.classes or 0))
-    matched = match_labels(samples, labels, reading.match_labels)
+    matched = match_labels(samples, network.labels or unnamed(network.spec.classes), reading.match_labels)
+    for note in matched.notes[len(samples.notes) :]:
+        watch.note(f"note: {note}")
     return Material(
         checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=network.class_prompts or {}
     )

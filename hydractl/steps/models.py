@@ -61,7 +61,11 @@ def running(model: ModelLike, compute: Compute) -> Hydra:
     from hydractl.model.hydra import Hydra
 
     if not isinstance(model, Hydra):
-        return load(model, compute.device, compute.dtype).optimize_for_inference()
+        from hydractl.inference import load_to_compute
+        from hydractl.steps.inputs import as_checkpoint
+
+        checkpoint = as_checkpoint(model)
+        return load_to_compute(checkpoint, compute.torch_device, compute.torch_dtype).optimize_for_inference()
     if compute.device != "auto" or compute.dtype is not None:
         option = "dtype" if compute.dtype is not None else "device"
         raise OptionError(f"`{option}` has no effect on a loaded model: give it to hydractl.load")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hydractl.errors import OutputError
 from hydractl.options import Declared, Step, declared, flags_of, flat, make, run
 from hydractl.steps.result import Result
 from hydractl.text import printable
@@ -109,6 +108,7 @@ def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
         "HERE := $(dir $(lastword $(MAKEFILE_LIST)))",
         *(f"{name} ?= {_in_makefile(_relative(value.source, folder))}" for name, value in sorted(given.items())),
         "",
+        "$(shell mkdir -p work)",
         f".PHONY: all\nall: {goal}",
     ]
     for stage in stages:
@@ -117,18 +117,6 @@ def makefile(stages: Sequence[Stage], folder: Path, goal: str) -> str:
         lines += ["", f"{targets}{' &' if len(stage.makes) > 1 else ''}: {' '.join(needs)}".rstrip()]
         lines.append(f"\t{stage.line()}")
     return "\n".join(lines) + "\n"
-
-
-def require_same(folder: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raises OutputError if a pipeline began with other commands, and names the first that differs."""
-    for number, (old, new) in enumerate(zip(found, wanted, strict=False), 1):
-        if old != new:
-            raise OutputError(
-                f"{folder}: began with other options: step {number} was `{old}`, now it is `{new}`: "
-                "name another folder, or give the same options"
-            )
-    if len(found) != len(wanted):
-        raise OutputError(f"{folder}: began with {len(found)} steps, now there are {len(wanted)}: name another folder")
 
 
 def _places(value: Any) -> Iterator[Made | Given]:

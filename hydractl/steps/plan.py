@@ -12,15 +12,15 @@ from hydractl.errors import OptionError
 from hydractl.options import Rows
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Given, Made, Stage
+from hydractl.steps.schedule import NO_CIRCUITS
 
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
 
 HYDRA, NETWORK = Made("hydra.safetensors"), Made("network.safetensors")
-SELECTED, FUSED = Made("selected.safetensors"), Made("fused.safetensors")
-CIRCUITS = {objective: Made(f"circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
-SEARCH_SAMPLES = 500  # of each set, by default
-DRAWS = 4
+SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
+CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
+REPORT = Made("report")
 
 
 def plan(build: Build, limits: Limits, trunks: str) -> list[Stage]:
@@ -35,7 +35,7 @@ def plan(build: Build, limits: Limits, trunks: str) -> list[Stage]:
     Raises:
         OptionError: the recipe does not exist, or does not say how long to train.
     """
-    stages = [_search(build)] if build.ood_data else []
+    stages = [_search(build)] if _searches(build) else []
     stages.append(_selection(build, limits, trunks))
     last = SELECTED
     if build.train_data is not None:
@@ -50,6 +50,15 @@ def plan(build: Build, limits: Limits, trunks: str) -> list[Stage]:
     ]
 
 
+def _searches(build: Build) -> bool:
+    return bool(build.ood_data) and build.search != NO_CIRCUITS
+
+
+def _reading(build: Build) -> Reading:
+    classes = build.reading.classes
+    return build.reading if classes is None else replace(build.reading, classes=Given("CLASSES", str(classes)))
+
+
 def _network(build: Build) -> Given:
     return Given("MODEL", build.model)
 
@@ -58,7 +67,8 @@ def _id_data(build: Build, part: int) -> Given:
     count = 3 if build.eval_data else 4
     if part > count:
         return Given("EVAL_DATA", build.eval_data or "")
-    return Given("ID_DATA", build.id_data, suffix=_part(build, part, count))
+    source, columns = _columns_apart(build.id_data)
+    return Given("ID_DATA", source, suffix=_part(build, part, count) + columns)
 
 
 def _ood_data(build: Build, part: int) -> list[Given]:
@@ -76,25 +86,32 @@ def _part(build: Build, part: int, count: int) -> str:
 
 def _ood_set(variable: str, text: str, suffix: str = "") -> Given:
     """Returns an OOD set with its group and name apart from its source."""
-    name, equals, source = text.rpartition("=") if not exists(text) else ("", "", text)
-    return Given(variable, source, f"{name}{equals}", suffix)
+    whole, columns = _columns_apart(text)
+    name, equals, source = whole.rpartition("=") if not exists(whole) else ("", "", whole)
+    return Given(variable, source, f"{name}{equals}", suffix + columns)
+
+
+def _columns_apart(text: str) -> tuple[str, str]:
+    """Returns a source and the columns named behind it, which follow a part."""
+    source, mark, columns = text.partition("?") if not exists(text) else (text, "", "")
+    return source, mark + columns
 
 
 def _search(build: Build) -> Stage:
     from hydractl.circuit.modes import MODES
     from hydractl.steps.extract_circuit import ExtractCircuit
 
-    most = build.search_samples or SEARCH_SAMPLES
+    most, limit = build.search_samples, build.reading.limit
     step = ExtractCircuit(
         _network(build),
         _id_data(build, 1),
         _ood_data(build, 1),
         budget="50%",
         objective=",".join(CIRCUITS),
-        search=Rows(MODES).named(build.search)(),
-        reading=Reading(limit=min(most, build.limit or most)),
+        search=Rows(MODES).named(build.search or "exact")(),
+        reading=replace(_reading(build), limit=min((size for size in (most, limit) if size), default=None)),
         compute=build.compute,
-        output=Made("circuit-{objective}.json"),
+        output=Made("work/circuit-{objective}.json"),
         resume=True,
     )
     return Stage(step, tuple(CIRCUITS.values()))
@@ -103,11 +120,11 @@ def _search(build: Build) -> Stage:
 def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
     from hydractl.steps.select import FromCandidates, Select
 
-    draws = DRAWS if build.draws is None else build.draws
-    sources = FromCandidates(random=build.random)
-    if build.ood_data:
+    draws = build.draws
+    sources = FromCandidates(random=build.random or 0)
+    if _searches(build):
         sources = replace(sources, circuit=list(CIRCUITS.values()))
-    if build.ood_data and draws:
+    if _searches(build) and draws:
         sources = replace(sources, pools="25%,50%", draws=draws)
     step = Select(
         model=_network(build),
@@ -121,13 +138,13 @@ def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
         seed=build.seed,
         id_data=_id_data(build, 2),
         ood_data=_ood_data(build, 2) or None,
-        reading=Reading(limit=build.limit),
+        reading=_reading(build),
         compute=build.compute,
-        output=Made("selection.json"),
+        output=Made("work/selection.json"),
         hydra=SELECTED,
         resume=True,
     )
-    return Stage(step, ("selection.json", SELECTED))
+    return Stage(step, ("work/selection.json", SELECTED))
 
 
 def _training(build: Build, together: bool) -> list[Stage]:
@@ -137,7 +154,7 @@ def _training(build: Build, together: bool) -> list[Stage]:
     from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
     apart, recipe = build.members > 1 and not together, build.recipe
-    name = "selected-member{member}.safetensors"
+    name = "work/selected-member{member}.safetensors"
     trained = [Made(name.format(member=n)) for n in range(build.members)] if apart else [FUSED]
     step = Finetune(
         [SELECTED],
@@ -152,6 +169,7 @@ def _training(build: Build, together: bool) -> list[Stage]:
             outlier_data=_outliers(build),
             teacher=[Given(f"TEACHER_{number}", text) for number, text in enumerate(build.teacher, 1)],
         ),
+        reading=replace(_reading(build), limit=None, classes=None),
         execution=Execution(build.compute.device, build.precision, output=Made(name) if apart else FUSED, resume=True),
     )
     stages = [Stage(step, tuple(trained))]
@@ -175,7 +193,7 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
         model,
         id_data=_id_data(build, 3),
         ood_data=_ood_data(build, 2) or None,
-        reading=Reading(limit=build.limit),
+        reading=_reading(build),
         compute=build.compute,
         output=output,
     )
@@ -191,8 +209,8 @@ def _evaluation(build: Build) -> Stage:
         {"network": NETWORK, "hydra": HYDRA},
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
         procedure=Procedure(bootstrap=1000),
-        reading=Reading(limit=build.limit),
+        reading=_reading(build),
         compute=build.compute,
-        outputs=Outputs(json=Made("report.json"), report=Made("report")),
+        outputs=Outputs(report=REPORT),
     )
-    return Stage(step, ("report.json", "report"))
+    return Stage(step, (REPORT,))

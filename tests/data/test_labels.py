@@ -90,13 +90,21 @@ def test_a_gap_in_bare_numbers_is_no_class_missed() -> None:
     assert matched.labels.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize("model", [("LABEL_0", "LABEL_1"), ("cat", "dog")])
+def test_bare_numbers_are_places_of_the_models_classes_with_a_note(model: tuple[str, ...]) -> None:
+    matched = match_labels(samples([1, 0], None), model)
+    assert matched.labels is not None
+    assert matched.labels.tolist() == [1, 0]
+    assert f"0 is {model[0]}, 1 is {model[1]}" in matched.notes[-1]
+
+
 @pytest.mark.parametrize(
     ("labels", "names", "model", "how", "message"),
     [
         ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"labels are \[cat, fox\], the model's are \[cat, dog\]"),
         ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"no single match for \[fox\]"),
         ([0, 1], ("cat", "dog"), ("LABEL_0", "LABEL_1"), "name", "no names: pass `match_labels` index"),
-        ([0, 1], None, ("cat", "dog"), "name", "bare numbers, the model's are .*: pass `match_labels` index"),
+        ([0, 2], None, ("LABEL_0", "LABEL_1"), "name", "1 of 2 labels lie outside the model's classes 0 to 1"),
         ([0, 1], ("a", "b"), ("A", "a", "B"), "name", r"no single match for \[a\]"),
         (
             [0, 2, 3],

@@ -164,7 +164,7 @@ def test_packed_and_mimo_join_the_table(tmp_path: Path) -> None:
 def test_the_digits_example_runs_through(tmp_path: Path) -> None:
     done = make(tmp_path, "digits", "digits-steps", STEPS=300, MEMBER_STEPS=20, BUILD_STEPS=5)
     build = tmp_path / "build"
-    built = json.loads((build / "built" / "build.json").read_text())
+    built = json.loads((build / "built" / "work" / "build.json").read_text())
     assert built["verdict"].startswith("hydra against network: ")
     assert models(tmp_path, "built") == ["network", "hydra"]
     report = json.loads((build / "report.json").read_text())

@@ -54,12 +54,13 @@ def test_it_builds_says_what_is_gained_and_its_makefile_makes_the_same_bytes(
     assert path == "built/hydra.safetensors"
     gains = "hydra against network: better in" in verdict
     assert advice[0].startswith("Deploy hydra.safetensors" if gains else "Deploy network.safetensors: ")
-    assert len(advice) == (1 if gains else 2)
+    assert "samples cannot tell" in advice[1]
+    assert len(advice) == (2 if gains else 3)
     built = here / "built"
-    assert {"hydra.safetensors", "network.safetensors", "report", "report.json", "build.json", "Makefile"} <= set(
-        os.listdir(built)
-    )
-    assert json.loads((built / "build.json").read_text())["verdict"] == verdict
+    assert {"hydra.safetensors", "network.safetensors", "report", "build.toml", "Makefile", "work"} == {
+        name for name in os.listdir(built) if name[0] != "."
+    }
+    assert json.loads((built / "work" / "build.json").read_text())["verdict"] == verdict
     other = here / "elsewhere"
     other.mkdir()
     bin_folder = Path(sys.executable).parent
@@ -79,7 +80,7 @@ def test_its_makefile_finds_a_recipe_of_ones_own_from_another_folder(here: Path)
             "vit", id_data="pets", train_data="pets", recipe=recipe, settings=["steps=2"], members=2, output="built",
             dry_run=True,
         )  # fmt: skip
-        made[recipe] = makefile(planned.stages, here / "built", "report.json")
+        made[recipe] = makefile(planned.stages, here / "built", "report")
     assert "\nRECIPE ?= $(HERE)../mine.toml\n" in made["mine.toml"] and '--recipe "$(RECIPE)"' in made["mine.toml"]
     assert " --recipe sst2 " in made["sst2"]
 
@@ -106,7 +107,7 @@ def test_interrupted_it_goes_on_and_with_other_options_it_does_not(
     assert done == ["extract-circuit", "select"]
     monkeypatch.setattr(pipeline.Stage, "run", run)
     refused = hydractl(*ARGUMENTS, "--quiet", "--seed", "1")
-    assert (refused.code, "began with other options" in refused.err) == (1, True)
+    assert (refused.code, "began with --seed not given, now it is 1" in refused.err) == (1, True)
     assert hydractl(*ARGUMENTS, "--quiet").code == 0
     assert (here / "built" / "hydra.safetensors").read_bytes() == whole
 
@@ -134,13 +135,13 @@ def test_precision_and_the_size_of_the_search_reach_the_steps_they_are_for(hydra
 
 @pytest.mark.parametrize("damage", ["{", "null", "[1]", None])
 def test_a_damaged_record_of_the_commands_is_one_line(hydractl: Command, here: Path, damage: str | None) -> None:
-    (here / "built").mkdir()
+    (here / "built" / "work").mkdir(parents=True)
     mark(here / "built", "build", [])
-    record = here / "built" / "steps.json"
+    record = here / "built" / "work" / "begun.json"
     os.mkfifo(record) if damage is None else record.write_text(damage)
     result = hydractl(*ARGUMENTS, "--quiet")
     assert result.code == 1
-    assert result.err.startswith("error: built/steps.json: ") and result.err.endswith(": name another folder\n")
+    assert result.err.startswith("error: built/work/begun.json: ") and result.err.endswith(": name another folder\n")
 
 
 def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path) -> None:
@@ -152,7 +153,7 @@ def test_without_ood_data_it_says_what_that_loses(hydractl: Command, here: Path)
 
 
 def _candidates(here: Path) -> list[str]:
-    names: list[str] = json.loads((here / "built" / "selection.json").read_text())["candidates"]
+    names: list[str] = json.loads((here / "built" / "work" / "selection.json").read_text())["candidates"]
     return names
 
 
@@ -174,17 +175,54 @@ def test_its_cost_is_bounded(hydractl: Command, here: Path) -> None:
     built = hydractl(*ARGUMENTS, *bounds, "--quiet")
     assert built.code == 0, built.err
     assert any(line.startswith("latency: ") for line in built.out.splitlines())
-    entries = json.loads((here / "built" / "report.json").read_text())["models"]
+    entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
     network, hydra = (entries[name]["cost"] for name in ("network", "hydra"))
     assert hydra["members"] == 2
     assert hydra["multiply_adds"] <= 1.9 * network["multiply_adds"]
     assert hydra["parameters"] <= 1.1 * network["parameters"]
-    begun = json.loads((here / "built" / "latency.json").read_text())
+    begun = json.loads((here / "built" / "work" / "latency.json").read_text())
     assert (begun["budget"], len(begun["measured"])) == ("8x", 2)
     again = hydractl(*ARGUMENTS, *bounds, "--dry-run")
-    assert again.out.splitlines() == json.loads((here / "built" / "steps.json").read_text())
+    assert all(f"\t{line}\n" in (here / "built" / "Makefile").read_text() for line in again.out.splitlines())
 
 
 def test_a_latency_that_no_network_has_is_refused() -> None:
     with pytest.raises(OptionError, match="`budget_latency` 0.25x"):
         most_multiply_adds([(2.0, 1.5), (3.0, 2.0)], 0.25)
+
+
+def test_its_file_repeats_and_changes_it(hydractl: Command, here: Path) -> None:
+    columns = ("--label-column", "label", "--match-labels", "index", "--limit", "9", "--time", "none")
+    whole = hydractl(*ARGUMENTS, *columns, "--quiet")
+    assert whole.code == 0, whole.err
+    file = here / "built" / "build.toml"
+    assert "near/noise=../noise" in file.read_text()
+    again = hydractl("build", file, "-o", "again", "--dry-run", "--quiet").out
+    lines = (here / "built" / "Makefile").read_text()
+    assert all(f"\t{line}\n" in lines for line in again.splitlines())
+    assert " --label-column label --match-labels index" in again
+    changed = hydractl("build", file, "--seed", "4", "-o", "again", "--dry-run", "--quiet").out
+    assert "%1/4@4" in changed
+    file.write_text(file.read_text() + "sample = 3\n")
+    assert "sample is no option of a build" in hydractl("build", file, "-o", "again").err
+
+
+def test_another_source_in_a_begun_folder_is_refused(hydractl: Command, here: Path) -> None:
+    from hydractl.steps.build_file import BEGUN, record
+
+    step = library.build.step(model="vit", id_data="pets", output="built")  # type: ignore[attr-defined]
+    (here / "built" / "work").mkdir(parents=True)
+    (here / BEGUN.replace("work", "built/work")).write_bytes(record(step, step, here / "built"))
+    refused = hydractl("build", "vit", "--id-data", "noise", "-o", "built")
+    assert refused.err.startswith("error: built: began with --id-data ../pets, now it is ../noise: ")
+
+
+@pytest.mark.parametrize(("samples", "accuracy", "words"), [(8, 0.5, "8 samples"), (500, 1.0, "100.0 %")])
+def test_it_says_what_a_verdict_is_worth(samples: int, accuracy: float, words: str) -> None:
+    from types import SimpleNamespace
+
+    from hydractl.steps.build import cautions
+
+    numbers = SimpleNamespace(samples=samples, accuracy=accuracy)
+    [line] = cautions(SimpleNamespace(models={"network": SimpleNamespace(id=numbers)}))  # type: ignore[arg-type]
+    assert words in line

@@ -55,7 +55,7 @@ def test_members_learn_what_a_teacher_says(hydractl: Command, here: Path, more: 
     training = ["--train-data", more, "--set", "steps=1", "--teacher", "vit", "--teacher", "teacher"]
     built = hydractl(*ARGUMENTS, *training, "--quiet")
     assert built.code == 0, built.err
-    member = read_checkpoint(str(here / "built" / "selected-member0.safetensors"))
+    member = read_checkpoint(str(here / "built" / "work" / "selected-member0.safetensors"))
     assert len(member.provenance["options"]["fingerprints"]["teacher"]) == 2
     makefile = (here / "built" / "Makefile").read_text()
     assert "\nTEACHER_2 ?= $(HERE)../teacher\n" in makefile and '--teacher "$(TEACHER_1)"' in makefile
@@ -69,7 +69,7 @@ def test_training_keeps_to_the_cost_and_needs_no_ood_data(hydractl: Command, her
     hydra = read_checkpoint(str(here / "built" / "hydra.safetensors"))
     assert hydra.members == 3
     assert hydra.heads["vision"][0] == ((0, 1, 2, 3),) * 3
-    entries = json.loads((here / "built" / "report.json").read_text())["models"]
+    entries = json.loads((here / "built" / "report" / "report.json").read_text())["models"]
     assert entries["hydra"]["cost"]["multiply_adds"] <= 1.6 * entries["network"]["cost"]["multiply_adds"]
     assert "--joint" in (here / "built" / "Makefile").read_text()
 

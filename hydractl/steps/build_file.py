@@ -1,0 +1,145 @@
+"""The options of a build, as a readable file, and as the record that a begun build is compared with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from os.path import exists
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+
+from hydractl.errors import OptionError, OutputError
+from hydractl.options import declared, flat, make
+from hydractl.schema import Origin, parse_toml, read_json, read_text
+from hydractl.text import printable, shortened
+
+if TYPE_CHECKING:
+    from hydractl.steps.build import Build
+
+BUILD_TOML = "build.toml"
+BEGUN = "work/begun.json"
+#: Options that do not change the result; a config has no use for them.
+OWN = ("output", "dry_run")
+#: Options that name a file or a source, whose paths are seen from the file.
+PLACES = ("model", "id_data", "ood_data", "train_data", "eval_data", "eval_ood_data", "teacher", "recipe", "classes")
+#: What the time of a build decides where the user does not.
+PLANNED = ("search", "search_samples", "draws", "random", "limit")
+REMEDY = "correct it: its names are those of the options, with _ for -"
+
+
+def is_build_file(model: object) -> bool:
+    """Returns whether the model of a build is the file of another build's options."""
+    return isinstance(model, str | Path) and str(model).endswith(".toml")
+
+
+def options_of(build: Build, folder: Path) -> dict[str, Any]:
+    """Returns the options that are not the default, by name; paths are seen from a folder."""
+    values = flat(build)
+    found = {}
+    for option in declared(type(build)):
+        value = values.get(option.name)
+        if option.name in OWN or value is None or value == option.default or value == ():
+            continue
+        plain = option.option.plain(value) if option.option.plain else value
+        several = [str(one) for one in plain] if isinstance(plain, list | tuple) else None
+        plain = several if several is not None else str(plain) if isinstance(plain, Path) else plain
+        if option.name in PLACES:
+            plain = [_seen(one, folder) for one in plain] if isinstance(plain, list) else _seen(str(plain), folder)
+        found[option.name] = plain
+    return found
+
+
+def _seen(text: str, folder: Path) -> str:
+    """Returns a source as seen from a folder, if it is a path on this machine."""
+    name, equals, source = text.rpartition("=") if not exists(text) and "?" not in text else ("", "", text)
+    for mark in ("", *":?%"):
+        place = source.partition(mark)[0] if mark else source
+        if place and exists(place):
+            return f"{name}{equals}{os.path.relpath(place, folder)}{source[len(place) :]}"
+    return text
+
+
+def written(build: Build, folder: Path) -> bytes:
+    """Returns a readable file of the options of a build; `hydractl build` reads it."""
+    head = "# Written by hydractl build. To repeat or change it: hydractl build build.toml -o FOLDER\n"
+    return (head + printable_toml(options_of(build, folder))).encode()
+
+
+def printable_toml(values: Mapping[str, Any]) -> str:
+    """Returns TOML in which nothing controls a terminal."""
+    return "\n".join(printable(line) for line in tomli_w.dumps(values).splitlines()) + "\n"
+
+
+def read_build_file(build: Build) -> Build:
+    """Returns the build that a file describes, with what was given beside the file in place of its own.
+
+    Raises:
+        OptionError: not such a file, or an option that is unknown or out of range.
+    """
+    file = Path(str(build.model))
+    origin = Origin(str(file), OptionError, REMEDY)
+    values: dict[str, Any] = parse_toml(read_text(file, origin), origin).fields
+    known = {option.name: option for option in declared(type(build))}
+    if unknown := [name for name in values if name not in known or name in OWN]:
+        raise origin.refusal(f"{shortened(unknown[0], 40)} is no option of a build", REMEDY)
+    here = file.parent
+    for name in PLACES:
+        value = values.get(name)
+        if value is not None:
+            values[name] = [_from(one, here) for one in value] if isinstance(value, list) else _from(value, here)
+    own = {name: value for name, value in flat(build).items() if name != "model" and value not in (None, [], ())}
+    own = {name: value for name, value in own.items() if value != known[name].default}
+    return make(type(build), {"output": str(here), **values, **own})
+
+
+def _from(text: object, folder: Path) -> str:
+    """Returns a source that is seen from a folder as seen from here."""
+    name, equals, source = str(text).rpartition("=") if "?" not in str(text) else ("", "", str(text))
+    for mark in ("", *":?%"):
+        place = source.partition(mark)[0] if mark else source
+        if place and exists(folder / place):
+            return f"{name}{equals}{os.path.normpath(folder / place)}{source[len(place) :]}"
+    return str(text)
+
+
+def begun(build: Build, folder: Path) -> Build | None:
+    """Returns the build that began in a folder, with the plan it began with; None if none did.
+
+    Raises:
+        OutputError: it began with other options, or its record is damaged.
+    """
+    record = folder / BEGUN
+    if not os.path.lexists(record):
+        return None
+    origin = Origin(str(record), OutputError, "name another folder")
+    fields = read_json(record, origin).fields
+    old, planned = fields.get("options"), fields.get("plan")
+    if not isinstance(old, dict) or not isinstance(planned, dict) or not planned.keys() <= set(PLANNED):
+        raise origin.refusal("is no record of a build")
+    new = options_of(build, folder)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            was, now = (shortened(str(one.get(name, "not given")), 60) for one in (old, new))
+            raise OutputError(
+                f"{folder}: began with `{name}` {was}, now it is {now}: name another folder as `output`, or give what "
+                "it began with"
+            )
+    return with_plan(build, planned)
+
+
+def with_plan(build: Build, planned: Mapping[str, Any]) -> Build:
+    """Returns a build with values of `PLANNED`."""
+    values = dict(planned)
+    reading = replace(build.reading, limit=values.pop("limit", build.reading.limit))
+    return replace(build, **values, reading=reading)
+
+
+def record(asked: Build, planned: Build, folder: Path) -> bytes:
+    """Returns the record of a build that begins."""
+    values = flat(planned)
+    content = {"options": options_of(asked, folder), "plan": {name: values[name] for name in PLANNED}}
+    return f"{json.dumps(content, indent=2)}\n".encode()

@@ -1,0 +1,51 @@
+"""What a build does in the time it has: samples and draws first, then circuits; what is given stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hydractl.errors import OptionError
+from hydractl.steps.schedule import Sizes, fitting, seconds_of
+
+#: ViT-B's heads, on as many samples as CIFAR-10's validation split has.
+SIZES = Sizes(144, 3, 3, inside=(1250, 1250, 1250, 1250), outside=([1000], [1000]), sample=0.0)
+
+
+def plan(sample: float, minutes: float | None = 30, **given: object) -> dict[str, object]:
+    sizes = replace(SIZES, sample=sample)
+    found = fitting(sizes, given, None if minutes is None else 60 * minutes)
+    if minutes is not None and sample < 0.1 and not given:
+        assert sizes.seconds(found) <= 60 * minutes
+    return found
+
+
+def test_the_richest_plan_that_fits() -> None:
+    assert plan(1e-6) == {"limit": None, "random": 12, "search": "exact", "search_samples": 500, "draws": 4}
+    assert plan(1.0, None) == plan(1e-6)
+    searches = [plan(sample)["search"] for sample in (1e-6, 5e-4, 5e-3)]
+    assert searches == ["exact", "shortlist", "none"]
+    assert plan(0.05) == {"limit": 200, "random": 4, "search": "none", "search_samples": 200, "draws": 4}
+
+
+def test_more_time_never_takes_less() -> None:
+    costs = [replace(SIZES, sample=1.0).seconds(plan(0.004, minutes)) for minutes in (5, 30, 120, 600)]
+    assert costs == sorted(costs)
+    assert costs[0] < costs[-1]
+
+
+def test_what_is_given_stands_and_without_ood_data_there_are_no_circuits() -> None:
+    found = plan(1.0, search="exact", random=3, limit=77)
+    assert (found["search"], found["random"], found["limit"]) == ("exact", 3, 77)
+    assert fitting(replace(SIZES, outside=([], [])), {}, None)["search"] == "none"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("none", None)])
+def test_times(text: str, seconds: float | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+def test_a_time_that_is_none() -> None:
+    with pytest.raises(OptionError, match="`time` soon: expected a time such as 90s, 30m or 2h"):
+        seconds_of("soon")
