@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from hydractl.errors import OptionError
 
@@ -29,9 +29,23 @@ class Head(NamedTuple):
 TOWERS = ("vision", "text")
 
 
-def in_candidate_order(heads: Iterable[Head]) -> list[Head]:
-    """Returns the heads sorted by (tower, layer, head), the order in which Algorithm 1 visits candidates."""
-    return sorted(heads, key=lambda head: head.order)
+class Piece(Protocol):
+    """A head or an MLP unit."""
+
+    @property
+    def tower(self) -> str: ...
+    @property
+    def layer(self) -> int: ...
+    @property
+    def order(self) -> tuple[int, int, int]: ...
+
+
+P = TypeVar("P", bound=Piece)
+
+
+def in_candidate_order(pieces: Iterable[P]) -> list[P]:
+    """Returns heads or units sorted by (tower, layer, number), the order in which Algorithm 1 visits candidates."""
+    return sorted(pieces, key=lambda piece: piece.order)
 
 
 def member_heads(kept: KeptHeads, member: int) -> list[Head]:
@@ -55,14 +69,14 @@ def without(kept: KeptHeads, gone: Set[Head]) -> KeptHeads:
     }
 
 
-def layer_budgets(heads: Sequence[Head], budget: int) -> dict[tuple[str, int], int]:
-    """Returns the number of heads that each (tower, layer) gives up, such that layers differ by one at most.
+def layer_budgets(pieces: Sequence[Piece], budget: int) -> dict[tuple[str, int], int]:
+    """Returns the number of heads or units that each (tower, layer) gives up, such that layers differ by one at most.
 
-    Earlier layers give the extra ones; a layer without heads left leaves its share to the others.
+    Earlier layers give the extra ones; a layer without any left leaves its share to the others.
     """
     available: dict[tuple[str, int], int] = {}
-    for head in in_candidate_order(heads):
-        available[head.tower, head.layer] = available.get((head.tower, head.layer), 0) + 1
+    for piece in in_candidate_order(pieces):
+        available[piece.tower, piece.layer] = available.get((piece.tower, piece.layer), 0) + 1
     shares = dict.fromkeys(available, 0)
     left = budget
     while left:

@@ -7,6 +7,7 @@ arXiv 2502.17941 (OBA, whose order 3 is the authors' extension).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.checkpoint.layout import Layout, Unit, every_unit
 from hydractl.checkpoint.slots import linear_weights
+from hydractl.checkpoint.spec import ModelSpec
 from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.replay import kept_counts, pooled
 from hydractl.data.batching import Batch
@@ -110,6 +113,73 @@ def oba_scores(model: Hydra, data: ScoringData, order: int = 2) -> dict[Head, fl
     return {
         head: float(torch.stack([part.sum() for part in _of_head(model, found, head, "qkvo")]).sum())
         for head in member_heads(model.heads, 0)
+    }
+
+
+def magnitudes_of_units(checkpoint: Checkpoint) -> dict[Unit, float]:
+    """Returns the L2 norm of each MLP unit's rows and column together, float64.
+
+    Args:
+        checkpoint: of one member; units it does not keep have no score.
+    """
+    squares: dict[tuple[str, int], Tensor] = {}
+    for name, slot in checkpoint.slots().items():
+        if slot.unit_axis is None or len(slot.shape) < 2 or slot.tower is None or slot.layer is None:
+            continue
+        weight = checkpoint.tensors[name].load().double().movedim(slot.unit_axis, 0)
+        place = slot.tower, slot.layer
+        squares[place] = squares.get(place, torch.zeros(())) + weight.square().sum(1)
+    return _by_unit(checkpoint.layout, checkpoint.spec, {place: found.sqrt() for place, found in squares.items()})
+
+
+def taylor_scores_of_units(model: Hydra, data: ScoringData) -> dict[Unit, float]:
+    """Returns the sum over samples and tokens of |a dL/da| for each MLP unit, with a what its layer's last map reads.
+
+    Args:
+        model: of one member.
+
+    Raises:
+        DataError: samples without labels.
+    """
+    device, prompts = next(model.parameters()).device, data.all_prompts
+    maps = {
+        (tower.name, layer): model.get_submodule(f"{tower.name}.layers.{layer}.mlp.fc2")
+        for tower in model.spec.towers
+        for layer in range(tower.layers)
+    }
+    sizes = [len(kept[0]) for tower in model.spec.towers for kept in every_unit(model.layout, model.spec, tower.name)]
+
+    def of_batch(number: int) -> Tensor:
+        with torch.enable_grad():
+            read = dict.fromkeys(maps.values(), torch.zeros(()))
+            hooks = [module.register_forward_pre_hook(partial(_follow, read)) for module in read]
+            try:
+                loss = cross_entropies(model, data.id[number], prompts, device).sum()
+            finally:
+                for hook in hooks:
+                    hook.remove()
+            slopes = torch.autograd.grad(loss, list(read.values()))
+        pairs = zip(read.values(), slopes, strict=True)
+        return torch.cat([(a * slope).abs().flatten(0, -2).sum(0, dtype=torch.float64) for a, slope in pairs])
+
+    mine = range(data.ranks.rank, len(data.id), data.ranks.size)
+    zeros = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
+    # One batch after the other: hooks belong to the model.
+    total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id))
+    return _by_unit(model.layout, model.spec, dict(zip(maps, total.split(sizes), strict=True)))
+
+
+def _follow(read: dict[torch.nn.Module, Tensor], module: torch.nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+    # Weights do not train here, so the first layer's activations have no gradient of their own yet.
+    read[module] = inputs[0] if inputs[0].requires_grad else inputs[0].detach().requires_grad_()
+    return (read[module],)
+
+
+def _by_unit(layout: Layout, spec: ModelSpec, values: Mapping[tuple[str, int], Tensor]) -> dict[Unit, float]:
+    return {
+        Unit(tower, layer, unit): value
+        for (tower, layer), found in values.items()
+        for unit, value in zip(every_unit(layout, spec, tower)[layer][0], found.tolist(), strict=True)
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, member_heads, without
-from hydractl.checkpoint.layout import Layout, every_unit, stored_shapes
+from hydractl.checkpoint.layout import Layout, Unit, every_unit, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import DTYPES
@@ -170,18 +170,23 @@ def _first(labels: list[str]) -> str:
     return f"{len(labels)}: {shown}{', ...' if len(labels) > 10 else ''}"
 
 
-def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], path: Path | None) -> str:
-    """Returns how many heads a network of one member lost, and how much smaller it is.
+def pruning_line(checkpoint: Checkpoint, dropped: Sequence[Head], units: Sequence[Unit], path: Path | None) -> str:
+    """Returns how many heads and MLP units a network of one member lost, and how much smaller it is.
 
     Args:
         checkpoint: the network without them.
         path: its file, if it was written.
     """
-    kept = member_heads(checkpoint.heads, 0)
-    every = all_heads(checkpoint.spec)
-    heads = without(every, set(member_heads(every, 0)).difference([*kept, *dropped]))
-    before = _size(checkpoint, replace(checkpoint.layout, heads=heads))
-    return _line(f"heads {len(kept) + len(dropped)} -> {len(kept)}", before, _size(checkpoint, checkpoint.layout), path)
+    layout, spec = checkpoint.layout, checkpoint.spec
+    kept, every = member_heads(layout.heads, 0), Layout(all_heads(spec), layout.shared)
+    heads = without(every.heads, set(member_heads(every.heads, 0)).difference([*kept, *dropped]))
+    left = member_units(layout, spec, 0)
+    whole = every.without_units(spec, set(member_units(every, spec, 0)).difference([*left, *units]))
+    before = _size(checkpoint, replace(whole, heads=heads))
+    counts = f"heads {len(kept) + len(dropped)} -> {len(kept)}"
+    if units:
+        counts += f", MLP units {len(left) + len(units)} -> {len(left)}"
+    return _line(counts, before, _size(checkpoint, layout), path)
 
 
 def fusing_line(checkpoint: Checkpoint, path: Path | None) -> str:

@@ -1,4 +1,4 @@
-"""Taking attention heads out of a model."""
+"""Taking attention heads and MLP units out of a model."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.layout import Unit
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, Without, function, remembered
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
-from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, choose_heads, notes
+from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, UnitCut, choose_heads, choose_units, notes
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import Result
-from hydractl.surgery.choose import heads_leaving
+from hydractl.surgery.choose import heads_leaving, units_leaving
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import ScoreTable
-    from hydractl.selection.selection_file import Followed
 
     Budget = int | str
 else:
@@ -34,21 +34,23 @@ else:
 
 @dataclass(frozen=True, eq=False)
 class PrunedMember:
-    """A network of one member without some of its heads.
+    """A network of one member without some of its heads and MLP units.
 
     Attributes:
         dropped: the heads it lost.
         output: where it was written, if it was.
+        units: the MLP units it lost.
     """
 
     checkpoint: Checkpoint
     dropped: Sequence[Head]
     output: Path | None = None
+    units: Sequence[Unit] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pruned(Result):
-    """The pruned networks: one, or each member of a selection."""
+    """The pruned networks: one, or several members."""
 
     members: Sequence[PrunedMember]
 
@@ -83,6 +85,7 @@ class Pruned(Result):
             {
                 "output": None if member.output is None else str(member.output),
                 "dropped": [head._asdict() for head in member.dropped],
+                **({"units": len(member.units)} if member.units else {}),
             }
             for member in self.members
         ]
@@ -102,7 +105,7 @@ class Pruned(Result):
         from hydractl.report.summary import pruning_line
 
         for one in self.members:
-            yield pruning_line(one.checkpoint, one.dropped, one.output)
+            yield pruning_line(one.checkpoint, one.dropped, one.units, one.output)
         if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
             members = " ".join(written) if len(written) > 1 else f"{written[0]} OTHER..."
             yield f"next: hydractl fuse {members} -o hydra.safetensors, after finetune where there are training data"
@@ -110,13 +113,14 @@ class Pruned(Result):
 
 @dataclass(frozen=True)
 class Prune:
-    """Remove attention heads from a model.
+    """Remove attention heads and MLP units from a model.
 
-    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone.
+    The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone. `units` removes units of
+    the MLPs likewise, by the same `method`.
 
     Example: hydractl prune --method circuit --budget 48
 
-    Writes one safetensors file, with `selection` one for each member, and prints its path.
+    Writes one safetensors file, with `selection` or `members` one for each member, and prints its path.
 
     >>> member = hydractl.prune("vit", method="random", budget=3, seed=1)
     >>> len(member.dropped)
@@ -148,6 +152,7 @@ class Prune:
         Option(f"How to choose heads: {'; '.join(f'{row.name}: {row.help}' for row in PRUNE_METHODS)}."),
         Rows(PRUNE_METHODS),
     ] = None
+    unit_cut: UnitCut = UnitCut()
     selection: Annotated[
         SelectionLike | None,
         Option(
@@ -175,27 +180,35 @@ class Prune:
         from hydractl.families.load import write_checkpoint
         from hydractl.surgery.numbers import with_dtype
         from hydractl.surgery.provenance import headless, with_provenance
-        from hydractl.surgery.slicing import drop_heads
+        from hydractl.surgery.slicing import drop_heads, drop_units
 
         if self.selection is not None:
             return self._selected(self.selection)
-        if self.method is None or self.budget is None:
+        if self.method is None or (self.budget is None and self.unit_cut.units is None):
             missing = "`method`" if self.method is None else "`budget`"
             raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
-        method = self.method
+        method, members = self.method, self.unit_cut.members
         checkpoint = as_checkpoint(_model_of(method.artifact) if self.model is None else self.model)
-        leaving = heads_leaving(self.budget, checkpoint)
+        leaving = heads_leaving(self.budget or 0, checkpoint)
         options = self._options(method, leaving)
-        path = self._file(checkpoint, options)
+        if self.unit_cut.units is not None:
+            options["units"] = units_leaving(self.unit_cut.units, checkpoint)
+        paths = [self._file(checkpoint, options)] if members is None else self._files(checkpoint, members)
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
-        dropped = choose_heads(method, pruning)
-        pruned = with_dtype(drop_heads(checkpoint, dropped), self.compute.torch_dtype)
-        pruned = with_provenance(pruned, "prune", [checkpoint], options | {"search_data": seen})
-        if path is not None:
-            write_checkpoint(pruned, path, self.force)
-        for note in (*notes(method, pruning), *headless(pruned)):
-            watch.note(f"note: {note}")
-        return Pruned((PrunedMember(pruned, dropped, path),))
+        found, dropped = [], choose_heads(method, pruning)
+        for number, (units, path) in enumerate(zip(choose_units(method, pruning, self.unit_cut), paths, strict=True)):
+            if number and method.seeded and method.id_data is None:  # each member draws heads of its own
+                dropped = choose_heads(method, replace(pruning, seed=self.seed + number))
+            pruned = drop_units(drop_heads(checkpoint, dropped), units)
+            pruned = with_dtype(pruned, self.compute.torch_dtype)
+            own = {} if members is None else {"member": number}
+            pruned = with_provenance(pruned, "prune", [checkpoint], options | {"search_data": seen} | own)
+            if path is not None:
+                write_checkpoint(pruned, path, self.force)
+            for note in (*notes(method, pruning), *headless(pruned)) if not number else headless(pruned):
+                watch.note(f"note: {note}")
+            found.append(PrunedMember(pruned, dropped, path, units))
+        return Pruned(tuple(found))
 
     def _options(self, method: Method, budget: int) -> dict[str, Any]:
         """Returns the options that the result depends on, with what provenance says of an artifact."""
@@ -257,8 +270,8 @@ class Prune:
         from hydractl.surgery.numbers import with_dtype
         from hydractl.surgery.provenance import with_provenance
 
-        if self.method is not None or self.budget is not None:
-            raise OptionError("`selection` says which heads go: leave `method` and `budget` out")
+        if self.method is not None or self.budget is not None or self.unit_cut.units is not None:
+            raise OptionError("`selection` says which heads go: leave `method`, `budget` and `units` out")
         followed = follow(selection, [] if self.model is None else [self.model])
         chosen, members = followed.selection, followed.members
         every = set(member_heads(followed.network.heads, 0))
@@ -268,7 +281,7 @@ class Prune:
             "search_data": chosen.search_data,
         }
         found = []
-        for row, member, path in zip(chosen.members, members, self._files(followed), strict=True):
+        for row, member, path in zip(chosen.members, members, self._files(followed.network, len(members)), strict=True):
             made_of = followed.network if row.file is None else member
             pruned = with_dtype(member, self.compute.torch_dtype)
             pruned = with_provenance(pruned, "prune", [made_of], common | {"candidate": row.candidate})
@@ -278,14 +291,13 @@ class Prune:
             found.append(PrunedMember(pruned, dropped, path))
         return Pruned(tuple(found))
 
-    def _files(self, followed: Followed) -> Sequence[Path | None]:
-        """Returns the file of each member of a selection."""
+    def _files(self, network: Checkpoint, count: int) -> Sequence[Path | None]:
+        """Returns the file of each of several members."""
         from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
 
-        count = len(followed.members)
         if self.output is None:
             return [None] * count
-        stem = Path(followed.network.name).resolve().name.removesuffix(".safetensors")
+        stem = Path(network.name).resolve().name.removesuffix(".safetensors")
         paths = output_paths(self.output, [f"{stem}-member{number}" for number in range(count)])
         if str(self.output).endswith("/"):
             make_folder(Path(self.output))

@@ -1,4 +1,4 @@
-"""The ways to choose the heads that a member loses.
+"""The ways to choose the heads and MLP units that a member loses.
 
 A new one is a row here: a dataclass whose fields are its own options.
 """
@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl import bounds
-from hydractl.checkpoint.heads import Head, layer_budgets, member_heads
+from hydractl.checkpoint.heads import TOWERS, Head, layer_budgets, member_heads
+from hydractl.checkpoint.layout import Unit, member_units
 from hydractl.circuit.score_methods import SCORE_METHODS
 from hydractl.data.reading import DataLike
 from hydractl.errors import OptionError
 from hydractl.options import Option, Without
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
 from hydractl.steps.material import SOURCE
-from hydractl.surgery.choose import Scope, at_random, by_ranking, by_scores, by_taylor
+from hydractl.surgery.choose import Deal, Scope, at_random, by_ranking, by_scores, by_taylor, dealt, units_leaving
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from hydractl.circuit.objective import ScoringData
     from hydractl.circuit.scores import ScoreTable
     from hydractl.model.hydra import Hydra
+
+    Budget = int | str
+else:
+    Budget = Any
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,37 @@ class Spread:
         return None if self.common_circuit is None else as_circuit(self.common_circuit)
 
 
+@dataclass(frozen=True)
+class UnitCut:
+    """Says how many MLP units go, and how several members divide those that stay.
+
+    Raises:
+        OptionError: members or a deal without units.
+    """
+
+    units: Annotated[
+        Budget | None,
+        Option("MLP units to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%"),
+    ] = None
+    members: Annotated[
+        int | None,
+        Option("Make so many members, which keep different units.", metavar="M", minimum=2, maximum=bounds.MEMBERS),
+    ] = None
+    deal: Annotated[
+        Deal | None,
+        Option(
+            "shared: members keep the best half in common and divide the rest; overlapping: each draws its other half; "
+            "independent: each draws all. Default: shared."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.units is None and (self.members is not None or self.deal is not None):
+            raise OptionError("`members` and `deal` divide MLP units: give `units`, or leave them out")
+        if self.members is None and self.deal is not None:
+            raise OptionError("`deal` has no effect without `members`: leave it out")
+
+
 @dataclass(frozen=True, eq=False)
 class Pruning:
     """The heads that a method chooses from.
@@ -93,6 +130,12 @@ class Pruning:
         """The heads, in candidate order."""
         heads = member_heads(self.checkpoint.heads, 0)
         return [h for h in heads if h.layer >= self.first_layer and (not self.towers or h.tower in self.towers)]
+
+    @property
+    def units(self) -> list[Unit]:
+        """The MLP units, in candidate order."""
+        units = member_units(self.checkpoint.layout, self.checkpoint.spec, 0)
+        return [unit for unit in units if unit.layer >= self.first_layer and unit.tower in (self.towers or TOWERS)]
 
     def lowest(self, scores: Mapping[Head, float]) -> list[Head]:
         """Returns the candidates with the lowest scores."""
@@ -136,6 +179,14 @@ class Method(Protocol):
 
     def heads(self, pruning: Pruning) -> list[Head]:
         """Returns the heads to drop, first dropped first."""
+
+    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
+        """Returns scores of MLP units, higher = keep.
+
+        Raises:
+            OptionError: it has none.
+        """
+        raise OptionError(f"`units`: {self.name} scores heads only: choose `method` taylor, magnitude or random")
 
 
 @dataclass(frozen=True)
@@ -213,7 +264,7 @@ class ByTaylor(Method):
     scope = "layer"
     scored_by = "taylor"
 
-    spread: Annotated[Spread, Without("trunk", "common_circuit")] = Spread()
+    spread: Annotated[Spread, Without("common_circuit")] = Spread()
     id_data: Annotated[
         DataLike, Option("Labelled data that Taylor scores take gradients on.", "Data", SOURCE, remembered=False)
     ] = field(kw_only=True)
@@ -225,6 +276,12 @@ class ByTaylor(Method):
     def heads(self, pruning: Pruning) -> list[Head]:
         assert pruning.network is not None
         return by_taylor(*pruning.network, pruning.candidates, budget=pruning.budget, scope=pruning.scope)
+
+    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
+        from hydractl.circuit.saliency import taylor_scores_of_units
+
+        assert pruning.network is not None
+        return taylor_scores_of_units(*pruning.network)
 
 
 @dataclass(frozen=True)
@@ -254,6 +311,10 @@ class AtRandom(Method):
     def heads(self, pruning: Pruning) -> list[Head]:
         return at_random(pruning.candidates, pruning.budget, pruning.seed, pruning.scope)
 
+    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
+        random = Random(f"units {pruning.seed}")
+        return {unit: random.random() for unit in pruning.units}
+
 
 @dataclass(frozen=True)
 class ByMagnitude(Method):
@@ -268,6 +329,11 @@ class ByMagnitude(Method):
         from hydractl.circuit.saliency import magnitude_scores
 
         return pruning.lowest(magnitude_scores(pruning.checkpoint))
+
+    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
+        from hydractl.circuit.saliency import magnitudes_of_units
+
+        return magnitudes_of_units(pruning.checkpoint)
 
 
 PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, AtRandom, ByMagnitude)
@@ -294,6 +360,24 @@ def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
     first = by_ranking(common.ranking, pruning.budget) if common is not None else []
     shared = [head for head in first if head.layer < below]
     return shared + method.heads(replace(pruning, budget=pruning.budget - len(shared), first_layer=below))
+
+
+def choose_units(method: Method, pruning: Pruning, cut: UnitCut) -> list[list[Unit]]:
+    """Returns the MLP units that each member drops, none of the trunk.
+
+    Raises:
+        OptionError: the method has no scores of units, or there are fewer.
+    """
+    if cut.units is None:
+        return [[]]
+    leaving = units_leaving(cut.units, pruning.checkpoint)
+    pruning = replace(pruning, first_layer=method.spread.trunk or 0)
+    known = method.units(pruning)
+    scores = {unit: known[unit] for unit in pruning.units}
+    dropped = by_scores(scores, leaving, pruning.scope)
+    if cut.members is None:
+        return [dropped]
+    return dealt(scores, dropped, cut.members, deal=cut.deal or "shared", seed=pruning.seed)
 
 
 def notes(method: Method, pruning: Pruning) -> Iterator[str]:

@@ -1,12 +1,13 @@
-"""Chooses heads to drop for a budget: by a circuit, by scores, or at random."""
+"""Chooses heads and MLP units to drop for a budget: by a circuit, by scores, or at random."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets, member_heads, number_of_heads
+from hydractl.checkpoint.layout import Unit, member_units
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 Scope = Literal["global", "layer"]
+Piece = TypeVar("Piece", Head, Unit)
+Deal = Literal["shared", "overlapping", "independent"]
 
 
 def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
@@ -27,6 +30,19 @@ def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
     count = number_of_heads(budget, heads)
     if count is None:
         raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the number of heads, or a share as in 33%")
+    return count
+
+
+def units_leaving(budget: int | str | None, checkpoint: Checkpoint) -> int:
+    """Returns the number of MLP units in a budget, 0 if there is none.
+
+    Raises:
+        OptionError: neither a number nor a share, or more than there are.
+    """
+    units = len(member_units(checkpoint.layout, checkpoint.spec, 0))
+    count = 0 if budget is None else number_of_heads(budget, units)
+    if count is None:
+        raise OptionError(f"`units` {budget}: expected 0 to {units}, the number of MLP units, or a share as in 33%")
     return count
 
 
@@ -48,15 +64,47 @@ def by_ranking(ranking: Sequence[Head], budget: int, pool: int | None = None, se
     return in_candidate_order(Random(seed).sample(list(ranking[:pool]), budget))
 
 
-def by_scores(scores: Mapping[Head, float], budget: int, scope: Scope = "global") -> list[Head]:
-    """Returns the `budget` heads with the lowest scores, the first in candidate order among equals.
+def by_scores(scores: Mapping[Piece, float], budget: int, scope: Scope = "global") -> list[Piece]:
+    """Returns the `budget` heads or units with the lowest scores, the first in candidate order among equals.
 
     Args:
-        scores: higher = keep, of every head that may be dropped.
+        scores: higher = keep, of every head or unit that may be dropped.
         scope: one ranking over the whole model, or one per layer with the budget spread evenly over layers.
     """
     groups = _shares(list(scores), budget, scope)
-    return [head for heads, share in groups for head in sorted(heads, key=scores.__getitem__)[:share]]
+    return [piece for pieces, share in groups for piece in sorted(pieces, key=scores.__getitem__)[:share]]
+
+
+def dealt(
+    scores: Mapping[Unit, float], dropped: Sequence[Unit], members: int, *, deal: Deal, seed: int
+) -> list[list[Unit]]:
+    """Returns the units that each of several members drops, as many of each layer as one member would.
+
+    Args:
+        scores: higher = keep, of every unit that may be dropped.
+        dropped: those that one member would drop.
+        deal: shared: all members keep the best half of what a member keeps, and the others are dealt out by score,
+            without overlap while they last. overlapping: each draws its other half. independent: each draws all.
+        seed: of the draws.
+    """
+    gone, random = set(dropped), Random(seed)
+    found: list[list[Unit]] = [[] for _ in range(members)]
+    layers: dict[tuple[str, int], list[Unit]] = {}
+    for unit in sorted(scores, key=lambda unit: (-scores[unit], unit.order)):
+        layers.setdefault(unit[:2], []).append(unit)
+    for units in layers.values():
+        keep = sum(unit not in gone for unit in units)
+        common = 0 if deal == "independent" else keep // 2
+        rest = units[common:]
+        for member in range(members):
+            if deal == "shared":
+                hand = rest[member::members]
+                own = [*hand, *(unit for i, unit in enumerate(rest) if i % members != member)][: keep - common]
+            else:
+                own = random.sample(rest, keep - common)
+            kept = {*units[:common], *own}
+            found[member] += [unit for unit in units if unit not in kept]
+    return found
 
 
 def at_random(heads: Sequence[Head], budget: int, seed: int, scope: Scope = "global") -> list[Head]:
@@ -96,12 +144,14 @@ def by_taylor(
     return dropped
 
 
-def _shares(heads: Sequence[Head], budget: int, scope: Scope) -> list[tuple[list[Head], int]]:
-    """Returns groups of heads in candidate order, the whole model or its layers, and how many each gives up."""
-    if not 0 <= budget <= len(heads):
-        raise OptionError(f"`budget` {budget}: the model has {len(heads)} heads to drop: ask for fewer")
-    order = in_candidate_order(heads)
+def _shares(pieces: Sequence[Piece], budget: int, scope: Scope) -> list[tuple[list[Piece], int]]:
+    """Returns groups in candidate order, the whole model or its layers, and how many each gives up."""
+    if not 0 <= budget <= len(pieces):
+        units = bool(pieces) and isinstance(pieces[0], Unit)
+        name, what = ("units", "MLP units") if units else ("budget", "heads")
+        raise OptionError(f"`{name}` {budget}: the model has {len(pieces)} {what} to drop: ask for fewer")
+    order = in_candidate_order(pieces)
     if scope == "global":
         return [(order, budget)]
     shares = layer_budgets(order, budget).items()
-    return [([head for head in order if (head.tower, head.layer) == layer], share) for layer, share in shares]
+    return [([piece for piece in order if piece[:2] == layer], share) for layer, share in shares]

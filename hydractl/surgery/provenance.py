@@ -93,6 +93,7 @@ def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelRefere
 #: The options in the name of a pruned model's file, with a word before what would be a bare number.
 NAMED = {
     **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
+    "units": "units",
     "keep": "keep",
     "pool": "pool",
     "seed": "seed",

@@ -10,13 +10,21 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hydractl.checkpoint.heads import Head, member_heads
+from hydractl.checkpoint.layout import Unit
 from hydractl.circuit.objective import OBJECTIVES
-from hydractl.circuit.saliency import gate_scores, oba_scores, taylor_scores
+from hydractl.circuit.saliency import (
+    gate_scores,
+    magnitudes_of_units,
+    oba_scores,
+    taylor_scores,
+    taylor_scores_of_units,
+)
 from hydractl.circuit.search import ablation_scores
 from hydractl.circuit.separation import outputs_of, separations
 from hydractl.errors import OptionError
-from hydractl.model.assembly import without_heads
+from hydractl.model.assembly import to_checkpoint, without_heads
 from hydractl.surgery.choose import by_taylor
+from hydractl.surgery.slicing import drop_units
 from tests.circuit.conftest import ID, Case, batches
 from tests.circuit.naive import score
 from tests.surgery.test_slicing import output_projection
@@ -30,6 +38,11 @@ OUT = {
     "vit": "vit.layers.{layer}.attention.o_proj",
     "bert": "bert.encoder.layer.{layer}.attention.output.dense",
     "clip": "{tower}_model.encoder.layers.{layer}.self_attn.out_proj",
+}
+READS_UNITS = {
+    "vit": "vit.layers.{layer}.mlp.fc2",
+    "bert": "bert.encoder.layer.{layer}.output.dense",
+    "clip": "{tower}_model.encoder.layers.{layer}.mlp.fc2",
 }
 WORDS = {"q": "query", "k": "key", "v": "value"}
 
@@ -60,6 +73,37 @@ def their_taylor(case: Case) -> dict[Head, float]:
 @pytest.mark.parametrize("batch_size", [1, 5, 100])
 def test_taylor(case: Case, batch_size: int) -> None:
     assert taylor_scores(case.model, case.data(batch_size)) == pytest.approx(their_taylor(case), abs=1e-10)
+
+
+def test_taylor_of_units(case: Case) -> None:
+    read: dict[tuple[str, int], Tensor] = {}
+    for tower in case.model.spec.towers:
+        for layer in range(tower.layers):
+
+            def keep(_: object, inputs: tuple[Tensor], place: tuple[str, int] = (tower.name, layer)) -> None:
+                inputs[0].retain_grad()
+                read[place] = inputs[0]
+
+            name = READS_UNITS[case.reference.name].format(tower=tower.name, layer=layer)
+            case.reference.model.get_submodule(name).register_forward_pre_hook(keep)
+    losses(case).sum().backward()
+    scores = taylor_scores_of_units(case.model, case.data(100))
+    for (tower, layer), activations in read.items():
+        expected = (activations * activations.grad).abs().flatten(0, -2).sum(0)
+        found = [scores[Unit(tower, layer, unit)] for unit in range(len(expected))]
+        assert found == pytest.approx(expected.tolist(), abs=1e-10)
+
+
+def test_magnitudes_of_units(case: Case) -> None:
+    checkpoint = to_checkpoint(case.model)
+    gone = [Unit(case.model.spec.towers[0].name, 1, unit) for unit in (0, 3)]
+    scores = magnitudes_of_units(drop_units(checkpoint, gone))
+    assert scores.keys() == magnitudes_of_units(checkpoint).keys() - set(gone)
+    unit = Unit(*gone[0][:2], 5)
+    rows, columns = (
+        checkpoint.tensors[f"{unit.tower}.layers.1.mlp.{name}.weight"].load().double() for name in ("fc1", "fc2")
+    )
+    assert scores[unit] == pytest.approx(float(torch.cat([rows[5], columns[:, 5]]).norm()), abs=1e-10)
 
 
 def test_taylor_of_a_pruned_model(case: Case) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hydractl.checkpoint.heads import Head, layer_budgets
+from hydractl.checkpoint.layout import Unit
 from hydractl.errors import OptionError
-from hydractl.surgery.choose import at_random, by_ranking, by_scores
+from hydractl.surgery.choose import Deal, at_random, by_ranking, by_scores, dealt
 
 HEADS = [Head("vision", layer, head) for layer in range(3) for head in range(4)]
 
@@ -55,6 +56,26 @@ def test_budgets_that_cannot_be_met_are_refused() -> None:
         by_ranking(HEADS, 4, pool=20)
     with pytest.raises(OptionError, match="`pool` 3 is smaller than `budget` 4"):
         by_ranking(HEADS, 4, pool=3)
+
+
+def test_members_share_the_best_units_and_divide_the_others() -> None:
+    units = [Unit("vision", layer, unit) for layer in range(2) for unit in range(12)]
+    scores = {unit: float(unit.unit) for unit in units}
+
+    def kept(keep: int, deal: Deal) -> list[list[int]]:
+        gone = dealt(scores, by_scores(scores, 24 - 2 * keep, "layer"), 3, deal=deal, seed=0)
+        return [[unit.unit for unit in units if unit not in set(lost) and unit.layer == 1] for lost in gone]
+
+    assert kept(4, "shared") == [[6, 9, 10, 11], [5, 8, 10, 11], [4, 7, 10, 11]]
+    # Those that are left do not last for all: the best of them are in several members.
+    assert kept(8, "shared") == [
+        [1, 4, 6, 7, 8, 9, 10, 11],
+        [0, 3, 6, 7, 8, 9, 10, 11],
+        [2, 5, 6, 7, 8, 9, 10, 11],
+    ]
+    for own in kept(4, "overlapping"):
+        assert len(own) == 4 and own[2:] == [10, 11]
+    assert len({tuple(own) for own in kept(4, "independent")}) == 3
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
