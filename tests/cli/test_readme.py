@@ -62,7 +62,8 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_images(tmp_path / "data" / "digits" / "train", count=1)
     save_images(tmp_path / "data" / "digits" / "validation", count=4, seed=3)
     save_images(tmp_path / "data" / "digits" / "test", count=2, seed=1)
-    save_images(tmp_path / "data" / "near_search", seed=2)
+    for seed, name in ((2, "near_search"), (4, "far_search")):
+        save_images(tmp_path / "data" / name, seed=seed)
     for name in ("near_test", "far_test"):
         folder = tmp_path / "data" / name
         folder.mkdir()

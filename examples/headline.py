@@ -1,0 +1,54 @@
+"""Draws README's picture of results: `python headline.py` reads results/headline.csv and writes headline.svg.
+
+The numbers are those of results/cifar10-vit.md, results/cifar10-build.md and results/cifar10-scores.md.
+"""
+
+import csv
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+MARKS = {"auroc": ("o", "MSP"), "auroc_mahalanobis": ("D", "Mahalanobis score in the file")}
+#: Where the name of a system stands beside its mark, in points: two systems often lie close together.
+OFFSETS = {
+    "network": (8, 2),
+    "Hydra of build": (-8, -3),
+    "Hydra of build taught": (-8, -12),
+    "Deep Ensemble of 3": (-2, -13),
+}
+
+
+def draw(rows: list[dict[str, str]]) -> Figure:
+    """Returns two panels: NLL and mean AUROC against the cost, each with a mark for every system."""
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    nll, auroc = figure.subplots(1, 2)
+    for row in rows:
+        _mark(nll, row, "nll", "o")
+        for column, (mark, _) in MARKS.items():
+            if row[column]:
+                _mark(auroc, row, column, mark)
+    for mark, label in MARKS.values():
+        auroc.plot([], [], mark, color="#1f5fa8", label=label)
+    auroc.legend(loc="lower right", frameon=False)
+    for axes, label in ((nll, "NLL (lower is better)"), (auroc, "mean AUROC, % (higher is better)")):
+        axes.set(xlabel="multiply-adds, network = 1", ylabel=label, xlim=(0.6, 3.4))
+        axes.margins(y=0.15)
+        axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _mark(axes: Axes, row: dict[str, str], column: str, mark: str) -> None:
+    name, x, y = row["system"], float(row["cost"]), float(row[column])
+    right = x > 2
+    axes.plot(x, y, mark, color="#c0392b" if name.startswith("Hydra") else "#1f5fa8")
+    dx, dy = OFFSETS.get(name, (-8 if right else 8, 2))
+    axes.annotate(name, (x, y), (dx, dy), textcoords="offset points", ha="right" if right else "left", fontsize=8)
+
+
+if __name__ == "__main__":
+    mpl.rcParams["svg.hashsalt"] = "hydractl"
+    with (HERE / "results" / "headline.csv").open() as file:
+        draw(list(csv.DictReader(file))).savefig(HERE / "headline.svg", metadata={"Date": None})
