@@ -41,6 +41,8 @@ class Noise:
     temperature = 1.0
     cost = None
     classifier = None
+    confident = False
+    ood_head = None
 
     def samples(self, key: SetKey) -> int:
         return 50_000

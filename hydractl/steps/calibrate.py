@@ -180,7 +180,7 @@ class Calibrate:
     ] = None
     bank_size: Annotated[
         int, Option("Largest size of the features that the score knn keeps, MB.", minimum=1, maximum=10**5)
-    ] = 64
+    ] = 16
     reading: Reading = Reading()
     skip_bad: SkipBad = False
     compute: Compute = Compute()

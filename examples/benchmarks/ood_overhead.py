@@ -1,0 +1,60 @@
+"""What the OOD score of a calibrated model costs on top of a batch of 64.
+
+    python ood_overhead.py MODEL [--bank MB] [--repeats R]
+
+Prints, for each score, the ratio of a forward pass with the score and typicality to one without, in processor time.
+Statistics are random. The bank of `knn` is full; its cost grows with the bank.
+"""
+
+import argparse
+import statistics
+import time
+
+import torch
+
+from hydractl.checkpoint.ood import MOST_QUANTILES, QUANTILES, STATISTICS, OodFit
+from hydractl.evaluation.cost import synthetic_inputs
+from hydractl.families.load import read_checkpoint
+from hydractl.inference import load_checkpoint
+from hydractl.model.hydra import Hydra
+from hydractl.model.ood import OodHead
+from hydractl.process import prepare
+
+BATCH = 64
+
+
+def head(model: Hydra, score: str, bank: int) -> OodHead:
+    members, width = model.members, model.spec.features
+    rows = bank * 10**6 // (4 * members * width)
+    sizes = {"M": members, "C": model.spec.classes, "D": width, "N": rows, "R": width // 2, "1": 1, "2": 2}
+    state = {name: torch.rand([sizes[axis] for axis in axes]) for name, axes in STATISTICS[score].items()}
+    return OodHead(OodFit(score, rows, 0.95), {**state, QUANTILES: torch.rand(MOST_QUANTILES).sort().values})
+
+
+def seconds(model: Hydra, inputs: dict[str, torch.Tensor], fitted: OodHead | None) -> float:
+    model.ood_head = fitted
+    start = time.process_time()
+    model(**inputs)
+    return time.process_time() - start
+
+
+@torch.inference_mode()
+def overhead(reference: str, bank: int, repeats: int) -> None:
+    model = load_checkpoint(read_checkpoint(reference), dtype=torch.float32).optimize_for_inference()
+    inputs = synthetic_inputs(model.spec, BATCH)
+    for score in STATISTICS:
+        fitted = head(model, score, bank)
+        seconds(model, inputs, fitted)  # warm up
+        # In turns: other work on the machine meets both alike.
+        ratios = [seconds(model, inputs, fitted) / seconds(model, inputs, None) for _ in range(repeats)]
+        print(f"{score:<21} {statistics.median(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--bank", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=9)
+    given = parser.parse_args()
+    prepare()
+    overhead(given.model, given.bank, given.repeats)
