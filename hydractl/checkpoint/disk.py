@@ -57,7 +57,20 @@ def open_weights(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
     for file in sorted(path.iterdir()):
         if file.suffix in PICKLE_SUFFIXES and file.name != "training_args.bin":
             raise _pickle_error(file)
+    if (path / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{path}: holds a LoRA adapter and no network: name the network first: hydractl fuse NETWORK {path} -o FILE"
+        )
     raise CheckpointError(f"{path}: no {WEIGHTS_NAME} in this folder: is it a checkpoint?")
+
+
+def last_of_trainer(folder: Path) -> Path:
+    """Returns the last checkpoint of a Trainer's folder that holds no weights itself; else the folder."""
+    if any((folder / name).is_file() for name in (WEIGHTS_NAME, INDEX_NAME, OPEN_CLIP_WEIGHTS)):
+        return folder
+    found = {path.name.removeprefix("checkpoint-"): path for path in folder.glob("checkpoint-*") if path.is_dir()}
+    steps = [step for step in found if step.isdecimal()]
+    return found[max(steps, key=int)] if steps else folder
 
 
 def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
@@ -124,14 +137,18 @@ def _looks_pickled(path: Path) -> bool:
 
 
 def _pickle_error(path: Path) -> CheckpointError:
-    if path.name.startswith("pytorch_model"):
+    if path.name.startswith("pytorch_model") and not _is_of_timm(path.parent / "config.json"):
         fix = f"AutoModel...from_pretrained({path.parent.name!r}).save_pretrained(FOLDER) with transformers"
     else:
         fix = (
             'python -c "import torch, safetensors.torch as s; '
-            f"s.save_file(torch.load('{path.name}', weights_only=True), 'model.safetensors')\""
+            f"s.save_file(torch.load('{path}', weights_only=True), '{path.with_name(WEIGHTS_NAME)}')\""
         )
     return CheckpointError(f"{path}: is a pickle, which can run code when opened: convert it once: {fix}")
+
+
+def _is_of_timm(config: Path) -> bool:
+    return config.is_file() and '"architecture"' in config.read_text("utf-8", "replace")
 
 
 def read_weight_map(folder: Path) -> dict[str, str]:

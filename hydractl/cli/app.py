@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,8 @@ from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command, options_of, runner
 from hydractl.cli.help import StepCommand, set_out
 
+PANELS = ("Start", "Step by step", "Measure", "Look up")
+GROUP_PANELS = {"analyse": "Measure", "list": "Look up"}
 WIDEST = 120  # longer lines are hard to read
 GROUPS = {
     "analyse": "Analyse heads, members and the effects of pruning.",
@@ -45,6 +48,17 @@ class StepGroup(typer.core.TyperGroup):
     def get_help(self, ctx: Any) -> str:
         return set_out(super().get_help(ctx))
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes the commands under their headings, in the order in which a user meets them."""
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
+        for name, command in self.commands.items():
+            panel = command.command.panel if isinstance(command, Listed) else GROUP_PANELS.get(name, PANELS[-1])
+            panels[panel].append((name, command.get_short_help_str(200)))
+        for panel, rows in panels.items():
+            if rows:
+                with formatter.section(panel if len(self.commands) > len(rows) else "Commands"):
+                    formatter.write_dl(rows)
+
     def get_params(self, ctx: Any) -> list[Any]:
         flags = super().get_params(ctx)
         for flag in flags:
@@ -54,6 +68,12 @@ class StepGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         # Called to run a command, to show its help and to complete its options, but not to list it.
+        if args and args[0] not in self.commands and not args[0].startswith("-") and not ctx.resilient_parsing:
+            paths = [command.name for command in COMMANDS] if self.name == "hydractl" else list(self.commands)
+            close = get_close_matches(args[0], {path.replace(" ", "-"): path for path in paths}, 1)
+            path = next((path for path in paths if close == [path.replace(" ", "-")]), None)
+            meant = f": did you mean {ctx.command_path} {path}?" if path else ""
+            ctx.fail(f"No such command {args[0]!r}{meant}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, command.built() if isinstance(command, Listed) else command, rest
 
@@ -93,9 +113,9 @@ def hydractl(
 ) -> None:
     """Turn a trained transformer classifier into one Hydra ensemble that knows when it is wrong.
 
-    checkpoint -> pruned members -> one fused Hydra -> table of results
+    Example: hydractl build MODEL --id-data DATA:test --ood-data OTHER -o built
 
-    hydractl build does it all; hydractl guide is the manual.
+    build does it all; the other steps do it one by one. hydractl guide is the manual.
     """
     console.silence_libraries()
     if context.invoked_subcommand is None:

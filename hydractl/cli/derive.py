@@ -34,6 +34,7 @@ class Command:
         name: in full, with a space before the second word of `analyse noise`.
         place: the step's module in `hydractl.steps` and its name there, with a colon between.
         output: the default of `--output`.
+        panel: the heading of `hydractl --help` that it stands under.
         writes: whether `--output` must be given.
         artifact: returns the JSON that `-o -` prints; None if the output cannot go to stdout.
         csv: returns the result as CSV; None if it is no table of rows.
@@ -43,6 +44,7 @@ class Command:
     name: str
     place: str
     output: str | None = None
+    panel: str = "Measure"
     writes: bool = False
     artifact: Callable[[Any], dict[str, Any]] | None = None
     csv: Callable[[Any], str] | None = None
@@ -69,7 +71,7 @@ OWN = (
     Declared("csv", str, None, Option("Write the result as CSV.", "Output", "FILE|-", flags=("--csv",), bare=STDOUT)),
     Declared("force", bool, False, Option("Replace an output that exists.", "Output", flags=("--force", "-f"))),
     Declared("quiet", bool, False, Option("No progress and no notes on stderr.", "Output", flags=("--quiet", "-q"))),
-    Declared("token", str, None, Option("Token for private models and data. Default: HF_TOKEN.", "Model", "TOKEN")),
+    Declared("token", str, None, Option("Token for private models and data. Default: HF_TOKEN.", "Output", "TOKEN")),
 )
 
 

@@ -16,6 +16,12 @@ from hydractl.options import HEADINGS, Declared, flags_of
 from hydractl.text import continued
 
 STDOUT = "-"
+SOURCES = (
+    "SOURCE: a folder, a .parquet, .csv, .tsv or .jsonl file, or a data set of the hub. %1/4 behind it takes the first "
+    "of four parts, ?label=NAME and ?text=NAME name columns: data.csv%1/4?label=stars. ID is in-distribution, as in "
+    "training; OOD is out-of-distribution; MSP is the maximum softmax probability; ECE is the expected calibration "
+    "error."
+)
 ARGUMENTS = "Arguments"
 EXAMPLE_WIDTH = 78  # of 80 columns, less two of indentation
 UNBROKEN = "\u2011"  # a hyphen at which no line ends
@@ -67,6 +73,9 @@ class StepCommand(typer.core.TyperCommand):
         for heading, records in groups.items():
             if records:
                 with formatter.section(heading):
+                    if heading == "Data" and any("SOURCE" in written for written, _ in records):
+                        formatter.write_text(unbroken(SOURCES))
+                        formatter.write_paragraph()
                     formatter.write_dl(records)
 
 

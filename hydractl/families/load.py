@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.checkpoint.disk import open_weights, read_json, read_preprocessing
+from hydractl.checkpoint.disk import last_of_trainer, open_weights, read_json, read_preprocessing
 from hydractl.checkpoint.hub import OPEN_CLIP_CONFIG, fetch
 from hydractl.checkpoint.manifest import KEY, from_metadata
 from hydractl.checkpoint.manifest import write as write_checkpoint
@@ -20,6 +20,10 @@ from hydractl.families import FAMILIES, REFUSED, Family, open_clip, timm_vit
 from hydractl.families.config import Kind, read_config
 from hydractl.families.convert import complete_base, from_library, model_spec
 from hydractl.text import shortened
+from hydractl.watch import LOG
+
+#: Kinds of models that answer with no one class.
+UNSUPPORTED = {"multi_label_classification": "multi-label classification", "regression": "regression"}
 
 
 def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> Checkpoint:
@@ -39,6 +43,10 @@ def read_checkpoint(reference: str | Path, without_classifier: bool = False) -> 
     if not os.path.exists(path):  # unlike `path.exists()`, it accepts names that no path can have
         path = _fetched(str(reference))
     if path.is_dir():
+        last = last_of_trainer(path)
+        if last != path:
+            LOG.warn(f"note: {reference} is a Trainer's folder: its last checkpoint is taken, {last}")
+            path = reference = last
         return _from_parts(str(reference), path, open_weights(path)[0], without_classifier)
     tensors, metadata = open_weights(path)
     if KEY in metadata:
@@ -65,6 +73,8 @@ def _from_parts(name: str, folder: Path, tensors: TensorMap, without_classifier:
     if timm_vit.is_timm(config):
         preprocessing = {"preprocessor_config.json": timm_vit.preprocessing(config)}
         config = timm_vit.describe(name, folder, config, without_classifier)
+    if (kind := UNSUPPORTED.get(str(config.get("problem_type")))) is not None:
+        raise CheckpointError(f"{name}: {kind} is not supported: name a model that chooses one class")
     family = find_family(name, config, without_classifier)
     if without_classifier:
         config, tensors = complete_base(name, family, config, tensors)
@@ -110,9 +120,11 @@ def find_family(name: str, config: Mapping[str, Any], without_classifier: bool =
     if readable:
         return readable[0]
     wanted = " or ".join(architecture for family in families for architecture in family.architectures)
+    tags = any(each.endswith("ForTokenClassification") for each in architectures)
+    why = "which tags words: not supported" if tags else "not a classifier this project reads"
     called = shortened(", ".join(architectures), 60)
     raise CheckpointError(
-        f"{name}: is a {called}, not a classifier this project reads: "
+        f"{name}: is a {called}, {why}: "
         f"train a classifier for it by finetune with `new_classifier`, or save it as {wanted}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.layout import Unit
 from hydractl.data.reading import Reading
-from hydractl.errors import OptionError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.options import Option, Rows, Without, function, remembered
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
@@ -188,7 +189,7 @@ class Prune:
             missing = "`method`" if self.method is None else "`budget`"
             raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
         method, members = self.method, self.unit_cut.members
-        checkpoint = as_checkpoint(_model_of(method.artifact) if self.model is None else self.model)
+        checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)
         leaving = heads_leaving(self.budget or 0, checkpoint)
         options = self._options(method, leaving)
         if self.unit_cut.units is not None:
@@ -309,10 +310,18 @@ class Prune:
 prune = function(Prune)
 
 
-def _model_of(artifact: Circuit | ScoreTable | None) -> str:
-    """Returns where the model lies that an artifact was made from."""
+def _model_of(artifact: Circuit | ScoreTable | None) -> Checkpoint:
+    """Returns the model that an artifact was made from, from where the artifact says it lies."""
     if artifact is None:
         raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")
     if artifact.model is None:
         raise OptionError(f"{artifact.name}: names no model: name `model`")
-    return artifact.model.reference
+    place = artifact.model.reference
+    try:
+        return as_checkpoint(place)
+    except CheckpointError as error:
+        if os.path.exists(place):
+            raise
+        raise CheckpointError(
+            f"{artifact.name} names the model {place}, which is not there: give it as `model` ({error})"
+        ) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
@@ -209,6 +210,8 @@ class ByCircuit(Method):
 
     @cached_property
     def artifact(self) -> Circuit:
+        if str(self.circuit) == "circuit.json" and not Path("circuit.json").exists():
+            raise OptionError("circuit.json is missing: run extract-circuit first, or name a file as `circuit`")
         return as_circuit(self.circuit)
 
     @property

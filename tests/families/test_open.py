@@ -121,7 +121,11 @@ BAD_CONFIGS = {
     "family": ("vit", {"model_type": "swin"}, "model_type 'swin' is not supported: its attention works in windows"),
     "unknown family": ("vit", {"model_type": "x"}, "model_type 'x'"),
     "task": ("bert", {"architectures": ["BertForTokenClassification"]}, "BertForTokenClassification"),
-    "multi-label": ("vit", {"problem_type": "multi_label_classification"}, "problem_type"),
+    "multi-label": (
+        "vit",
+        {"problem_type": "multi_label_classification"},
+        "multi-label classification is not supported",
+    ),
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),
     "gated": ("dinov2", {"use_swiglu_ffn": True}, "use_swiglu_ffn"),
