@@ -1,7 +1,7 @@
 # A pre-trained vision transformer of timm, fine-tuned on CIFAR-10 once for each seed. The networks of all seeds are a Deep Ensemble.
 #   make -C examples vit-tiny-cifar10 PRETRAINED=FOLDER       FOLDER holds timm's vit_tiny_patch16_224, for example
 # Three seeds of three epochs take about an hour on one core with bfloat16 instructions; PRECISION=no suits others. An interrupted
-# run continues where it stopped. QUICK=1 takes two steps.
+# run continues where it stopped. QUICK=1 takes two steps. The first seed's network lies in checkpoints/vit-tiny-cifar10, in float16.
 .PHONY: vit-tiny-cifar10
 SEEDS ?= 0 1 2
 EPOCHS ?= 3
