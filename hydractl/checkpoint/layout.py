@@ -94,7 +94,7 @@ class Layout:
             return None
         if slot.head_axis is not None:
             kept = self.heads[slot.tower][slot.layer]
-            return Division(slot.head_axis, spec.tower(slot.tower).head_width, kept)
+            return Division(slot.head_axis, slot.per_head or spec.tower(slot.tower).head_width, kept)
         units = self.units_of(slot.tower, slot.layer) if slot.unit_axis is not None else None
         return None if units is None or slot.unit_axis is None else Division(slot.unit_axis, 1, units)
 

@@ -23,9 +23,9 @@ ADAPTER = "adapter"
 class Slot:
     """One tensor of a dense network.
 
-    `head_axis` is the axis along which heads lie, K entries each, `unit_axis` that of the MLP's units (None: not
-    divided into them). A slot of the group "adapter" belongs to one member: a single network has none, and members
-    never share it.
+    `head_axis` is the axis along which heads lie, K or `per_head` entries each, `unit_axis` that of the MLP's units
+    (None: not divided into them). A slot of the group "adapter" belongs to one member: a single network has none, and
+    members never share it.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +34,7 @@ class Slot:
     layer: int | None = None
     head_axis: int | None = None
     unit_axis: int | None = None
+    per_head: int | None = None
 
     @property
     def is_attention(self) -> bool:
@@ -170,6 +171,9 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
         if tower.qkv_bias and f"attention.{part}" not in tower.unbiased:
             yield f"{name}.bias", Slot((rows,), "attention", tower.name, layer, 0)
     yield f"{prefix}.attention.o.weight", Slot((d, rows), "attention", tower.name, layer, 1)
+    if tower.relative is not None:
+        shape = (tower.heads, tower.distances)
+        yield f"{prefix}.attention.relative", Slot(shape, "attention", tower.name, layer, 0, per_head=1)
     if "attention.o" not in tower.unbiased:
         yield f"{prefix}.attention.o.bias", Slot((d,), "attention", tower.name, layer)
     if layer or tower.first_norm:

@@ -75,6 +75,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "scale": (0, 1e6),
     "base": (0, 1e9),
     "reach": (0, 2**20),
+    "buckets": (0, 2**16),
+    "most": (2, 2**20),
 }
 
 
@@ -180,6 +182,21 @@ class Rotary:
 
 
 @dataclass(frozen=True)
+class Relative:
+    """Each head adds to its scores a number that depends on the distance of two tokens: each layer has a table of them.
+
+    Distances of a text fall into buckets, half of them ahead, wider ones from afar (T5's). A vision tower, with a class
+    token and no other before its patches, tells all distances apart.
+    """
+
+    buckets: int = 0  # of a text
+    most: int = 128  # from here on all distances are alike
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+
+
+@dataclass(frozen=True)
 class Local:
     """The layers in which tokens see only those at most `reach` places away."""
 
@@ -216,6 +233,7 @@ class TowerSpec:
     attention_dropout: float = 0.0
     rotary: Rotary | None = _later(None)
     local: Local | None = _later(None)
+    relative: Relative | None = _later(None)
     unbiased: tuple[Unbiased, ...] = _later(())
     first_norm: bool = _later(True)  # the first layer's attention norm
     gated: bool = _later(False)  # the MLP's activations are multiplied by a second map of its input
@@ -228,6 +246,16 @@ class TowerSpec:
         turned = 0 if self.rotary is None else 2 if self.name == "text" else 4
         if turned and self.head_width % turned:
             raise ValueError(f"head_width is {self.head_width}, should be a multiple of {turned} to be turned")
+        if self.relative is not None:
+            if isinstance(self.embeddings, ImageEmbeddings) and (self.embeddings.prefix, self.relative.buckets) != (
+                1,
+                0,
+            ):
+                raise ValueError("relative: an image has one token before its patches, and no buckets")
+            if self.name == "text" and (self.relative.buckets < 4 or self.relative.most <= self.relative.buckets // 4):
+                raise ValueError(
+                    "relative.buckets should be 4 or more in a text tower, relative.most more than a quarter"
+                )
         if self.local is not None and not all(0 <= layer < self.layers for layer in self.local.at):
             raise ValueError(f"local.at should be from 0 to {self.layers - 1}")
         if isinstance(self.embeddings, ImageEmbeddings) != (self.name == "vision"):
@@ -240,6 +268,14 @@ class TowerSpec:
     def tokens_read(self) -> int:
         """The number of tokens of the last hidden state that are pooled; 0 for all of them."""
         return {"first": 1, "eos": 1, "last": 1, "first+second": 2}.get(self.pool, 0)
+
+    @property
+    def distances(self) -> int:
+        """Numbers that a head has for distances."""
+        if self.relative is None or not isinstance(self.embeddings, ImageEmbeddings):
+            return 0 if self.relative is None else self.relative.buckets
+        rows, columns = self.embeddings.grid
+        return (2 * rows - 1) * (2 * columns - 1) + 3
 
     @property
     def features(self) -> int:
@@ -342,7 +378,7 @@ def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
 
     def tower(values: Mapping[str, Any]) -> TowerSpec:
         kind: Any = ImageEmbeddings if values["name"] == "vision" else TextEmbeddings
-        parts = {"embeddings": kind, "rotary": Rotary, "local": Local}
+        parts = {"embeddings": kind, "rotary": Rotary, "local": Local, "relative": Relative}
         made = {name: parts[name](**tuples(values[name])) for name in parts if values.get(name) is not None}
         return TowerSpec(**{**tuples(values), **made})
 

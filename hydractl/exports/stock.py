@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import write_bytes
@@ -81,7 +82,9 @@ def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTenso
     for name, slot in checkpoint.slots().items():
         source = locate(spelling, name)
         tensor = _calibrated(checkpoint, name, dense(checkpoint, slot, checkpoint.tensors[name]))
-        pieces.setdefault(source.name, {})[source.part] = (source, tensor)
+        if source.part in (pieces.setdefault(source.name, {})):
+            tensor = _agreed(checkpoint, source.name, pieces[source.name][source.part][1], tensor)
+        pieces[source.name][source.part] = (source, tensor)
     return {name: _joined([parts[i] for i in sorted(parts)]) for name, parts in pieces.items()}
 
 
@@ -94,6 +97,26 @@ def _calibrated(checkpoint: Checkpoint, name: str, tensor: LazyTensor) -> LazyTe
     if "classifier." in name or name == "logit_bias":
         return LazyTensor(tensor.shape, tensor.dtype, lambda: tensor.load() / temperature)
     return tensor
+
+
+def _agreed(checkpoint: Checkpoint, name: str, first: LazyTensor, second: LazyTensor) -> LazyTensor:
+    """Returns a table that two layers share there: heads that one of them lacks, which are zeros, from the other.
+
+    Raises:
+        OptionError: the layers' own tables differ, since they were trained.
+    """
+
+    def load() -> Tensor:
+        one, two = first.load(), second.load()
+        dropped = [(table == 0).all(1, keepdim=True) for table in (one, two)]
+        if not (dropped[0] | dropped[1] | (one == two).all(1, keepdim=True)).all():
+            raise OptionError(
+                f"{checkpoint.name}: its layers differ in what {name} holds for all of them in its library: "
+                "export it as a hydra"
+            )
+        return torch.where(dropped[0], two, one)
+
+    return LazyTensor(first.shape, first.dtype, load)
 
 
 def _joined(parts: Sequence[tuple[Source, LazyTensor]]) -> LazyTensor:

@@ -1,6 +1,6 @@
 """The architectures this project reads, one file each, and those it refuses."""
 
-from hydractl.families import bert, clip, modernbert, open_clip, timm_vit, vit
+from hydractl.families import beit, bert, clip, modernbert, open_clip, timm_vit, vit
 from hydractl.families.family import Family
 
 FAMILIES: tuple[Family, ...] = (
@@ -11,6 +11,8 @@ FAMILIES: tuple[Family, ...] = (
     vit.DINOV2,
     vit.DINOV2_WITH_REGISTERS,
     vit.DINOV3,
+    beit.BEIT,
+    beit.DATA2VEC_VISION,
     timm_vit.FAMILY,
     clip.CLIP,
     clip.CLIP_IMAGE,
@@ -19,6 +21,7 @@ FAMILIES: tuple[Family, ...] = (
     clip.SIGLIP_IMAGE,
     bert.BERT,
     bert.ELECTRA,
+    bert.MPNET,
     bert.ROBERTA,
     bert.XLM_ROBERTA,
     bert.DISTILBERT,
@@ -28,14 +31,11 @@ FAMILIES: tuple[Family, ...] = (
 #: Architectures that are not read: model_type of config.json to the reason.
 REFUSED = {
     "albert": "its layers share one set of weights, so a head is dropped in all of them or in none",
-    "beit": "its attention adds relative positions",
     "convnext": "it has no attention heads",
-    "data2vec-vision": "its attention adds relative positions",
     "deberta": "its attention adds relative positions",
     "deberta-v2": "its attention adds relative positions",
     "gpt2": "it is a decoder",
     "longformer": "its attention is sparse",
-    "mpnet": "its attention adds relative positions",
     "resnet": "it has no attention heads",
     "siglip2": "it takes images cut to patches of many sizes",
     "swin": "its attention works in windows and adds relative positions",

@@ -1,4 +1,4 @@
-"""BERT, ELECTRA, RoBERTa, XLM-RoBERTa and DistilBERT for sequence classification, as transformers writes them."""
+"""BERT and its kin for sequence classification, as transformers writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from hydractl.checkpoint.spec import Activation, ModelSpec, TextEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import Activation, ModelSpec, Relative, TextEmbeddings, TowerSpec
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
 
@@ -79,6 +79,35 @@ class RobertaConfig(BertConfig):
     @property
     def padding(self) -> int:
         return self.pad_token_id
+
+
+class MpnetConfig(read.Encoder, read.Labelled):
+    """The fields of an MPNet's config.json."""
+
+    vocab_size: read.Vocabulary = 30527
+    max_position_embeddings: read.Positions = 512
+    intermediate_size: read.MlpWidth = 3072
+    hidden_dropout_prob: read.Rate = 0.1
+    attention_probs_dropout_prob: read.Rate = 0.1
+    relative_attention_num_buckets: Literal[32] = 32
+
+    def spec(self) -> ModelSpec:
+        # A BERT without sentence types. The id of padding is 1, whatever pad_token_id is.
+        embeddings = TextEmbeddings(self.vocab_size, self.max_position_embeddings, token_types=0, norm=True, padding=1)
+        dropouts = (self.hidden_dropout_prob, self.attention_probs_dropout_prob)
+        tower = replace(
+            self.tower("text", embeddings, self.intermediate_size, dropouts=dropouts),
+            pre_norm=False,
+            final_norm=False,
+            pooler="tanh",
+            relative=Relative(self.relative_attention_num_buckets),
+        )
+        return ModelSpec(
+            "text-classification",
+            (tower,),
+            classes=len(self.labels),
+            classifier_dropout=self.hidden_dropout_prob or 0.0,
+        )
 
 
 class XlmRobertaConfig(RobertaConfig):
@@ -195,6 +224,30 @@ XLM_ROBERTA = replace(
     model_type="xlm-roberta",
     architectures=("XLMRobertaForSequenceClassification",),
     config=XlmRobertaConfig,
+)
+MPNET_NAMES = [f"attention.attn.{part}" for part in "qkvo"]
+MPNET = Family(
+    name="mpnet",
+    title="MPNet",
+    model_type="mpnet",
+    architectures=("MPNetForSequenceClassification",),
+    config=MpnetConfig,
+    spellings=(
+        spelling("mpnet", {"text.pooler": "classifier.dense", "classifier": "classifier.out_proj"})
+        | layer_names(
+            "text",
+            "mpnet.encoder.layer.{i}.",
+            MPNET_NAMES,
+            norms=("attention.LayerNorm", "output.LayerNorm"),
+            mlp=("intermediate.dense", "output.dense"),
+        )
+        # One table for all layers: here each has its own, and may train it.
+        | {"text.layers.{i}.attention.relative": "mpnet.encoder.relative_attention_bias.weight^T"},
+    ),
+    base=Base("mpnet."),
+    inert=(r"mpnet\.embeddings\.position_ids", r"mpnet\.pooler\.dense\..*", r"lm_head\..*"),
+    legacy=BERT.legacy,
+    task="text-classification",
 )
 DISTILBERT = Family(
     name="distilbert",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hydractl.checkpoint.layout import Kept
 from hydractl.checkpoint.spec import TowerSpec
-from hydractl.model.linear import Linear, Stored, build_linear
+from hydractl.model.linear import Linear, Stored, build_linear, empty
 from hydractl.model.positions import Layout, layout
 
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -33,6 +33,8 @@ class FusedAttention(nn.Module):
         self.head_width, self.layout, self.heads = tower.head_width, layout(tower, layer), heads
         self.rows = tuple(len(kept) * tower.head_width for kept in heads)
         self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
+        relative = stored.shapes.get(f"{prefix}.relative")
+        self.register_parameter("relative", empty(relative) if relative is not None else None)
         self.dropout = nn.Dropout(tower.attention_dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -47,7 +49,8 @@ class FusedAttention(nn.Module):
         q, k, v = self._project(self.q, x), self._project(self.k, x), self._project(self.v, x)  # [S,B,T,R]
         if q.shape[-1] == 0:
             return q
-        z = attend(by_head(q, k, v, self.head_width), mask, self.layout, self.dropout.p if self.training else 0.0)
+        dropout = self.dropout.p if self.training else 0.0
+        z = attend(by_head(q, k, v, self.head_width), mask, self.layout, self.relative, dropout)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -76,14 +79,23 @@ def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> Qkv:
     return q, k, v
 
 
-def attend(qkv: Qkv, mask: Tensor | None, layout: Layout, dropout: float = 0.0) -> Tensor:
-    """Computes attention, `[S*B,T,H,K]` from three of that shape; mask `[B,T]` is true where a token counts."""
+def attend(
+    qkv: Qkv, mask: Tensor | None, layout: Layout, relative: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
+    """Computes attention, `[S*B,T,H,K]` from three of that shape.
+
+    Args:
+        mask: `[B,T]`, true where a token counts.
+        relative: the heads' tables of distances, `[H,distances]`.
+    """
     q, k, v = qkv
     tokens = k.shape[1]
-    return attend_turned((layout.turn(q, tokens), layout.turn(k, tokens), v), mask, layout, dropout)
+    return attend_turned((layout.turn(q, tokens), layout.turn(k, tokens), v), mask, layout, relative, dropout)
 
 
-def attend_turned(qkv: Qkv, mask: Tensor | None, layout: Layout, dropout: float = 0.0) -> Tensor:
+def attend_turned(
+    qkv: Qkv, mask: Tensor | None, layout: Layout, relative: Tensor | None = None, dropout: float = 0.0
+) -> Tensor:
     """Computes `attend` where queries and keys are turned already."""
     q, k, v = (t.transpose(1, 2) for t in qkv)
     causal = layout.causal and layout.reach is None and mask is None
@@ -91,9 +103,18 @@ def attend_turned(qkv: Qkv, mask: Tensor | None, layout: Layout, dropout: float 
     if allowed is not None and mask is not None:
         # `len` would fix the batch size of a traced graph.
         allowed = repeated(allowed, q.shape[0] // mask.shape[0])
-    own = attend_by_products if _trains_in_half_on_cpu(q) else F.scaled_dot_product_attention
+    if relative is not None:
+        allowed = biased(layout.bias(relative.to(q.dtype), k.shape[2]), allowed)
+    # Torch's own rounds otherwise where a table trains.
+    by_products = _trains_in_half_on_cpu(q) or (relative is not None and relative.requires_grad)
+    own = attend_by_products if by_products else F.scaled_dot_product_attention
     z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal, dropout_p=dropout)
     return z.transpose(1, 2)
+
+
+def biased(bias: Tensor, allowed: Tensor | None) -> Tensor:
+    """Returns what is added to scores: the bias, and minus infinity where a token may not look."""
+    return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 
 def repeated(x: Tensor, copies: int) -> Tensor:
@@ -111,7 +132,9 @@ def attend_by_products(
     scores = (q * q.shape[-1] ** -0.5) @ k.mT
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
-    if attn_mask is not None:
+    if attn_mask is not None and attn_mask.is_floating_point():
+        scores = scores + attn_mask
+    elif attn_mask is not None:
         scores = scores.masked_fill(~attn_mask, float("-inf"))
     return F.dropout(scores.softmax(-1).to(v.dtype), dropout_p) @ v
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import pi
+from math import log, pi
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.spec import ImageEmbeddings, TowerSpec
+from hydractl.checkpoint.spec import ImageEmbeddings, Relative, TowerSpec
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Layout:
         base: of the speeds at which queries and keys are turned; None if they are not.
         grid: rows and columns of an image's patches; None for texts.
         prefix: the number of tokens before the patches.
+        relative: the distances that heads tell apart.
     """
 
     width: int
@@ -33,11 +34,16 @@ class Layout:
     base: float | None = None
     grid: tuple[int, int] | None = None
     prefix: int = 0
+    relative: Relative | None = None
 
     @property
     def is_plain(self) -> bool:
         """True if scores are products of queries and keys, wherever their tokens stand."""
-        return self.reach is None and self.base is None
+        return self.reach is None and self.base is None and self.relative is None
+
+    def bias(self, table: Tensor, tokens: int) -> Tensor:
+        """Returns what heads add to their scores, `[1,H,T,T]`, by their tables of distances `[H,distances]`."""
+        return table[:, _cached(_distances)(self, tokens, table.device)][None]
 
     def allowed(self, mask: Tensor | None, tokens: int, device: torch.device) -> Tensor | None:
         """Returns which tokens each token may look at, `[1 or B,1,1 or T,T]`, given those that count `[B,T]`."""
@@ -78,8 +84,8 @@ def layout(tower: TowerSpec, layer: int) -> Layout:
     if local is not None and layer in local.at:
         base, reach = local.base or base, local.reach
     if isinstance(embeddings, ImageEmbeddings):
-        return Layout(tower.head_width, tower.causal, reach, base, embeddings.grid, embeddings.prefix)
-    return Layout(tower.head_width, tower.causal, reach, base)
+        return Layout(tower.head_width, tower.causal, reach, base, embeddings.grid, embeddings.prefix, tower.relative)
+    return Layout(tower.head_width, tower.causal, reach, base, relative=tower.relative)
 
 
 def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,3 +128,27 @@ def _angles(layout: Layout, tokens: int, device: torch.device, dtype: torch.dtyp
 
 def _speeds(base: float, count: int, device: torch.device) -> Tensor:
     return 1.0 / base ** (torch.arange(count, dtype=torch.float32, device=device) / count)
+
+
+def _distances(layout: Layout, tokens: int, device: torch.device) -> Tensor:
+    """Returns the number of the distance from a row's token to a column's, `[T,T]`, as BEiT and T5 count them."""
+    assert layout.relative is not None
+    if layout.grid is None:
+        places = torch.arange(tokens, device=device)
+        return _buckets(places - places[:, None], layout.relative)
+    rows, columns = layout.grid
+    sides = torch.meshgrid(torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij")
+    down, right = (side.flatten()[:, None] - side.flatten() for side in sides)
+    count = (2 * rows - 1) * (2 * columns - 1)
+    table = torch.empty(tokens, tokens, dtype=torch.long, device=device)
+    table[1:, 1:] = (down + rows - 1) * (2 * columns - 1) + right + columns - 1
+    table[0, :], table[:, 0], table[0, 0] = count, count + 1, count + 2
+    return table
+
+
+def _buckets(ahead: Tensor, relative: Relative) -> Tensor:
+    half = relative.buckets // 2
+    near, distance = half // 2, ahead.abs()
+    far = (distance.float() / near).log() / log(relative.most / near) * (half - near)
+    far = (near + far.clamp(min=0).long()).clamp(max=half - 1)
+    return (ahead > 0) * half + torch.where(distance < near, distance, far)

@@ -106,12 +106,15 @@ class _Tower:
         return FastLayer(dense, pooled=pooled, attention=self._attention(attention, number, heads)).eval()
 
     def _attention(self, dense: FusedAttention, number: int, heads: Kept) -> FusedAttention:
-        width, before = dense.head_width, self.before[number]
-        rows = torch.tensor([before.index(head) * width + i for head in heads for i in range(width)], dtype=torch.long)
+        before = self.before[number]
         state = {}
         for name, tensor in dense.state_dict().items():
             axis = {"o.weight": 1, "o.bias": None}.get(name, 0)
-            state[name] = tensor if axis is None else tensor.index_select(axis, rows.to(tensor.device))
+            width = 1 if name == "relative" else dense.head_width
+            rows = [before.index(head) * width + i for head in heads for i in range(width)]
+            state[name] = (
+                tensor if axis is None else tensor.index_select(axis, torch.tensor(rows, device=tensor.device).long())
+            )
         shapes = {f"own.{name}": tuple(tensor.shape) for name, tensor in state.items()}
         pruned = FusedAttention(self.tower.spec, number, "own", (heads,), Stored(shapes))
         pruned.load_state_dict(state, assign=True)

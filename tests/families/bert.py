@@ -1,4 +1,4 @@
-"""Variants of BERT, ELECTRA, RoBERTa, XLM-RoBERTa and DistilBERT."""
+"""Variants of BERT, ELECTRA, MPNet, RoBERTa, XLM-RoBERTa and DistilBERT."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from transformers import (
     ElectraConfig,
     ElectraForPreTraining,
     ElectraForSequenceClassification,
+    MPNetConfig,
+    MPNetForSequenceClassification,
     PreTrainedModel,
     RobertaConfig,
     RobertaForSequenceClassification,
@@ -22,7 +24,7 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from hydractl.families.bert import BERT, DISTILBERT, ELECTRA, ROBERTA, XLM_ROBERTA
+from hydractl.families.bert import BERT, DISTILBERT, ELECTRA, MPNET, ROBERTA, XLM_ROBERTA
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -101,6 +103,18 @@ ELECTRA_VARIANTS = Architecture(
     inert=frozenset({f"summary_{part}" for part in ("type", "use_proj", "activation", "last_dropout")}),  # other tasks
     bases=(("electra", encoder), ("electra", masked_words), ("electra", replaced_words)),
 )
+
+
+def mpnet(padding: int = 1, **changes: Any) -> Built:
+    return roberta(MPNetForSequenceClassification, MPNetConfig, padding, **changes)
+
+
+MPNET_VARIANTS = Architecture(
+    variants={"mpnet": mpnet},
+    typical=("mpnet",),
+    configs=((MPNET.config, MPNetConfig),),
+    bases=(("mpnet", encoder), ("mpnet", masked_words)),
+)
 ROBERTA_VARIANTS = Architecture(
     variants={
         "roberta": roberta,
@@ -123,4 +137,4 @@ DISTILBERT_VARIANTS = Architecture(
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
     bases=(("distilbert", encoder), ("distilbert", masked_words)),
 )
-ARCHITECTURES = (BERT_VARIANTS, ELECTRA_VARIANTS, ROBERTA_VARIANTS, DISTILBERT_VARIANTS)
+ARCHITECTURES = (BERT_VARIANTS, ELECTRA_VARIANTS, MPNET_VARIANTS, ROBERTA_VARIANTS, DISTILBERT_VARIANTS)

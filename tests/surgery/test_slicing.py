@@ -27,6 +27,7 @@ OUTPUT_PROJECTIONS = (
     "attention.out_lin",
     "attn.proj",
     "attn.Wo",
+    "attention.attn.o",
     "attn.out_proj",
 )
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.attention import FusedAttention, Qkv, attend, attend_turned, by_head, repeated
+from hydractl.model.attention import FusedAttention, Qkv, attend, attend_turned, biased, by_head, repeated
 from hydractl.model.encoder import Place
 from hydractl.model.fast.products import fast_linear, grouped, one_above_another, product, side_by_side
 from hydractl.model.linear import Linear, LowRank, RankOne
@@ -29,6 +29,7 @@ class PackedAttention(nn.Module):
 
     qkv_bias: Tensor | None
     out_bias: Tensor | None
+    relative: Tensor | None
     order: Tensor | None
 
     def __init__(self, attention: FusedAttention, common: bool = False) -> None:
@@ -53,6 +54,9 @@ class PackedAttention(nn.Module):
         self.out = _frozen(torch.cat([weight.flatten() for weight in by_member]))
         self.register_parameter("out_bias", None if attention.o.bias is None else _frozen(attention.o.bias.detach()))
         self.width = len(attention.o.weight)
+        self.register_parameter("relative", attention.relative)
+        own = None if attention.relative is None else attention.relative.detach()[distinct]
+        self.register_buffer("distinct", own, persistent=False)
         shared = len(distinct) < len(first)
         places = torch.tensor([distinct.index(i) for i in first], device=self.qkv.device) if shared else None
         self.register_buffer("order", places, persistent=False)
@@ -77,7 +81,7 @@ class PackedAttention(nn.Module):
         qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
         apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
         q, k = self.layout.turn(apart[..., :2, :], x.shape[2]).unbind(-2)
-        z = attend_turned((q, k, apart[..., 2, :]), mask, self.layout)  # [S*B,T,H,K]
+        z = attend_turned((q, k, apart[..., 2, :]), mask, self.layout, self._buffers["distinct"])  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
@@ -110,6 +114,8 @@ class PackedAttention(nn.Module):
                     continue
                 destination[f"{prefix}{part}.bias"] = bias[:, i].flatten()
         destination[f"{prefix}o.weight"] = torch.cat(list(self.output_weights), 1)
+        if self.relative is not None:
+            destination[f"{prefix}relative"] = self.relative.detach()
         if self.out_bias is not None:
             destination[f"{prefix}o.bias"] = self.out_bias.detach()
 
@@ -126,6 +132,7 @@ class PooledAttention(nn.Module):
         super().__init__()
         self.head_width, self.layout, self.rows = attention.head_width, attention.layout, attention.rows
         self.q, self.k, self.v, self.o = attention.q, attention.k, attention.v, attention.o
+        self.register_parameter("relative", attention.relative)
 
     @property
     def output_weights(self) -> OutputWeights:
@@ -203,7 +210,10 @@ class PlacedAttention(PooledAttention):
             .flatten(0, 1)
             for read, own in parts
         )  # [G*B,tokens or T,H,K]
-        z = _attend_at(place, (q, k, v), allowed, self.layout)
+        relative = None if self.relative is None else self.relative[_heads(rows, self.head_width)]
+        # Heads of several members lie one after the other, but are computed member by member.
+        table = None if relative is None else relative.unflatten(0, (groups, -1))
+        z = _attend_at(place, (q, k, v), allowed, self.layout, table)
         return z.flatten(2).unflatten(0, (-1, batch)).flatten(1, 2)
 
 
@@ -213,6 +223,7 @@ class AdaptedAttention(FusedAttention):
     def __init__(self, attention: FusedAttention) -> None:
         nn.Module.__init__(self)
         self.head_width, self.layout, self.rows = attention.head_width, attention.layout, attention.rows
+        self.register_parameter("relative", attention.relative)
         self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
 
     def mix(self, x: Tensor, mask: Tensor | None, place: Place | None = None) -> Tensor:
@@ -228,9 +239,10 @@ class AdaptedAttention(FusedAttention):
             return q
         heads = by_head(q, k, v, self.head_width)
         if place is None:
-            z = attend(heads, mask, self.layout)
+            z = attend(heads, mask, self.layout, self.relative)
         else:
-            z = _attend_at(place, heads, _visible(place, mask, self.layout, x), self.layout)
+            table = None if self.relative is None else self.relative[None]
+            z = _attend_at(place, heads, _visible(place, mask, self.layout, x), self.layout, table)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
 
@@ -239,13 +251,26 @@ def is_adapted(attention: FusedAttention) -> bool:
     return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
 
 
-def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, layout: Layout) -> Tensor:
-    """Computes attention at the pooled tokens, `[S*B,tokens,H,K]`, given their queries and all keys and values."""
+def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, layout: Layout, tables: Tensor | None) -> Tensor:
+    """Computes attention at the pooled tokens, `[S*B,tokens,H,K]`, given their queries and all keys and values.
+
+    Args:
+        tables: of distances, `[S,H,distances]`, or one for all, `[1,H,distances]`.
+    """
     q, k, v = qkv
     at, total = slice(place.leading) if place.at is None else place.at, k.shape[1]
     q, k, v = (t.transpose(1, 2) for t in (layout.turn(q, total, at), layout.turn(k, total), v))
     if allowed is not None and allowed.shape[0] > 1:
         allowed = repeated(allowed, q.shape[0] // allowed.shape[0])
+    if tables is not None:
+        bias = layout.bias(tables.flatten(0, 1).to(q.dtype), total)  # [1,S*H,T,T]
+        own = bias[0].unflatten(0, tables.shape[:2])[:, :, at]  # [S,H,tokens or B,T]
+        if place.at is not None:
+            own = own.transpose(1, 2)[..., None, :].flatten(0, 1)  # [S*B,H,1,T]
+            own = repeated(own, q.shape[0] // own.shape[0])
+        elif len(own) > 1:
+            own = own.repeat_interleave(q.shape[0] // len(own), 0)
+        allowed = biased(own, allowed)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed).transpose(1, 2)
 
 
@@ -282,6 +307,11 @@ def _output_weights(weight: Tensor, rows: tuple[int, ...]) -> OutputWeights:
     return weight.split(rows, 1)
 
 
+def _heads(rows: slice, head_width: int) -> slice:
+    """Returns the heads that own some rows."""
+    return slice(*(None if end is None else end // head_width for end in (rows.start, rows.stop)))
+
+
 def _bias(linear: Linear) -> Tensor:
     return linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
 
@@ -299,6 +329,7 @@ def _first_alike(attention: FusedAttention) -> list[int]:
     numbers = [head for kept in attention.heads for head in kept]
     parts = [t for part in (attention.q, attention.k, attention.v) for t in (part.weight, part.bias) if t is not None]
     rows = [_by_head(part, attention.head_width) for part in parts]
+    rows += [attention.relative] if attention.relative is not None else []
 
     def alike(i: int, j: int) -> bool:
         return numbers[i] == numbers[j] and all(torch.equal(part[i], part[j]) for part in rows)

@@ -1,0 +1,38 @@
+"""Variants of BEiT and data2vec for images."""
+
+from __future__ import annotations
+
+from transformers import (
+    BeitConfig,
+    BeitForImageClassification,
+    Data2VecVisionConfig,
+    Data2VecVisionForImageClassification,
+)
+
+from hydractl.families.beit import BEIT, DATA2VEC_VISION
+from tests.families.vit import VIT_VARIANTS, image_model
+from tests.references import Architecture
+
+BEIT_VARIANTS = Architecture(
+    variants={
+        "beit": lambda: image_model(BeitForImageClassification, BeitConfig, use_relative_position_bias=True),
+        "beit-placed-first": lambda: image_model(
+            BeitForImageClassification,
+            BeitConfig,
+            use_absolute_position_embeddings=True,
+            use_relative_position_bias=True,
+            use_mean_pooling=False,
+            layer_scale_init_value=0.0,
+        ),
+        "data2vec-vision": lambda: image_model(
+            Data2VecVisionForImageClassification, Data2VecVisionConfig, use_shared_relative_position_bias=True
+        ),
+    },
+    typical=("beit", "beit-placed-first", "data2vec-vision"),
+    configs=((BEIT.config, BeitConfig), (DATA2VEC_VISION.config, Data2VecVisionConfig)),
+    inert=VIT_VARIANTS.inert
+    | {"vocab_size", "use_mask_token", "drop_path_rate", "pool_scales", "semantic_loss_ignore_index", "add_fpn"}
+    | {"out_indices", "_out_features", "_out_indices", "reshape_hidden_states", "auxiliary_loss_weight"}
+    | {"use_auxiliary_head", "auxiliary_channels", "auxiliary_num_convs", "auxiliary_concat_input"},  # other tasks
+)
+ARCHITECTURES = (BEIT_VARIANTS,)
