@@ -71,7 +71,22 @@ def _add_tower(count: _Count, tower: TowerSpec, tokens: int) -> None:
     for layer in range(tower.layers):
         _add_layer(count, tower, layer, tokens)
     count.differs(f"{prefix}.norm.")
+    if tower.pool == "attention":
+        _add_attention_pool(count, tower, tokens)
     count.add(f"{prefix}.pooler", tower.features // tower.width)
+
+
+def _add_attention_pool(count: _Count, tower: TowerSpec, tokens: int) -> None:
+    prefix, read = f"{tower.name}.attention_pool.", count.copies
+    count.add(f"{prefix}q", 1, 1 if f"{prefix}probe" in count.shared else count.members)
+    for part in "kv":
+        count.add(f"{prefix}{part}", tokens, read)
+    count.differs(f"{prefix}probe")
+    count.total += count.copies * 2 * tokens * tower.width
+    count.add(f"{prefix}o")
+    count.differs(f"{prefix}norm.")
+    for part in ("mlp.fc1", "mlp.fc2"):
+        count.add(f"{prefix}{part}")
 
 
 def _add_layer(count: _Count, tower: TowerSpec, layer: int, tokens: int) -> None:
