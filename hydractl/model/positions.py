@@ -48,7 +48,7 @@ class Layout:
     def allowed(self, mask: Tensor | None, tokens: int, device: torch.device) -> Tensor | None:
         """Returns which tokens each token may look at, `[1 or B,1,1 or T,T]`, given those that count `[B,T]`."""
         # A graph for texts of any length must not depend on one.
-        near = self.reach is None or (tokens <= self.reach + 1 and not torch.compiler.is_compiling())
+        near = self.reach is None or (not torch.compiler.is_compiling() and tokens <= self.reach + 1)
         if near and not self.causal:
             return None if mask is None else mask[:, None, None]
         seen = _cached(_seen)(self.causal, self.reach, tokens, device)
