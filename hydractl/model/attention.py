@@ -23,6 +23,8 @@ class FusedAttention(nn.Module):
     layer that all members share holds the rows of one.
     """
 
+    relative: nn.Parameter | None
+
     def __init__(self, tower: TowerSpec, layer: int, prefix: str, heads: Kept, stored: Stored) -> None:
         """
         Args:

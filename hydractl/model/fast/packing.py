@@ -29,7 +29,7 @@ class PackedAttention(nn.Module):
 
     qkv_bias: Tensor | None
     out_bias: Tensor | None
-    relative: Tensor | None
+    relative: nn.Parameter | None
     order: Tensor | None
 
     def __init__(self, attention: FusedAttention, common: bool = False) -> None:
@@ -127,6 +127,8 @@ class PooledAttention(nn.Module):
     about K times fewer multiply-adds, which pays from two tokens on. The key bias adds one number to all scores of a
     query and cancels in the softmax; the value bias passes, as weights there add up to one. Exact up to rounding.
     """
+
+    relative: nn.Parameter | None
 
     def __init__(self, attention: FusedAttention) -> None:
         super().__init__()
