@@ -16,7 +16,7 @@ from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Output, Workers
 from hydractl.steps.material import OOD_SETS
-from hydractl.steps.result import Result
+from hydractl.steps.result import MadeModel
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ else:  # what the command line derives choices from
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibrated(Result):
+class Calibrated(MadeModel):
     """A model with a temperature or scaled classes, and the change on the data it was fitted on.
 
     Attributes:

@@ -13,7 +13,7 @@ from hydractl.options import Option, function, remembered
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint
 from hydractl.steps.references import SelectionLike, follow
-from hydractl.steps.result import Result
+from hydractl.steps.result import MadeModel
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Fused(Result):
+class Fused(MadeModel):
     """A Hydra of several members; `output` is where it was written, if it was."""
 
     checkpoint: Checkpoint

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
@@ -73,6 +74,19 @@ class Predictions(Result):
     ood: NDArray[np.bool_] | None = None
     meaning: str = UNCALIBRATED
     header: bool = True
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.rows()
+
+    def to_pandas(self) -> Any:
+        """Returns a pandas table: a row per input, its label and how sure the model is, and a column per class."""
+        pandas = import_module("pandas")
+        rows = list(self.rows())
+        classes = pandas.DataFrame([row.pop("probabilities") for row in rows]).add_prefix("p ")
+        return pandas.DataFrame(rows).join(classes)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yields each prediction as plain JSON."""
@@ -176,6 +190,7 @@ class Predict:
             repeated=True,
         ),
     ] = ()
+    text: Annotated[Sequence[str], Option("A text to classify; repeat it for several.", "Data", "TEXT")] = ()
     reading: Annotated[Reading, Without("limit", "label_column", "match_labels")] = Reading()
     no_header: Annotated[bool, Option("Leave out the line in a pipe that names the columns.", "Output")] = False
     compute: Compute = Compute()
@@ -183,7 +198,11 @@ class Predict:
     def run(self, watch: Watcher) -> Predictions:
         hydra = self._model()
         modality: Modality = "text" if hydra.spec.task == "text-classification" else "image"
-        entries = [*self._entries(modality), *self._entries_of_sets(modality)]
+        if self.text and modality == "image":
+            raise OptionError("`text` is for models of texts, this one takes images: name files")
+        texts = [self.text] if isinstance(self.text, str) else self.text
+        named = [_Input(text, partial(str, text)) for text in texts]
+        entries = [*named, *self._entries(modality), *self._entries_of_sets(modality)]
         if not entries:
             raise OptionError("there are no inputs: name files, or a data set with `data`")
         with watch.progress("predict", len(entries)) as advance:

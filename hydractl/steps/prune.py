@@ -19,7 +19,7 @@ from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
 from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, UnitCut, choose_heads, choose_units, notes
 from hydractl.steps.references import SelectionLike, follow
-from hydractl.steps.result import Result
+from hydractl.steps.result import MadeModel
 from hydractl.surgery.choose import heads_leaving, units_leaving
 from hydractl.watch import Watcher
 
@@ -50,7 +50,7 @@ class PrunedMember:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Pruned(Result):
+class Pruned(MadeModel):
     """The pruned networks: one, or several members."""
 
     members: Sequence[PrunedMember]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hydractl.report.escape import html
 from hydractl.text import printable
+
+if TYPE_CHECKING:
+    from hydractl.model.hydra import Hydra, HydraOutput
+    from hydractl.model.prediction import Prediction
+    from hydractl.steps.inputs import HasCheckpoint
 
 Value = TypeVar("Value")
 
@@ -39,6 +44,29 @@ class Result:
     def _repr_html_(self) -> str:
         rows = (f"<tr><th>{html(name)}</th><td>{html(str(v))}</td></tr>" for name, v in self.facts().items())
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
+
+
+class MadeModel(Result):
+    """A result that is a model: it answers as what `hydractl.load` returns does, and is loaded at its first answer."""
+
+    def __call__(self: HasCheckpoint, *inputs: Any, **named: Any) -> HydraOutput:
+        """Classifies a batch of tensors; see `Hydra.forward`."""
+        output: HydraOutput = _loaded(self)(*inputs, **named)
+        return output
+
+    def predict(self: HasCheckpoint, samples: Any, batch_size: int = 64) -> Prediction:
+        """Predicts raw images or texts; see `Hydra.predict`."""
+        return _loaded(self).predict(samples, batch_size)
+
+
+def _loaded(made: HasCheckpoint) -> Hydra:
+    from hydractl.inference import load_checkpoint
+
+    held = vars(made)
+    if "_model" not in held:
+        held["_model"] = load_checkpoint(made.checkpoint).optimize_for_inference()
+    model: Hydra = held["_model"]
+    return model
 
 
 class Table(Result):

@@ -171,3 +171,29 @@ def test_products_are_in_full_float32(
 ) -> None:
     assert hydractl("predict", vit, images / "cat" / "0.png").code == 0
     assert tf32() == {False}
+
+
+def test_predictions_have_a_length_rows_and_a_table(bert: Path) -> None:
+    found = library.predict(bert, text=["a good film", "bad"])
+    assert len(found) == 2
+    assert [row["input"] for row in found] == ["a good film", "bad"]
+    table = found.to_pandas()
+    assert table["label"].tolist() == list(found.labels)
+    assert table[[f"p {name}" for name in LABELS]].to_numpy().tolist() == found.probabilities.tolist()
+
+
+def test_texts_are_given_on_the_command_line(hydractl: Command, bert: Path, vit: Path) -> None:
+    result = hydractl("predict", bert, "--text", "a good film", "--text", "bad", "--json")
+    rows = json.loads(result.out)["predictions"]
+    assert [row["input"] for row in rows] == ["a good film", "bad"]
+    assert "--text is for models of texts" in hydractl("predict", vit, "--text", "bad").err
+
+
+def test_what_steps_return_is_a_model(vit: Path, images: Path) -> None:
+    picture = Image.open(files(images)[0])
+    members = [library.prune(vit, method="random", budget=2, seed=seed) for seed in range(2)]
+    for made in (*members, library.fuse(members), library.calibrate(members[0], id_data=images)):
+        loaded = library.load(made).optimize_for_inference()
+        assert torch.equal(made.predict(picture).probabilities, loaded.predict(picture).probabilities)
+        pixels = torch.zeros(1, 3, *loaded.spec.towers[0].embeddings.image_size)
+        assert torch.equal(made(pixels).probabilities, loaded(pixels).probabilities)
