@@ -275,11 +275,12 @@ class FastMemberMlp(Mlp):
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[M,...,D]`."""
-        rows = x.flatten(1, -2).expand(self.members, -1, -1)
-        activations = [self._activated_by(member, own) for member, own in enumerate(rows)]
-        weights, biases = zip(*(self._own(member, "fc2") for member in range(self.members)), strict=True)
-        found = one_above_another(activations, weights, None if biases[0] is None else biases)
-        return found.unflatten(1, x.shape[1:-1])
+        # Measured for three members with a third of the units each, 192 to 768 wide: this takes .99 to 1.05 of the
+        # dense MLP's time where products are not tiny, batched products 1.07 to 2.2; one product of the units that
+        # all keep saves nothing.
+        rows = enumerate(x.flatten(1, -2).expand(self.members, -1, -1))
+        found = [product(self._activated_by(member, own), *self._own(member, "fc2")) for member, own in rows]
+        return torch.stack(found).unflatten(1, x.shape[1:-1])
 
     def _own(self, member: int, part: str) -> tuple[Tensor, Tensor | None]:
         return self.get_buffer(_buffer(member, f"{part}.weight")), self._buffers.get(_buffer(member, f"{part}.bias"))
