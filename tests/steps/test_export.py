@@ -68,6 +68,6 @@ def test_hf_of_several_is_a_hydra_with_a_card(hydractl: Command, bert: Path, tmp
     assert (result.code, result.err) == (0, "")
     assert "| id accuracy | 0.5 |" in (tmp_path / "folder" / "README.md").read_text()
     pipe = pipeline("text-classification", str(tmp_path / "folder"))
-    said = hydractl("predict", tmp_path / "hydra", "-", stdin=b"a good film\n").out.split("\t")
+    said = hydractl("predict", tmp_path / "hydra", "-", "--no-header", stdin=b"a good film\n").out.split("\t")
     [answer] = pipe("a good film")
     assert answer["label"] == said[1] and answer["score"] == pytest.approx(float(said[2]), abs=1e-3)
