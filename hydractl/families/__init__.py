@@ -32,8 +32,8 @@ FAMILIES: tuple[Family, ...] = (
 REFUSED = {
     "albert": "its layers share one set of weights, so a head is dropped in all of them or in none",
     "convnext": "it has no attention heads",
-    "deberta": "its attention adds relative positions",
-    "deberta-v2": "its attention adds relative positions",
+    "deberta": "its attention multiplies queries and keys by positions too",
+    "deberta-v2": "its attention multiplies queries and keys by positions too",
     "gpt2": "it is a decoder",
     "longformer": "its attention is sparse",
     "resnet": "it has no attention heads",

@@ -11,7 +11,7 @@ from transformers.models.modernbert import modeling_modernbert as theirs
 from hydractl.families.modernbert import FAMILY
 from tests.families.bert import masked_words, text_model
 from tests.families.vit import encoder
-from tests.references import Architecture, Built
+from tests.references import SIZES, Architecture, Built
 
 
 def turned(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> tuple[Tensor, Tensor]:
@@ -34,15 +34,18 @@ def modernbert(padded: bool = True, **changes: Any) -> Built:
     )
 
 
+def layers(whole: int) -> list[str]:
+    """Layers of local attention, but for one."""
+    kinds = ["sliding_attention"] * SIZES["num_hidden_layers"]
+    kinds[whole] = "full_attention"
+    return kinds
+
+
 VARIANTS = Architecture(
     variants={
         "modernbert": modernbert,
-        "modernbert-mean": lambda: modernbert(
-            classifier_pooling="mean", layer_types=["sliding_attention"] * 2 + ["full_attention"]
-        ),
-        "modernbert-unpadded": lambda: modernbert(
-            padded=False, layer_types=["full_attention", *["sliding_attention"] * 2]
-        ),
+        "modernbert-mean": lambda: modernbert(classifier_pooling="mean", layer_types=layers(whole=-1)),
+        "modernbert-unpadded": lambda: modernbert(padded=False, layer_types=layers(whole=0)),
         "modernbert-biases": lambda: modernbert(
             attention_bias=True, mlp_bias=True, norm_bias=True, classifier_bias=True, hidden_activation="silu"
         ),

@@ -80,7 +80,8 @@ Dinov3Classifier.__name__ = DINOv3ViTModel.__name__  # as config.json names the 
 
 
 def dinov3(**changes: Any) -> Built:
-    return image_model(Dinov3Classifier, DINOv3ViTConfig, **{"hidden_size": 32, "num_register_tokens": 2, **changes})
+    width = 8 * SIZES["num_attention_heads"]  # a head's is a multiple of 4
+    return image_model(Dinov3Classifier, DINOv3ViTConfig, **{"hidden_size": width, "num_register_tokens": 2, **changes})
 
 
 VIT_VARIANTS = Architecture(
