@@ -17,7 +17,7 @@ from hydractl.checkpoint.heads import TOWERS, Head, layer_budgets, member_heads
 from hydractl.checkpoint.layout import Unit, member_units
 from hydractl.circuit.score_methods import SCORE_METHODS
 from hydractl.data.reading import DataLike
-from hydractl.errors import OptionError
+from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
 from hydractl.steps.material import SOURCE
@@ -211,7 +211,7 @@ class ByCircuit(Method):
     @cached_property
     def artifact(self) -> Circuit:
         if str(self.circuit) == "circuit.json" and not Path("circuit.json").exists():
-            raise OptionError("circuit.json is missing: run extract-circuit first, or name a file as `circuit`")
+            raise ArtifactError("circuit.json is missing: run extract-circuit first, or name a file as `circuit`")
         return as_circuit(self.circuit)
 
     @property

@@ -63,7 +63,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a misspelt score": (nothing, "evaluate vit --id-data pets --ood-score knnn", 2, "did you mean knn?", ""),
     "a misspelt format": (nothing, "export vit --format onx -o x", 2, "did you mean onnx?",
                           "export vit --format hf -o x"),
-    "no circuit yet": (nothing, "prune vit --method circuit --budget 2", 2, "run extract-circuit first",
+    "no circuit yet": (nothing, "prune vit --method circuit --budget 2", 1, "run extract-circuit first",
                        "prune vit --method circuit --circuit mine.json --budget 2"),
     "no budget": (nothing, "prune vit --method random", 2, "--budget is missing", PRUNE),
     "no method": (nothing, "prune vit --budget 2", 2, "--method is missing", PRUNE),
