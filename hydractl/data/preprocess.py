@@ -165,7 +165,8 @@ class Preprocessor:
         return self.text.lengths(texts)[0]
 
     def _unfit(self, sample: object) -> DataError:
-        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {type(sample).__name__}")
+        found = "nothing" if sample is None else type(sample).__name__
+        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
 
 def preprocessor_from_json(

@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.output import write_bytes
 from hydractl.errors import OptionError
 from hydractl.evaluation.timing import Timer, open_timed
+from hydractl.families.load import read_checkpoint
+from hydractl.schema import Items, Schema
 from hydractl.surgery.choose import at_random
 from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 
+FILE = "work/latency.json"  # in the folder of a build
 BATCH, SECONDS = 8, 4.0
 TOKENS = 128  # of texts
 
 #: Multiply-adds and latency of a network, as multiples of those of another.
 Point = tuple[float, float]
+
+
+class LatencyLimit(Schema):
+    """A latency limit, as the multiply-adds that stay within it.
+
+    Attributes:
+        budget: the limit as the user gave it, `1.5x`.
+        measured: multiply-adds and latency of a few Hydras, against the network.
+    """
+
+    budget: str
+    multiply_adds: Annotated[float, Field(gt=0)]
+    measured: Items[tuple[float, float]]
+
+    def write(self, folder: Path) -> None:
+        """Writes it to the folder of a build, so that an interrupted build continues with the same commands."""
+        write_bytes(folder / FILE, f"{self.model_dump_json(indent=2)}\n".encode())
+
+    def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
+        """Measures the Hydra beside the network and returns the ratio in a sentence."""
+        ((_, ratio),) = time_ratios(read_checkpoint(network), [read_checkpoint(hydra)], device)
+        return f"latency: {ratio:.2f} times the network's on this machine; {self.budget} was allowed."
 
 
 def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.device) -> list[Point]:

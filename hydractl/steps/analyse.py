@@ -16,7 +16,6 @@ from hydractl.steps.inputs import CircuitLike, Model, ModelLike, PlotOptions, Se
 from hydractl.steps.material import SOURCE, LabelledData, open_material, origin_of
 from hydractl.steps.references import named_circuits
 from hydractl.steps.result import Finding
-from hydractl.steps.score_heads import about, projections
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -129,6 +128,7 @@ def _heads_figure(found: Separated, model: Hydra, data: ScoringData) -> Figure:
     from hydractl.analysis.head_groups import shown
     from hydractl.circuit.scores import as_towers
     from hydractl.report.head_maps import separation_figure
+    from hydractl.steps.score_heads import about, projections
 
     maps: dict[str, list[list[float | None]]] = {}
     crossed: dict[str, list[tuple[int, int]]] = {}

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-from pydantic import Field
 
 from hydractl.bounds import real
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import Option
-from hydractl.schema import Items, Origin, Schema, read_json
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    import torch
-
     from hydractl.checkpoint.contents import Checkpoint
+    from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.steps.build import Build
-
-FILE = "work/latency.json"
 
 
 @dataclass(frozen=True)
@@ -76,33 +69,6 @@ def parse_ratio(name: str, text: str) -> float:
     return value
 
 
-class LatencyLimit(Schema):
-    """A latency limit, as the multiply-adds that stay within it.
-
-    Attributes:
-        budget: the limit as the user gave it, `1.5x`.
-        measured: multiply-adds and latency of a few Hydras, against the network.
-    """
-
-    budget: str
-    multiply_adds: Annotated[float, Field(gt=0)]
-    measured: Items[tuple[float, float]]
-
-    def write(self, folder: Path) -> None:
-        """Writes it to the folder of a build, so that an interrupted build continues with the same commands."""
-        from hydractl.checkpoint.output import write_bytes
-
-        write_bytes(folder / FILE, f"{self.model_dump_json(indent=2)}\n".encode())
-
-    def verdict(self, network: Path, hydra: Path, device: torch.device) -> str:
-        """Measures the Hydra beside the network and returns the ratio in a sentence."""
-        from hydractl.evaluation.latency_limit import time_ratios
-        from hydractl.families.load import read_checkpoint
-
-        ((_, ratio),) = time_ratios(read_checkpoint(network), [read_checkpoint(hydra)], device)
-        return f"latency: {ratio:.2f} times the network's on this machine; {self.budget} was allowed."
-
-
 def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyLimit | None:
     """Returns a build's latency limit in multiply-adds; times Hydras of random members if no earlier run did.
 
@@ -110,7 +76,8 @@ def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyL
         OptionError: the budget is not a multiple, or no network is that fast.
         OutputError: the record of an earlier run is damaged.
     """
-    from hydractl.evaluation.latency_limit import most_multiply_adds, sketches, time_ratios
+    from hydractl.evaluation.latency_limit import FILE, LatencyLimit, most_multiply_adds, sketches, time_ratios
+    from hydractl.schema import Origin, read_json
 
     budget, file = build.budget_latency, build.folder / FILE
     if budget is None:
