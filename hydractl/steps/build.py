@@ -23,7 +23,7 @@ from hydractl.watch import Watcher
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.evaluation.results import Results
-    from hydractl.steps.limits import LatencyLimit
+    from hydractl.evaluation.latency_limit import LatencyLimit
 
     ModeName = str
 else:
