@@ -22,8 +22,8 @@ from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.evaluation.results import Results
     from hydractl.evaluation.latency_limit import LatencyLimit
+    from hydractl.evaluation.results import Results
 
     ModeName = str
 else:
