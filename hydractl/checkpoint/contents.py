@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def layout(self) -> Layout:
-        """What members keep and share."""
+        """The heads and units that members keep, and the tensors that they share."""
         return Layout(self.heads, self.shared, self.units)
 
     @property

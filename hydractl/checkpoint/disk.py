@@ -124,7 +124,7 @@ def _lazy(path: Path, file: BinaryIO, start: int, name: str, view: Any) -> LazyT
     kind, shape = view.get_dtype(), tuple(view.get_shape())
     if kind not in DTYPES:
         raise CheckpointError(f"{path}: {name} is stored as {kind}, which is not supported: convert it to float32")
-    return LazyTensor(shape, kind, StoredNumbers(f"{path}: {name}", file, start, kind, shape))
+    return LazyTensor(shape, kind, StoredNumbers(f"{path}: {name}", file, start, kind=kind, shape=shape))
 
 
 def _looks_pickled(path: Path) -> bool:

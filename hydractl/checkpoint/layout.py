@@ -1,4 +1,4 @@
-"""What members keep of a network and which tensors they share, and the shapes that follow from it."""
+"""The heads and units that members keep, the tensors that they share, and the stored shapes that follow."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def union(members: Iterable[Iterable[int]]) -> list[int]:
 
 @dataclass(frozen=True)
 class Layout:
-    """What each of M members keeps of a network, and the tensors that members share."""
+    """The heads and units that each of M members keeps, and the tensors that members share."""
 
     heads: KeptHeads
     shared: frozenset[str]

@@ -1,4 +1,4 @@
-"""What tells OOD, fitted for one network and stored beside its weights as float32 tensors named `ood.*`."""
+"""The OOD score of a network: fitted once, and stored beside its weights as float32 tensors named `ood.*`."""
 
 from __future__ import annotations
 

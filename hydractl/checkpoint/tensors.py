@@ -66,7 +66,7 @@ class LazyTensor:
 
     @property
     def kind(self) -> str:
-        """What a file calls its dtype, such as F32."""
+        """The name of its dtype in a file, such as F32."""
         held = self.__dict__
         return str(held["kind"]) if "kind" in held else kind_of(held["dtype"])
 

@@ -45,7 +45,7 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this process prints and writes."""
+        """True if this process prints and writes."""
         return self.rank == 0
 
     def total(self, tensor: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class Request:
 
     @property
     def folder(self) -> Path | None:
-        """Where relative names of image files start; None for a data set of the hub."""
+        """The folder of relative names of image files; None for a data set of the hub."""
         if isinstance(self.data, DataValues):
             return Path()
         place = Path(self.data.source).absolute()

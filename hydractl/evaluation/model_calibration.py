@@ -31,7 +31,7 @@ Fit = Callable[[Logits, NDArray[np.int64]], FittedTemperature | FittedVector]
 
 @dataclass(frozen=True, eq=False)
 class Fits:
-    """What was fitted to one network.
+    """The fits to one network.
 
     Attributes:
         fitted: the temperature or scales.
@@ -49,8 +49,8 @@ def fit_network(
     samples: Samples,
     ood_sets: Mapping[str, Samples],
     running: Running,
-    fit: Fit,
     *,
+    fit: Fit,
     wanted: Wanted | None,
     on_batch: Callable[[int], None],
 ) -> Fits:

@@ -27,7 +27,7 @@ FOLDS = 5
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to fit.
+    """The OOD score to fit.
 
     Attributes:
         score: a name of `OOD_SCORES`, or `auto`.
@@ -159,7 +159,7 @@ def _scores(score: OodScore, state: State, held: Collected, temperature: float) 
     features, logits = held.features, held.member_logits
     if features is not None:
         logits = logits[:, held.kept]
-    return feature_scores.score_chunks(score.name, state, features, logits, temperature)
+    return feature_scores.score_chunks(score.name, state, features, logits, temperature=temperature)
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:

@@ -137,7 +137,7 @@ def score_of(predictor: Predictor, settings: Settings, head: OodHead | None) -> 
 
 def _by_head(head: OodHead, answers: Answers) -> FloatArray:
     state = {name: tensor.cpu().double() for name, tensor in head.named_buffers()}
-    return score_chunks(head.fit.score, state, answers.features, answers.member_logits, answers.temperature)
+    return score_chunks(head.fit.score, state, answers.features, answers.member_logits, temperature=answers.temperature)
 
 
 def _flagged(head: OodHead, scores: FloatArray) -> float:
@@ -251,7 +251,7 @@ def member_samples(
         if classifier is not None:
             affine = classifier.weight[member].double().numpy(), classifier.bias[member].double().numpy()
         logits = held.member_logits[member, held.kept].astype(np.float64)
-        yield MemberSamples(features.astype(np.float64), logits, held.labels[held.kept], affine, shrink)
+        yield MemberSamples(features.astype(np.float64), logits, held.labels[held.kept], affine, shrink=shrink)
 
 
 @dataclass(frozen=True, eq=False)

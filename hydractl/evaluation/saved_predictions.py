@@ -103,7 +103,7 @@ class SavedPredictions:
 
     @property
     def ood_head(self) -> None:
-        """None: saved answers bring no score."""
+        """Always None, since saved answers bring no score."""
 
     @property
     def confident(self) -> bool:

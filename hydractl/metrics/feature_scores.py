@@ -259,7 +259,7 @@ def score_chunks(
     for start in range(0, member_logits.shape[1], CHUNK):
         logits = _double(member_logits[:, start : start + CHUNK])
         read = logits[..., :0] if features is None else _double(features[:, start : start + CHUNK])
-        parts.append(ood_score(name, state, read, logits, temperature).numpy())
+        parts.append(ood_score(name, state, read, logits, temperature=temperature).numpy())
     return np.concatenate(parts)
 
 

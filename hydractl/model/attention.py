@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from hydractl.checkpoint.layout import Kept
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.linear import Linear, Stored, build_linear, empty
-from hydractl.model.positions import Layout, layout
+from hydractl.model.positions import Positions, positions_of
 
 Qkv = tuple[Tensor, Tensor, Tensor]
 
@@ -32,7 +32,7 @@ class FusedAttention(nn.Module):
             heads: kept heads of each member, or of one if members share the layer.
         """
         super().__init__()
-        self.head_width, self.layout, self.heads = tower.head_width, layout(tower, layer), heads
+        self.head_width, self.positions, self.heads = tower.head_width, positions_of(tower, layer), heads
         self.rows = tuple(len(kept) * tower.head_width for kept in heads)
         self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
         relative = stored.shapes.get(f"{prefix}.relative")
@@ -52,7 +52,7 @@ class FusedAttention(nn.Module):
         if q.shape[-1] == 0:
             return q
         dropout = self.dropout.p if self.training else 0.0
-        z = attend(by_head(q, k, v, self.head_width), mask, self.layout, self.relative, dropout)
+        z = attend(by_head(q, k, v, self.head_width), mask, self.positions, self.relative, dropout=dropout)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -82,7 +82,7 @@ def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> Qkv:
 
 
 def attend(
-    qkv: Qkv, mask: Tensor | None, layout: Layout, relative: Tensor | None = None, dropout: float = 0.0
+    qkv: Qkv, mask: Tensor | None, positions: Positions, relative: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Computes attention, `[S*B,T,H,K]` from three of that shape.
 
@@ -92,21 +92,22 @@ def attend(
     """
     q, k, v = qkv
     tokens = k.shape[1]
-    return attend_turned((layout.turn(q, tokens), layout.turn(k, tokens), v), mask, layout, relative, dropout)
+    turned = positions.turn(q, tokens), positions.turn(k, tokens), v
+    return attend_turned(turned, mask, positions, relative, dropout=dropout)
 
 
 def attend_turned(
-    qkv: Qkv, mask: Tensor | None, layout: Layout, relative: Tensor | None = None, dropout: float = 0.0
+    qkv: Qkv, mask: Tensor | None, positions: Positions, relative: Tensor | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Computes `attend` where queries and keys are turned already."""
     q, k, v = (t.transpose(1, 2) for t in qkv)
-    causal = layout.causal and layout.reach is None and mask is None
-    allowed = None if causal else layout.allowed(mask, k.shape[2], k.device)
+    causal = positions.causal and positions.reach is None and mask is None
+    allowed = None if causal else positions.allowed(mask, k.shape[2], k.device)
     if allowed is not None and mask is not None:
         # `len` would fix the batch size of a traced graph.
         allowed = repeated(allowed, q.shape[0] // mask.shape[0])
     if relative is not None:
-        allowed = biased(layout.bias(relative.to(q.dtype), k.shape[2]), allowed)
+        allowed = biased(positions.bias(relative.to(q.dtype), k.shape[2]), allowed)
     # Torch's own rounds otherwise where a table trains.
     by_products = _trains_in_half_on_cpu(q) or (relative is not None and relative.requires_grad)
     own = attend_by_products if by_products else F.scaled_dot_product_attention

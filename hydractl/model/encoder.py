@@ -115,7 +115,7 @@ class Layer(nn.Module):
         prefix = f"{tower.name}.layers.{index}"
         self.pre_norm, self.dropout = tower.pre_norm, nn.Dropout(tower.dropout)
         heads = stored.heads_of(tower.name, index)
-        self.attention: nn.Module = FusedAttention(tower, index, f"{prefix}.attention", heads, stored)
+        self.attention: nn.Module = FusedAttention(tower, index, f"{prefix}.attention", heads, stored=stored)
         self.attention_norm: nn.Module = nn.Identity()
         if index or tower.first_norm:
             self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)

@@ -170,7 +170,7 @@ class OodHead(nn.Module):
         """
         state = dict(self.named_buffers())
         wide = state[QUANTILES].dtype
-        score = ood_score(self.fit.score, state, features.to(wide), logits.to(wide), temperature)
+        score = ood_score(self.fit.score, state, features.to(wide), logits.to(wide), temperature=temperature)
         return score, typicality(score, state[QUANTILES])
 
     def flags(self, typical: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What attention makes of the places of tokens: which of them see each other, and how queries and keys are turned."""
+"""The places of tokens in attention: which tokens see each other, and how queries and keys are turned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hydractl.checkpoint.spec import ImageEmbeddings, Relative, TowerSpec
 
 
 @dataclass(frozen=True)
-class Layout:
+class Positions:
     """The places of the tokens in a layer, and what depends on them.
 
     Attributes:
@@ -76,16 +76,24 @@ class Layout:
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 
 
-def layout(tower: TowerSpec, layer: int) -> Layout:
-    """Returns the layout of a layer."""
+def positions_of(tower: TowerSpec, layer: int) -> Positions:
+    """Returns the positions of a layer."""
     rotary, embeddings = tower.rotary, tower.embeddings
     base, local = None if rotary is None else rotary.base, tower.local
     reach = None
     if local is not None and layer in local.at:
         base, reach = local.base or base, local.reach
     if isinstance(embeddings, ImageEmbeddings):
-        return Layout(tower.head_width, tower.causal, reach, base, embeddings.grid, embeddings.prefix, tower.relative)
-    return Layout(tower.head_width, tower.causal, reach, base, relative=tower.relative)
+        return Positions(
+            tower.head_width,
+            tower.causal,
+            reach,
+            base,
+            grid=embeddings.grid,
+            prefix=embeddings.prefix,
+            relative=tower.relative,
+        )
+    return Positions(tower.head_width, tower.causal, reach, base, relative=tower.relative)
 
 
 def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,17 +120,19 @@ def _seen(causal: bool, reach: int | None, tokens: int, device: torch.device) ->
     return seen if reach is None else seen & (ahead.abs() <= reach)
 
 
-def _angles(layout: Layout, tokens: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _angles(positions: Positions, tokens: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Returns cosines and sines, `[T,K/2]`, by the operations of transformers and so with its rounding."""
-    assert layout.base is not None
-    if layout.grid is None:
-        angles = torch.arange(tokens, device=device).float()[:, None] * _speeds(layout.base, layout.width // 2, device)
+    assert positions.base is not None
+    if positions.grid is None:
+        angles = torch.arange(tokens, device=device).float()[:, None] * _speeds(
+            positions.base, positions.width // 2, device
+        )
         return angles.cos().to(dtype), angles.sin().to(dtype)
-    centres = [(torch.arange(0.5, side, device=device) / side) * 2.0 - 1.0 for side in layout.grid]
+    centres = [(torch.arange(0.5, side, device=device) / side) * 2.0 - 1.0 for side in positions.grid]
     places = torch.stack(torch.meshgrid(*centres, indexing="ij"), -1).flatten(0, 1)  # [patches,2]
-    speeds = _speeds(layout.base, layout.width // 4, device).to(torch.promote_types(dtype, torch.float32))
+    speeds = _speeds(positions.base, positions.width // 4, device).to(torch.promote_types(dtype, torch.float32))
     angles = (2 * pi * places[:, :, None] * speeds).flatten(1)
-    angles = torch.cat([angles.new_zeros(layout.prefix, angles.shape[1]), angles])
+    angles = torch.cat([angles.new_zeros(positions.prefix, angles.shape[1]), angles])
     return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
@@ -130,13 +140,13 @@ def _speeds(base: float, count: int, device: torch.device) -> Tensor:
     return 1.0 / base ** (torch.arange(count, dtype=torch.float32, device=device) / count)
 
 
-def _distances(layout: Layout, tokens: int, device: torch.device) -> Tensor:
+def _distances(positions: Positions, tokens: int, device: torch.device) -> Tensor:
     """Returns the number of the distance from a row's token to a column's, `[T,T]`, as BEiT and T5 count them."""
-    assert layout.relative is not None
-    if layout.grid is None:
+    assert positions.relative is not None
+    if positions.grid is None:
         places = torch.arange(tokens, device=device)
-        return _buckets(places - places[:, None], layout.relative)
-    rows, columns = layout.grid
+        return _buckets(places - places[:, None], positions.relative)
+    rows, columns = positions.grid
     sides = torch.meshgrid(torch.arange(rows, device=device), torch.arange(columns, device=device), indexing="ij")
     down, right = (side.flatten()[:, None] - side.flatten() for side in sides)
     count = (2 * rows - 1) * (2 * columns - 1)

@@ -200,7 +200,7 @@ class Calibrate:
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
         samples, ood_sets = self._samples(checkpoint, watch)
-        found = self._fits(checkpoint, samples, ood_sets, rate, watch)
+        found = self._fits(checkpoint, samples, ood_sets, rate, watch=watch)
         fitted = found.fitted
         if fitted.at_bound:
             watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
@@ -210,7 +210,7 @@ class Calibrate:
         options = remembered(self, accept=rate, template=None)
         warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
         fit = None if found.ood is None else found.ood.fit
-        result = Calibrated(warm, fitted, len(samples), fit, found.choice)
+        result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice)
         if self.output is None:
             return result
         write_checkpoint(warm, self.output, self.force)
@@ -262,7 +262,7 @@ class Calibrate:
                 samples,
                 ood_sets,
                 running,
-                self.method.fit,
+                fit=self.method.fit,
                 wanted=None if checkpoint.spec.task == "zero-shot" else wanted,
                 on_batch=advance,
             )

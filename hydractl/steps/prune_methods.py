@@ -165,7 +165,7 @@ class Method(Protocol):
 
     @property
     def origin(self) -> Mapping[str, str | None]:
-        """What provenance says of that artifact."""
+        """The provenance of that artifact."""
         return {}
 
     @property
@@ -175,7 +175,7 @@ class Method(Protocol):
 
     @property
     def seeded(self) -> bool:
-        """Whether it depends on the seed."""
+        """True if it depends on the seed."""
         return self.samples is not None
 
     def heads(self, pruning: Pruning) -> list[Head]:

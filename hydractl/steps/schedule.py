@@ -1,4 +1,4 @@
-"""What a build does in the time that it has, by the time that one batch takes on this machine."""
+"""The plan of a build for a given time, from the time that one batch takes on this machine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def seconds_of(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a build's time depends on.
+    """The sizes that a build's time depends on.
 
     Attributes:
         heads: of the network.

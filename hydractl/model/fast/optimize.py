@@ -159,5 +159,5 @@ def _fast_attention(
     if is_adapted(attention):
         return AdaptedAttention(attention)
     if pooled:
-        return PooledAttention(attention) if attention.layout.is_plain else PlacedAttention(attention)
+        return PooledAttention(attention) if attention.positions.is_plain else PlacedAttention(attention)
     return PackedAttention(attention, common)

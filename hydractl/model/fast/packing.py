@@ -14,7 +14,7 @@ from hydractl.model.attention import FusedAttention, Qkv, attend, attend_turned,
 from hydractl.model.encoder import Place
 from hydractl.model.fast.products import fast_linear, grouped, one_above_another, product, side_by_side
 from hydractl.model.linear import Linear, LowRank, RankOne
-from hydractl.model.positions import Layout
+from hydractl.model.positions import Positions
 
 OutputWeights = Sequence[Tensor] | Tensor
 
@@ -40,7 +40,7 @@ class PackedAttention(nn.Module):
                 A head that several of them keep is then computed once.
         """
         super().__init__()
-        self.head_width, self.layout = attention.head_width, attention.layout
+        self.head_width, self.positions = attention.head_width, attention.positions
         self.rows, self.common = attention.rows, common
         first = _first_alike(attention) if common else list(range(sum(self.rows) // self.head_width))
         distinct = sorted(set(first))
@@ -80,8 +80,8 @@ class PackedAttention(nn.Module):
             return x[..., :0]
         qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
         apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
-        q, k = self.layout.turn(apart[..., :2, :], x.shape[2]).unbind(-2)
-        z = attend_turned((q, k, apart[..., 2, :]), mask, self.layout, self._buffers["distinct"])  # [S*B,T,H,K]
+        q, k = self.positions.turn(apart[..., :2, :], x.shape[2]).unbind(-2)
+        z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, self._buffers["distinct"])  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
@@ -132,7 +132,7 @@ class PooledAttention(nn.Module):
 
     def __init__(self, attention: FusedAttention) -> None:
         super().__init__()
-        self.head_width, self.layout, self.rows = attention.head_width, attention.layout, attention.rows
+        self.head_width, self.positions, self.rows = attention.head_width, attention.positions, attention.rows
         self.q, self.k, self.v, self.o = attention.q, attention.k, attention.v, attention.o
         self.register_parameter("relative", attention.relative)
 
@@ -148,14 +148,16 @@ class PooledAttention(nn.Module):
             mask: `[B,T]`, true where a token counts.
             place: of the pooled tokens.
         """
-        asking, allowed = place.of(x), _visible(place, mask, self.layout, x)
+        asking, allowed = place.of(x), _visible(place, mask, self.positions, x)
         if len(x) == 1 or len(set(self.rows)) == 1:
             groups = 1 if len(x) == 1 else len(self.rows)
-            z = self._mix(slice(None), groups, x, asking, place, allowed)
+            z = self._mix(slice(None), groups, x, asking, place=place, allowed=allowed)
         else:
             pieces = [slice(end - rows, end) for end, rows in zip(accumulate(self.rows), self.rows, strict=True)]
             own = zip(pieces, x.split(1), asking.split(1), strict=True)
-            z = torch.cat([self._mix(rows, 1, hidden, tokens, place, allowed) for rows, hidden, tokens in own], -1)
+            z = torch.cat(
+                [self._mix(rows, 1, hidden, tokens, place=place, allowed=allowed) for rows, hidden, tokens in own], -1
+            )
         return z.unflatten(1, (-1, asking.shape[2]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -215,7 +217,7 @@ class PlacedAttention(PooledAttention):
         relative = None if self.relative is None else self.relative[_heads(rows, self.head_width)]
         # Heads of several members lie one after the other, but are computed member by member.
         table = None if relative is None else relative.unflatten(0, (groups, -1))
-        z = _attend_at(place, (q, k, v), allowed, self.layout, table)
+        z = _attend_at(place, (q, k, v), allowed, self.positions, tables=table)
         return z.flatten(2).unflatten(0, (-1, batch)).flatten(1, 2)
 
 
@@ -224,7 +226,7 @@ class AdaptedAttention(FusedAttention):
 
     def __init__(self, attention: FusedAttention) -> None:
         nn.Module.__init__(self)
-        self.head_width, self.layout, self.rows = attention.head_width, attention.layout, attention.rows
+        self.head_width, self.positions, self.rows = attention.head_width, attention.positions, attention.rows
         self.register_parameter("relative", attention.relative)
         self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
 
@@ -241,10 +243,10 @@ class AdaptedAttention(FusedAttention):
             return q
         heads = by_head(q, k, v, self.head_width)
         if place is None:
-            z = attend(heads, mask, self.layout, self.relative)
+            z = attend(heads, mask, self.positions, self.relative)
         else:
             table = None if self.relative is None else self.relative[None]
-            z = _attend_at(place, heads, _visible(place, mask, self.layout, x), self.layout, table)
+            z = _attend_at(place, heads, _visible(place, mask, self.positions, x), self.positions, tables=table)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
 
@@ -253,7 +255,7 @@ def is_adapted(attention: FusedAttention) -> bool:
     return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
 
 
-def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, layout: Layout, tables: Tensor | None) -> Tensor:
+def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, positions: Positions, tables: Tensor | None) -> Tensor:
     """Computes attention at the pooled tokens, `[S*B,tokens,H,K]`, given their queries and all keys and values.
 
     Args:
@@ -261,11 +263,11 @@ def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, layout: Layout, t
     """
     q, k, v = qkv
     at, total = slice(place.leading) if place.at is None else place.at, k.shape[1]
-    q, k, v = (t.transpose(1, 2) for t in (layout.turn(q, total, at), layout.turn(k, total), v))
+    q, k, v = (t.transpose(1, 2) for t in (positions.turn(q, total, at), positions.turn(k, total), v))
     if allowed is not None and allowed.shape[0] > 1:
         allowed = repeated(allowed, q.shape[0] // allowed.shape[0])
     if tables is not None:
-        bias = layout.bias(tables.flatten(0, 1).to(q.dtype), total)  # [1,S*H,T,T]
+        bias = positions.bias(tables.flatten(0, 1).to(q.dtype), total)  # [1,S*H,T,T]
         own = bias[0].unflatten(0, tables.shape[:2])[:, :, at]  # [S,H,tokens or B,T]
         if place.at is not None:
             own = own.transpose(1, 2)[..., None, :].flatten(0, 1)  # [S*B,H,1,T]
@@ -276,9 +278,9 @@ def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, layout: Layout, t
     return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed).transpose(1, 2)
 
 
-def _visible(place: Place, mask: Tensor | None, layout: Layout, x: Tensor) -> Tensor | None:
+def _visible(place: Place, mask: Tensor | None, positions: Positions, x: Tensor) -> Tensor | None:
     """Returns `[1 or B,1,1 or tokens,T]`, true where those at `place` may look; None means everywhere."""
-    allowed = layout.allowed(mask, x.shape[2], x.device)
+    allowed = positions.allowed(mask, x.shape[2], x.device)
     if allowed is None or allowed.shape[2] == 1:
         return allowed
     if place.at is None:
