@@ -17,7 +17,7 @@ from hydractl.evaluation.cost import synthetic_inputs
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.hydra import Hydra
-from hydractl.model.ood import OodHead
+from hydractl.model.ood_head import OodHead
 from hydractl.process import prepare
 
 BATCH = 64

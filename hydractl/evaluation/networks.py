@@ -26,7 +26,7 @@ from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
-from hydractl.model.ood import OodHead
+from hydractl.model.ood_head import OodHead
 
 NEXT = "next"  # asks each rank for its next batch
 

@@ -19,7 +19,7 @@ from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.feature_scores import MemberSamples
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
-from hydractl.model.ood import State
+from hydractl.model.ood_head import State
 
 AUTO = "auto"
 FOLDS = 5

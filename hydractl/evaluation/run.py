@@ -21,7 +21,7 @@ from hydractl.metrics.feature_scores import MemberSamples, score_chunks, too_few
 from hydractl.metrics.ood_scores import BASELINE, Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.metrics.scaling import FittedTemperature, fit_temperature
-from hydractl.model.ood import OodHead, typicality
+from hydractl.model.ood_head import OodHead, typicality
 
 OnBatch = Callable[[int], None]
 #: Called with each set as it starts; returns what to call with the size of each finished batch.

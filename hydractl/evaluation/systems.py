@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hydractl.data.reading import Modality, Reading
     from hydractl.evaluation.results import Cost, Description, KnownLeak
     from hydractl.evaluation.sets import EvaluationData, SetKey
-    from hydractl.model.ood import OodHead
+    from hydractl.model.ood_head import OodHead
 
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
 OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Fits of the OOD scores that read features, one member at a time; `hydractl.model.ood` computes the scores."""
+"""Fits of the OOD scores that read features, one member at a time; `hydractl.model.ood_head` computes the scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hydractl.metrics.checks import FloatArray, IntArray, Logits
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hydractl.model.ood import Detector, State
+    from hydractl.model.ood_head import Detector, State
 
 #: Fitted numbers of one member by name.
 Fitted = Mapping[str, FloatArray]
@@ -195,7 +195,7 @@ def fit_combined(samples: MemberSamples) -> Fitted:
     """
     from scipy.special import logsumexp
 
-    from hydractl.model.ood import mahalanobis
+    from hydractl.model.ood_head import mahalanobis
 
     fitted = fit_mahalanobis(samples)
     parts = (
@@ -253,7 +253,7 @@ def score_chunks(
         state: what was fitted, with the members first.
         features: None for a score of answers.
     """
-    from hydractl.model.ood import ood_score
+    from hydractl.model.ood_head import ood_score
 
     parts = []
     for start in range(0, member_logits.shape[1], CHUNK):

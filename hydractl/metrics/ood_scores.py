@@ -70,10 +70,10 @@ def generalised_entropy(answers: Answers) -> FloatArray:
     import torch
 
     from hydractl.metrics.probabilities import mean_probabilities
-    from hydractl.model import ood
+    from hydractl.model.ood_head import generalised_entropy as entropy_of
 
     p = mean_probabilities(answers.member_logits, answers.temperature)
-    return np.asarray(ood.generalised_entropy(torch.from_numpy(p)).numpy())
+    return np.asarray(entropy_of(torch.from_numpy(p)).numpy())
 
 
 OOD_SCORES = (
@@ -176,7 +176,7 @@ def fit_scorer(score: OodScore, members: Iterable[MemberSamples]) -> Scorer:
     """
     from hydractl.metrics import feature_scores
     from hydractl.metrics.probabilities import mean_over_members
-    from hydractl.model.ood import DETECTORS
+    from hydractl.model.ood_head import DETECTORS
 
     assert score.fit is not None
     fit, detector = getattr(feature_scores, score.fit), DETECTORS[score.name]

@@ -15,7 +15,7 @@ from hydractl.checkpoint.slots import slots
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import OptionError
 from hydractl.model.hydra import Hydra
-from hydractl.model.ood import OodHead
+from hydractl.model.ood_head import OodHead
 
 
 def from_checkpoint(

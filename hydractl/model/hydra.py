@@ -19,7 +19,7 @@ from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import DataError, OptionError
 from hydractl.model.encoder import Tower
 from hydractl.model.linear import Linear, Stored, build_linear, empty
-from hydractl.model.ood import OodHead
+from hydractl.model.ood_head import OodHead
 from hydractl.model.prediction import Prediction, finite_on_cpu, log_probabilities, prediction
 
 TEMPLATE = "A photo of a {label}."

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.training.accelerator import Workplace
     from hydractl.training.conditions import Training
-    from hydractl.training.results import OnStep, Progress, Tuned
+    from hydractl.training.progress import OnStep, Progress, Tuned
 
     Models = ModelLike | Sequence[ModelLike]
 else:  # what the command line derives flags from

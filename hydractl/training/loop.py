@@ -23,6 +23,7 @@ from hydractl.training.losses import Embedder, batch_loss, bound_scale, contrast
 from hydractl.training.network import build_network, network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule, validation_interval
 from hydractl.training.order import DROPOUT, derived_seed
+from hydractl.training.progress import Progress, Tuned, Validation, validate, validate_pairs
 from hydractl.training.record import (
     CURVE,
     LAST_GOOD,
@@ -33,7 +34,6 @@ from hydractl.training.record import (
     start_log,
     write_log,
 )
-from hydractl.training.results import Progress, Tuned, Validation, validate, validate_pairs
 
 LOG_LINES = 2000  # a longer run logs every n-th step
 #: The fields of a run that its state holds as they are.

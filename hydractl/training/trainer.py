@@ -32,9 +32,9 @@ from hydractl.training.ensembles import Ensemble, spread
 from hydractl.training.loop import fine_tune
 from hydractl.training.losses import require_fit
 from hydractl.training.network import trained_names, with_new_classifier
+from hydractl.training.progress import OnStep, Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import clear_states, prepare_folder, refuse_other_run
-from hydractl.training.results import OnStep, Tuned
 from hydractl.training.trainset import Kind, Match, PairStream, Streamed, remembered
 
 

@@ -11,7 +11,7 @@ from hydractl.evaluation.run import Collected
 from hydractl.evaluation.systems import Classifier
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.feature_scores import score_chunks
-from hydractl.model.ood import OodHead
+from hydractl.model.ood_head import OodHead
 
 CLASSES, WIDTH = 3, 12
 

@@ -12,7 +12,7 @@ from hydractl.metrics import feature_scores
 from hydractl.metrics.feature_scores import MemberSamples, detect, principal_dimensions, stacked
 from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.model.ood import DETECTORS
+from hydractl.model.ood_head import DETECTORS
 
 CLASSES, WIDTH, COUNT = 4, 10, 200
 NAMES = [score.name for score in OOD_SCORES if score.needs_features]

@@ -19,9 +19,9 @@ from hydractl.data.samples import Samples
 from hydractl.families.load import read_checkpoint
 from hydractl.training.accelerator import Workplace, training_process
 from hydractl.training.conditions import Training
+from hydractl.training.progress import Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution
-from hydractl.training.results import Tuned
 from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, open_pairs
 from tests.cli.conftest import LABELS, WORDS, save_bert, save_vit

@@ -22,11 +22,11 @@ from hydractl.surgery.slicing import drop_heads
 from hydractl.training.accelerator import Workplace, training_process
 from hydractl.training.conditions import Training
 from hydractl.training.order import sample_at
+from hydractl.training.progress import Tuned
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import read_log, saved_states
 from hydractl.training.request import Execution, Seeds
-from hydractl.training.results import Tuned
 from hydractl.training.trainer import choose_networks, fine_tune_checkpoint, sample_kind
 from hydractl.training.trainset import TrainingData, split_off
 from tests.cli.conftest import LABELS

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from hydractl.checkpoint.ood import FittedOod, OodFit
 from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.model.ood import ANSWER_SCORES, DETECTORS, OodHead, ood_score, typicality
+from hydractl.model.ood_head import ANSWER_SCORES, DETECTORS, OodHead, ood_score, typicality
 from tests.checkpoint.test_ood import lazy
 
 
