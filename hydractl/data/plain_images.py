@@ -9,6 +9,7 @@ import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import floor
 from typing import Annotated, Any, Literal
 
@@ -91,22 +92,23 @@ def _of_transformers(settings: _Transformers, channels: int) -> PlainImages | No
     if not settings.rescale_factor or not _suit(settings.image_mean, settings.image_std, channels):
         return None
     mode = {2: "bilinear", 3: "bicubic"}[settings.resample]
+    return PlainImages(partial(_pixels, settings, crop, mode), partial(_normalized, settings))
 
-    def pixels(image: Image.Image) -> Tensor:
-        found = _channels_first(image)
-        if settings.do_resize:
-            found = _resized(found, _size(settings.size, image), mode)
-        return found if crop is None else _middle(found, (crop.height, crop.width), int)
 
-    def normalized(batch: Tensor) -> Tensor:
-        if not settings.do_normalize:
-            return batch * settings.rescale_factor if settings.do_rescale else batch
-        mean, deviation = torch.tensor(settings.image_mean), torch.tensor(settings.image_std)
-        if settings.do_rescale:  # in one step with the mean, as theirs
-            mean, deviation = (each * (1.0 / settings.rescale_factor) for each in (mean, deviation))
-        return batch.to(torch.float32).sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
+def _pixels(settings: _Transformers, crop: _Rectangle | None, mode: str, image: Image.Image) -> Tensor:
+    found = _channels_first(image)
+    if settings.do_resize:
+        found = _resized(found, _size(settings.size, image), mode)
+    return found if crop is None else _middle(found, (crop.height, crop.width), int)
 
-    return PlainImages(pixels, normalized)
+
+def _normalized(settings: _Transformers, batch: Tensor) -> Tensor:
+    if not settings.do_normalize:
+        return batch * settings.rescale_factor if settings.do_rescale else batch
+    mean, deviation = torch.tensor(settings.image_mean), torch.tensor(settings.image_std)
+    if settings.do_rescale:  # in one step with the mean, as theirs
+        mean, deviation = (each * (1.0 / settings.rescale_factor) for each in (mean, deviation))
+    return batch.to(torch.float32).sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
 
 
 class _Timm(Schema):
@@ -126,19 +128,20 @@ def _of_timm(settings: _Timm, channels: int) -> PlainImages | None:
     depth, height, width = settings.input_size
     if depth != channels or height != width or not _suit(settings.mean, settings.std, channels):
         return None
-    edge = _Edge(shortest_edge=floor(height / settings.crop_pct))
+    return PlainImages(partial(_timm_pixels, settings), partial(_timm_normalized, settings))
+
+
+def _timm_pixels(settings: _Timm, image: Image.Image) -> Tensor:
+    _, height, width = settings.input_size
     resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[settings.interpolation]
+    rows, columns = _size(_Edge(shortest_edge=floor(height / settings.crop_pct)), image)
+    resized = image if image.size == (columns, rows) else image.resize((columns, rows), resample)
+    return _middle(_channels_first(resized), (height, width), round)
 
-    def pixels(image: Image.Image) -> Tensor:
-        rows, columns = _size(edge, image)
-        resized = image if image.size == (columns, rows) else image.resize((columns, rows), resample)
-        return _middle(_channels_first(resized), (height, width), round)
 
-    def normalized(batch: Tensor) -> Tensor:
-        mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (settings.mean, settings.std))
-        return batch.to(torch.float32).div_(255).sub_(mean).div_(deviation)
-
-    return PlainImages(pixels, normalized)
+def _timm_normalized(settings: _Timm, batch: Tensor) -> Tensor:
+    mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (settings.mean, settings.std))
+    return batch.to(torch.float32).div_(255).sub_(mean).div_(deviation)
 
 
 def _suit(means: Sequence[float], deviations: Sequence[float], channels: int) -> bool:

@@ -235,6 +235,8 @@ class Build:
         if is_build_file(self.model):
             return read_build_file(self).run(watch)
         self._check()
+        if not self.dry_run:
+            require("matplotlib", *(["accelerate"] if self.train_data else []))  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
         planned = begun(self, folder) or scheduled(self, network, watch)
         latency = latency_limit(self, network, watch)
@@ -242,7 +244,6 @@ class Build:
         stages = plan(planned, limits, self.trunks or limits.trunks(network))
         if self.dry_run:
             return Built(stages, folder)
-        require("matplotlib", *(["accelerate"] if self.train_data else []))  # the last steps need them, hours from now
         if not self.ood_data:
             watch.note(
                 "note: without OOD data, heads are drawn at random, no circuit is searched, and members do not learn "

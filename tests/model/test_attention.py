@@ -7,6 +7,7 @@ from torch import Tensor
 
 from hydractl.model import attention
 from hydractl.model.attention import attend, attend_by_products
+from hydractl.model.positions import Positions
 
 MASK = torch.tensor([[True, True, True, True, True], [True, True, True, False, False]])
 
@@ -40,6 +41,6 @@ def test_half_precision_trains_by_products_up_to_a_length(tokens: int, monkeypat
     monkeypatch.setattr(attention, "attend_by_products", counted)
     for dtype in (torch.float32, torch.bfloat16):
         q, k, v = inputs(dtype)
-        attend((q, k, v), MASK, False).float().sum().backward()
-        attend((q.detach(), k.detach(), v.detach()), MASK, False)
+        attend((q, k, v), MASK, Positions(8, causal=False)).float().sum().backward()
+        attend((q.detach(), k.detach(), v.detach()), MASK, Positions(8, causal=False))
     assert len(called) == (tokens == 5)  # of the four calls the one that is half precision and wants gradients

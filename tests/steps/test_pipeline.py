@@ -40,4 +40,4 @@ def test_names_reach_the_commands_of_a_makefile(tmp_path: Path) -> None:
     subprocess.run(["make"], cwd=tmp_path, check=True, capture_output=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     said = (tmp_path / "said").read_text().splitlines()
     assert said[2::2] == [f"{text}={text}%{text}" for text in texts]
-    assert {file.name for file in tmp_path.iterdir()} == {"Makefile", "hydractl", "said"}
+    assert {file.name for file in tmp_path.iterdir()} == {"Makefile", "hydractl", "said", "work"}
