@@ -95,7 +95,7 @@ class Analyses:
         fixed = {"order_seed": None if name == "order" else 0, "noise_seed": None if name == "noise" else 0}
         if not all(file.exists() for file in files):
             hydractl.finetune(
-                [self.drawn(seed if name == "pruning" else 0) for seed in seeds], data=self.asked.tune_on,
+                [self.drawn(seed if name == "pruning" else 0) for seed in seeds], train_data=self.asked.tune_on,
                 recipe=self.asked.recipe, steps=self.asked.steps, precision=self.asked.precision,
                 match_labels=self.asked.match_labels, force=True, output=self.folder / f"{name}{{member}}.safetensors",
                 **fixed,

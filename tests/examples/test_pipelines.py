@@ -87,7 +87,7 @@ def test_a_hydra_of_the_checkpoint_by_one_command(tmp_path: Path) -> None:
     cheap = tmp_path / "build" / "cheap"
     make(tmp_path, "cifar10-vit-build", CIFAR10=tmp_path / "pets", BUILT_FROM=vit, VIT_MEMBER_STEPS=2,
          OOD=f"far/noise={tmp_path / 'noise'}", BUILT=cheap, BUILT_WITH="--members 2")  # fmt: skip
-    assert models(tmp_path, "cheap") == ["network", "hydra"]
+    assert models(tmp_path, "cheap/report") == ["network", "hydra"]
     assert read_checkpoint(str(cheap / "hydra.safetensors")).members == 2
 
 
@@ -166,7 +166,7 @@ def test_the_digits_example_runs_through(tmp_path: Path) -> None:
     build = tmp_path / "build"
     built = json.loads((build / "built" / "work" / "build.json").read_text())
     assert built["verdict"].startswith("hydra against network: ")
-    assert models(tmp_path, "built") == ["network", "hydra"]
+    assert models(tmp_path, "built/report") == ["network", "hydra"]
     report = json.loads((build / "report.json").read_text())
     assert list(report["models"]) == ["single", "tuned", "acc", "ood", "avg", "hydra", "unmerged", "untuned"]
     single, hydra = report["models"]["single"], report["models"]["hydra"]
