@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
-MARKS = {"auroc": ("o", "MSP"), "auroc_mahalanobis": ("D", "Mahalanobis score in the file")}
+MARKS = {"auroc": ("o", "MSP"), "auroc_mahalanobis": ("D", "Mahalanobis")}
 #: Where the name of a system stands beside its mark, in points: two systems often lie close together.
 OFFSETS = {
     "network": (8, 2),
