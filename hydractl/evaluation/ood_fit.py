@@ -71,11 +71,23 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """One score: its state by all samples, and the scores `[n]` of ID samples by states without them."""
+    """One score: its state by all samples, the scores `[n]` of ID samples by states without them, and these states."""
 
     score: OodScore
     state: State
     inside: FloatArray
+    folds: tuple[State, ...] = ()
+
+    def outside(self, data: Collected, temperature: float) -> FloatArray:
+        """Returns the scores of OOD samples, by the same states as those of ID samples and as many by each."""
+        if not self.folds:
+            return _scores(self.score, self.state, data, temperature)
+        scores = np.empty(len(data.kept))
+        for number, state in enumerate(self.folds):
+            places = np.arange(number, len(scores), len(self.folds))
+            if len(places):
+                scores[places] = _scores(self.score, state, _part(data, places), temperature)
+        return scores
 
 
 def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[FittedOod, Choice | None]:
@@ -115,7 +127,7 @@ def _chosen(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple
         except DataError as error:
             on_note(f"OOD score {score.name} is not tried: {error}")
     outside = {
-        name: {of: _scores(fit.score, fit.state, data, held.temperature) for of, data in held.outside.items()}
+        name: {of: fit.outside(data, held.temperature) for of, data in held.outside.items()}
         for name, fit in fits.items()
     }
     choice = choose_score({name: fit.inside for name, fit in fits.items()}, outside)
@@ -138,12 +150,13 @@ def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
         samples = member_samples(inside, held.classifier, held.few)
         return feature_scores.stacked(fit(member.subset(places)) for member in samples)
 
-    scores = np.empty(count)
+    scores, folds = np.empty(count), []
     for number in range(FOLDS):
         without, within = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         if len(within):
-            scores[within] = _scores(score, fitted(without), _part(inside, within), held.temperature)
-    return _Fit(score, fitted(np.arange(count)), scores)
+            folds.append(fitted(without))
+            scores[within] = _scores(score, folds[-1], _part(inside, within), held.temperature)
+    return _Fit(score, fitted(np.arange(count)), scores, tuple(folds))
 
 
 def _part(held: Collected, places: IntArray) -> Collected:
