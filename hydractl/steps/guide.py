@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 #: The pages, in the order in which they are best read.
 Topic = Literal[
-    "start", "python", "data", "models", "search", "select-and-build", "fine-tuning", "evaluation", "systems",
-    "analyses", "speed", "results", "file-format", "extending", "architecture",
+    "start", "which-command", "python", "service", "data", "models", "search", "select-and-build", "fine-tuning",
+    "evaluation", "systems", "analyses", "speed", "results", "file-format", "extending", "architecture",
 ]  # fmt: skip
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
