@@ -18,7 +18,7 @@ from hydractl.model.assembly import copied
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Tower
 from hydractl.model.fast.optimize import FastTower
-from hydractl.model.fast.packing import AdaptedAttention, PackedAttention, PooledAttention
+from hydractl.model.fast.packing import PackedAttention, PooledAttention
 from hydractl.model.hydra import Hydra
 
 #: Receives a layer's number and its heads' outputs `[1,B,T,H*K]`; returns the outputs to continue with.
@@ -95,7 +95,7 @@ def replay(
         attended = layer.attention.output(z)
         for group in _groups([head for head in candidates if head.layer == number], x):
             rows = [kept[number].index(head.head) for head in group]
-            assert not isinstance(layer.attention, AdaptedAttention)  # of one network
+            assert isinstance(layer.attention, PackedAttention | PooledAttention)  # of one network
             y = layer.complete(x, with_one_off(layer.attention, attended, z, rows))
             yield group, pooled(y, number + 1)
         x = layer.complete(x, attended)

@@ -91,9 +91,7 @@ def attend(
         relative: the heads' tables of distances, `[H,distances]`.
     """
     q, k, v = qkv
-    tokens = k.shape[1]
-    turned = positions.turn(q, tokens), positions.turn(k, tokens), v
-    return attend_turned(turned, mask, positions, relative, dropout=dropout)
+    return attend_turned((positions.turn(q), positions.turn(k), v), mask, positions, relative, dropout=dropout)
 
 
 def attend_turned(

@@ -58,20 +58,12 @@ class Positions:
         # Padding far from all that counts sees itself: a softmax of nothing has no value.
         return allowed if near else allowed | torch.eye(tokens, dtype=torch.bool, device=device)
 
-    def turn(self, x: Tensor, tokens: int, at: Tensor | slice = slice(None)) -> Tensor:
-        """Turns queries or keys `[B,T,...,K]`, two halves of K against each other.
-
-        Args:
-            tokens: of a sample.
-            at: their places, if x is not of all tokens: the same for all samples, or one of each, `[B]`.
-        """
+    def turn(self, x: Tensor) -> Tensor:
+        """Turns queries or keys `[B,T,...,K]`, two halves of K against each other."""
         if self.base is None:
             return x
-        cos, sin = (table[at] for table in _cached(_angles)(self, tokens, x.device, x.dtype))  # [T or B,K/2]
-        one_each = isinstance(at, Tensor)
-        shape = (len(x) if one_each else 1, 1 if one_each else x.shape[1], *(1,) * (x.ndim - 3), cos.shape[-1])
-        cos, sin = (table.repeat(len(x) // len(table), 1) if one_each else table for table in (cos, sin))
-        cos, sin = cos.view(shape), sin.view(shape)
+        shape = (1, x.shape[1], *(1,) * (x.ndim - 3), x.shape[-1] // 2)
+        cos, sin = (table.view(shape) for table in _cached(_angles)(self, x.shape[1], x.device, x.dtype))
         first, second = x.chunk(2, -1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
 

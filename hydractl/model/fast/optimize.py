@@ -12,16 +12,10 @@ from hydractl.checkpoint.contents import common_layer
 from hydractl.errors import OptionError
 from hydractl.model.attention import FusedAttention
 from hydractl.model.encoder import Layer, Place, Tower
-from hydractl.model.fast.packing import (
-    AdaptedAttention,
-    PackedAttention,
-    PlacedAttention,
-    PooledAttention,
-    is_adapted,
-)
+from hydractl.model.fast.packing import PackedAttention, PooledAttention
 from hydractl.model.fast.products import fast_linear, fast_mlp
 from hydractl.model.hydra import Hydra
-from hydractl.model.linear import Linear
+from hydractl.model.linear import Linear, LowRank, RankOne
 
 
 def optimize(model: Hydra) -> None:
@@ -121,7 +115,7 @@ class FastTower(Tower):
 class FastLayer(Layer):
     """A layer with its attention's weights laid out for speed."""
 
-    attention: PackedAttention | PooledAttention | AdaptedAttention
+    attention: PackedAttention | PooledAttention | FusedAttention
 
     def __init__(
         self, layer: Layer, pooled: bool, common: bool = False, attention: FusedAttention | None = None
@@ -146,18 +140,17 @@ class FastLayer(Layer):
         Those are all tokens, or in the last layer of a tower with a `place` the tokens that stand there.
         """
         read = self.attention_input(x)
-        attention, pooled = self.attention, self.pooled
-        if isinstance(attention, PackedAttention) or (isinstance(attention, AdaptedAttention) and not pooled):
-            return attention.mix(read, mask), x
-        assert place is not None
-        return attention.mix(read, mask, place), place.of(x)
+        if isinstance(self.attention, PooledAttention):
+            assert place is not None
+            return self.attention.mix(read, mask, place), place.of(x)
+        z = self.attention.mix(read, mask)
+        return (place.of(z), place.of(x)) if self.pooled and place is not None else (z, x)
 
 
 def _fast_attention(
     attention: FusedAttention, pooled: bool, common: bool
-) -> PackedAttention | PooledAttention | AdaptedAttention:
-    if is_adapted(attention):
-        return AdaptedAttention(attention)
-    if pooled:
-        return PooledAttention(attention) if attention.positions.is_plain else PlacedAttention(attention)
-    return PackedAttention(attention, common)
+) -> PackedAttention | PooledAttention | FusedAttention:
+    if any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o)):
+        return attention  # its products are of weights that each member changes
+    # The scores of pooled tokens alone would have to know where these stand.
+    return PooledAttention(attention) if pooled and attention.positions.is_plain else PackedAttention(attention, common)

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.attention import FusedAttention, Qkv, attend, attend_turned, biased, by_head, repeated
+from hydractl.model.attention import FusedAttention, attend_turned, repeated
 from hydractl.model.encoder import Place
-from hydractl.model.fast.products import fast_linear, grouped, one_above_another, product, side_by_side
-from hydractl.model.linear import Linear, LowRank, RankOne
+from hydractl.model.fast.products import grouped, one_above_another, product, side_by_side
+from hydractl.model.linear import Linear
 from hydractl.model.positions import Positions
 
 OutputWeights = Sequence[Tensor] | Tensor
@@ -80,7 +80,7 @@ class PackedAttention(nn.Module):
             return x[..., :0]
         qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
         apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
-        q, k = self.positions.turn(apart[..., :2, :], x.shape[2]).unbind(-2)
+        q, k = self.positions.turn(apart[..., :2, :]).unbind(-2)
         z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, self._buffers["distinct"])  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
@@ -128,13 +128,10 @@ class PooledAttention(nn.Module):
     query and cancels in the softmax; the value bias passes, as weights there add up to one. Exact up to rounding.
     """
 
-    relative: nn.Parameter | None
-
     def __init__(self, attention: FusedAttention) -> None:
         super().__init__()
         self.head_width, self.positions, self.rows = attention.head_width, attention.positions, attention.rows
         self.q, self.k, self.v, self.o = attention.q, attention.k, attention.v, attention.o
-        self.register_parameter("relative", attention.relative)
 
     @property
     def output_weights(self) -> OutputWeights:
@@ -199,85 +196,6 @@ class PooledAttention(nn.Module):
         ]
 
 
-class PlacedAttention(PooledAttention):
-    """Attention for the pooled tokens with keys and values of all tokens, since its scores depend on their places."""
-
-    def _mix(self, rows: slice, groups: int, x: Tensor, asking: Tensor, place: Place, allowed: Tensor | None) -> Tensor:
-        batch = x.shape[1]
-        if not len(self.q.weight[rows]):
-            return asking.flatten(1, 2)[..., :0]
-        parts = zip((asking, x, x), self._weights(rows, groups), strict=True)
-        q, k, v = (
-            grouped(read.flatten(1, 2), *own)
-            .unflatten(-1, (-1, self.head_width))
-            .unflatten(1, (batch, -1))
-            .flatten(0, 1)
-            for read, own in parts
-        )  # [G*B,tokens or T,H,K]
-        relative = None if self.relative is None else self.relative[_heads(rows, self.head_width)]
-        # Heads of several members lie one after the other, but are computed member by member.
-        table = None if relative is None else relative.unflatten(0, (groups, -1))
-        z = _attend_at(place, (q, k, v), allowed, self.positions, tables=table)
-        return z.flatten(2).unflatten(0, (-1, batch)).flatten(1, 2)
-
-
-class AdaptedAttention(FusedAttention):
-    """Attention whose maps members adapt, by the fastest products; only for pooled tokens if these are named."""
-
-    def __init__(self, attention: FusedAttention) -> None:
-        nn.Module.__init__(self)
-        self.head_width, self.positions, self.rows = attention.head_width, attention.positions, attention.rows
-        self.register_parameter("relative", attention.relative)
-        self.q, self.k, self.v, self.o = map(fast_linear, (attention.q, attention.k, attention.v, attention.o))
-
-    def mix(self, x: Tensor, mask: Tensor | None, place: Place | None = None) -> Tensor:
-        """Computes the heads' outputs `[S,B,T,R]`, given attention's input `[G,B,T,D]`.
-
-        Args:
-            mask: `[B,T]`, true where a token counts.
-            place: that of the pooled tokens, if only these are needed; T is then their number.
-        """
-        # Keys absorbed by queries, as in `PooledAttention`, would have to be each member's own.
-        q, k, v = self.q(x if place is None else place.of(x)), self.k(x), self.v(x)
-        if not q.shape[-1]:
-            return q
-        heads = by_head(q, k, v, self.head_width)
-        if place is None:
-            z = attend(heads, mask, self.positions, self.relative)
-        else:
-            table = None if self.relative is None else self.relative[None]
-            z = _attend_at(place, heads, _visible(place, mask, self.positions, x), self.positions, tables=table)
-        return z.flatten(2).unflatten(0, (-1, x.shape[1]))
-
-
-def is_adapted(attention: FusedAttention) -> bool:
-    """Tells whether members adapt any of its maps."""
-    return any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o))
-
-
-def _attend_at(place: Place, qkv: Qkv, allowed: Tensor | None, positions: Positions, tables: Tensor | None) -> Tensor:
-    """Computes attention at the pooled tokens, `[S*B,tokens,H,K]`, given their queries and all keys and values.
-
-    Args:
-        tables: of distances, `[S,H,distances]`, or one for all, `[1,H,distances]`.
-    """
-    q, k, v = qkv
-    at, total = slice(place.leading) if place.at is None else place.at, k.shape[1]
-    q, k, v = (t.transpose(1, 2) for t in (positions.turn(q, total, at), positions.turn(k, total), v))
-    if allowed is not None and allowed.shape[0] > 1:
-        allowed = repeated(allowed, q.shape[0] // allowed.shape[0])
-    if tables is not None:
-        bias = positions.bias(tables.flatten(0, 1).to(q.dtype), total)  # [1,S*H,T,T]
-        own = bias[0].unflatten(0, tables.shape[:2])[:, :, at]  # [S,H,tokens or B,T]
-        if place.at is not None:
-            own = own.transpose(1, 2)[..., None, :].flatten(0, 1)  # [S*B,H,1,T]
-            own = repeated(own, q.shape[0] // own.shape[0])
-        elif len(own) > 1:
-            own = own.repeat_interleave(q.shape[0] // len(own), 0)
-        allowed = biased(own, allowed)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed).transpose(1, 2)
-
-
 def _visible(place: Place, mask: Tensor | None, positions: Positions, x: Tensor) -> Tensor | None:
     """Returns `[1 or B,1,1 or tokens,T]`, true where those at `place` may look; None means everywhere."""
     allowed = positions.allowed(mask, x.shape[2], x.device)
@@ -309,11 +227,6 @@ def _output_weights(weight: Tensor, rows: tuple[int, ...]) -> OutputWeights:
     if len(set(rows)) == 1:
         return weight.unflatten(1, (len(rows), rows[0])).movedim(1, 0)
     return weight.split(rows, 1)
-
-
-def _heads(rows: slice, head_width: int) -> slice:
-    """Returns the heads that own some rows."""
-    return slice(*(None if end is None else end // head_width for end in (rows.start, rows.stop)))
 
 
 def _bias(linear: Linear) -> Tensor:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.model.encoder import MemberMlp, Mlp
-from hydractl.model.linear import Linear, LowRank, RankOne, per_member
+from hydractl.model.linear import Linear, LowRank, RankOne
 
 # The operator is the one that torch.compile uses for such products.
 ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -183,12 +183,8 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def fast_linear(linear: Linear) -> Linear:
-    """Returns the same map by the fastest products, with the parameters of the one given."""
-    if isinstance(linear, LowRank):
-        return FastLowRank(linear)
-    if isinstance(linear, RankOne):
-        return FastRankOne(linear)
-    return FastLinear(linear)
+    """Returns the same map by the fastest products; one that members adapt stays as it is."""
+    return linear if isinstance(linear, LowRank | RankOne) else FastLinear(linear)
 
 
 def fast_mlp(mlp: Mlp) -> Mlp:
@@ -209,36 +205,6 @@ class FastLinear(Linear):
             return product(x, self.weight, self.bias.flatten() if self.bias is not None else None)
         weight = self.weight if self.weight.ndim == 3 else self.weight[None]
         return grouped(x.flatten(1, -2), weight, self.bias).unflatten(1, x.shape[1:-1])
-
-
-class FastLowRank(LowRank):
-    """`LowRank` with the product of all members' rows with W in one piece, and the changes added in place."""
-
-    def __init__(self, linear: LowRank) -> None:
-        nn.Module.__init__(self)
-        self.weight, self.bias, self.scale = linear.weight, linear.bias, linear.scale
-        self.lora_a, self.lora_b = linear.lora_a, linear.lora_b
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps `[G,...,in]` to `[M,...,out]`; members with the same input (G = 1) share the product with W."""
-        members, shape = len(self.lora_a), x.shape[1:-1]
-        y = product(x, self.weight, self.bias.flatten() if self.bias is not None else None).flatten(1, -2)
-        within = torch.bmm(x.flatten(1, -2).expand(members, -1, -1), self.lora_a.mT)  # [M,N,r]
-        add = torch.baddbmm if len(x) < members else Tensor.baddbmm_
-        return add(y.expand(members, -1, -1), within, self.lora_b.mT, alpha=self.scale).unflatten(1, shape)
-
-
-class FastRankOne(RankOne):
-    """`RankOne` by the fastest products."""
-
-    def __init__(self, linear: RankOne) -> None:
-        nn.Module.__init__(self)
-        self.weight, self.bias, self.r, self.s = linear.weight, linear.bias, linear.r, linear.s
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps `[G,...,in]` to `[M,...,out]`."""
-        y = product(x * per_member(self.r, x), self.weight, None).mul_(per_member(self.s, x))
-        return y if self.bias is None else y.add_(per_member(self.bias, x))
 
 
 class FastMlp(Mlp):
