@@ -35,7 +35,7 @@ from hydractl.data.samples import Samples
 from hydractl.evaluation.cost import cost
 from hydractl.model.hydra import Hydra
 from hydractl.training.augment import PairPreprocessor
-from hydractl.training.trainset import PairStream, stream_pairs
+from hydractl.training.trainset import open_pairs
 
 ROWS = 1024  # samples that are compared with all of a block at once
 LOG_PRECISIONS = (-20.0, 20.0)  # range of the prior's precision
@@ -105,7 +105,7 @@ class Factors:
         return Factors(self.inputs + other.inputs, self.outputs + other.outputs)
 
 
-def fit(model: Hydra, pairs: Samples | PairStream, options: argparse.Namespace) -> ProjectionPosterior:
+def fit(model: Hydra, pairs: Samples, options: argparse.Namespace) -> ProjectionPosterior:
     """Returns the posterior of both projections, as if fitted on `pseudo_count` samples."""
     with torch.no_grad():
         factors, count = sum_factors(model, pairs, options)
@@ -137,9 +137,7 @@ def embedded(model: Hydra, posterior: ProjectionPosterior, tower: str, pooled: T
     return posterior.embed(tower, pooled, model.get_submodule(f"{tower}.projection")(pooled))
 
 
-def sum_factors(
-    model: Hydra, pairs: Samples | PairStream, options: argparse.Namespace
-) -> tuple[dict[str, Factors], int]:
+def sum_factors(model: Hydra, pairs: Samples, options: argparse.Namespace) -> tuple[dict[str, Factors], int]:
     """Returns the factors of both projections over all pairs, by tower, and the number of pairs.
 
     Raises:
@@ -225,10 +223,7 @@ def _mean_factors(factors: Factors, count: int) -> tuple[Tensor, Tensor]:
     return factors.inputs.cpu() / count**0.5, factors.outputs.cpu() / count**0.5
 
 
-def _blocks(pairs: Samples | PairStream, size: int) -> Iterator[Samples]:
-    if isinstance(pairs, PairStream):
-        yield from pairs.blocks(size)
-        return
+def _blocks(pairs: Samples, size: int) -> Iterator[Samples]:
     for start in range(0, len(pairs), size):
         yield pairs.subset(np.arange(start, min(start + size, len(pairs))))
 
@@ -261,7 +256,7 @@ def main() -> None:
     inside = open_samples(options.id, "image", Reading(limit=1))
     assert inside.label_names is not None, f"{inside.name}: has no named labels"
     model.set_classes(inside.label_names)
-    posterior = fit(model, stream_pairs(options.pairs, Reading(limit=options.pair_limit)), options)
+    posterior = fit(model, open_pairs(options.pairs, Reading(limit=options.pair_limit)), options)
     save_predictions(
         options.folder, options, list(inside.label_names), cost(model),
         lambda samples: answers(model, posterior, samples, options.batch_size),

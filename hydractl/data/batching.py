@@ -7,11 +7,10 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -24,12 +23,8 @@ from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
 
-if TYPE_CHECKING:
-    from hydractl.data.open import SampleStream
-
 #: The memory for batches that a search reads in every round.
 CACHED_BYTES = 2**30
-TEXT_BATCHES = 64  # batches in a block of streamed texts, which are sorted by length within it
 
 
 @dataclass(frozen=True)
@@ -125,43 +120,6 @@ def _at(inputs: Sequence[object], positions: NDArray[np.int64]) -> Iterable[obje
     if last - first == len(positions) - 1 and bool((np.diff(positions) == 1).all()):
         return inputs[first : last + 1]  # one read of the file instead of B
     return (inputs[int(position)] for position in positions)
-
-
-class StreamedBatches:
-    """The batches of a stream. If no image is left out, they equal those of `make_batches` on the whole data set.
-
-    Texts are sorted by length within a block of TEXT_BATCHES batches, so their padding differs. Positions count the
-    samples that were not left out. Each loop reads the stream again.
-
-    Attributes:
-        truncated: the number of texts that lost their end in the current or last loop.
-    """
-
-    def __init__(self, stream: SampleStream, preprocessor: Preprocessor, batch_size: int, workers: int = 0) -> None:
-        """
-        Args:
-            batch_size: samples in each batch; the last may have fewer.
-            workers: threads that decode and preprocess images, and the number of batches in memory.
-        """
-        self._stream, self._preprocessor, self._batch_size = stream, preprocessor, batch_size
-        self._workers = max(workers, 1)
-        self.truncated = 0
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yields each batch in order.
-
-        Raises:
-            DataError: see `SampleStream.blocks`.
-        """
-        self.truncated = before = 0
-        many = TEXT_BATCHES if self._stream.modality == "text" else self._workers
-        with ThreadPoolExecutor(self._workers) as pool:
-            for block in self._stream.blocks(self._batch_size * many):
-                batches = make_batches(block, self._preprocessor, self._batch_size)
-                self.truncated += batches.truncated
-                for made in map(_readable, pool.map(batches.__getitem__, range(len(batches)))):
-                    yield replace(made, positions=made.positions + before)
-                before += len(block)
 
 
 class JoinedBatches(Sequence[Batch]):

@@ -3,7 +3,7 @@
 Definitions, severities and groups are those of ImageNet-C and CIFAR-10-C; only frost differs, see its function. A new
 kind is a row here and a function of its name in `hydractl.data.corrupt`. Images are corrupted when they are read,
 before the model resizes them. The seed and the image's content determine all random draws, so a sample is the same in
-any order, part or stream of the data. To compare with publications, name the benchmarks' own files as shifted data,
+any order or part of the data. To compare with publications, name the benchmarks' own files as shifted data,
 because the noise here is drawn again.
 
 Source: Hendrycks & Dietterich 2019 (arXiv 1903.12261), and the code that made the benchmarks' files.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import OptionError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from hydractl.data.corrupt import Pixels
-    from hydractl.data.open import SampleStream
     from hydractl.data.samples import Samples
 
 GROUPS = ("noise", "blur", "weather", "digital")
@@ -162,11 +161,7 @@ def _named(name: str) -> list[Corruption]:
     return found
 
 
-@overload
-def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -> Samples: ...
-@overload
-def corrupted(images: SampleStream, kind: Corruption, severity: int, seed: int = 0) -> SampleStream: ...
-def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, seed: int = 0) -> Samples | SampleStream:
+def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -> Samples:
     """Returns the samples with their images made worse when they are read; the same image for the same seed.
 
     Args:
@@ -176,14 +171,11 @@ def corrupted(images: Samples | SampleStream, kind: Corruption, severity: int, s
         OptionError: the samples are texts, or an unknown severity.
     """
     from hydractl.data.images import Lazy
-    from hydractl.data.open import SampleStream
 
     if images.modality != "image":
         raise OptionError(f"`corrupt` is for images, {images.name} holds texts: give shifted texts as `shift_data`")
     if severity not in SEVERITIES:
         raise OptionError(f"`corrupt` {kind.name}:{severity}: severities are 1 to 5")
-    if isinstance(images, SampleStream):
-        return images.through(lambda block: corrupted(block, kind, severity, seed))
     worse = partial(_worse, images.inputs, kind=kind, severity=severity, seed=seed)
     return replace(images, inputs=Lazy(range(len(images)), worse), hashes=None)
 

@@ -102,21 +102,18 @@ def _decoded_at(decoders: Sequence[Callable[[], Image.Image]], place: int) -> Im
 class EncodedImages(Sequence[Image.Image]):
     """The images of a table's column, decoded when read; a slice reads all its rows but decodes none."""
 
-    def __init__(
-        self, table: datasets.Dataset, column: str, name: str, first: int = 0, folder: Path | None = Path()
-    ) -> None:
+    def __init__(self, table: datasets.Dataset, column: str, name: str, folder: Path | None = Path()) -> None:
         """
         Args:
             column: images as the `datasets` library stores them, or names of files.
             name: of the data set, for messages.
-            first: the place of the table's first row in that data set.
             folder: where relative names of files start; see `named_file`.
         """
         import datasets  # here, because it loads slowly and images in memory do not need it
 
         undecoded = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
         self._rows, self._column, self._name = undecoded.with_format("arrow"), column, name
-        self._first, self._folder = first, folder
+        self._folder = folder
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -144,6 +141,6 @@ class EncodedImages(Sequence[Image.Image]):
         positions = range(len(self))[rows]
         encoded = self._rows[rows][self._column].to_pylist()
         return [
-            partial(decode_image, one, f"{self._name}: sample {self._first + at}", self._folder)
+            partial(decode_image, one, f"{self._name}: sample {at}", self._folder)
             for at, one in zip(positions, encoded, strict=True)
         ]

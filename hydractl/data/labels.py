@@ -18,7 +18,6 @@ from hydractl.errors import DataError, OptionError
 if TYPE_CHECKING:
     import datasets
 
-    from hydractl.data.open import SampleStream
     from hydractl.model.hydra import Hydra
 
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
@@ -161,9 +160,7 @@ def read_classes(classes: str | Path | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def set_classes(
-    model: Hydra, classes: str | Path | Sequence[str] | None, template: str, samples: Samples | SampleStream
-) -> None:
+def set_classes(model: Hydra, classes: str | Path | Sequence[str] | None, template: str, samples: Samples) -> None:
     """Gives a zero-shot model its classes: those named, or those of the ID data.
 
     Raises:

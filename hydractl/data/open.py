@@ -1,4 +1,4 @@
-"""Opens data: whatever a user gives, as `Samples` or as a stream of them.
+"""Opens data: whatever a user gives, as `Samples`.
 
     open_samples("cifar10:test[:1000]", "image")
     open_samples(datasets.Dataset.from_dict({"text": ["good", "bad"], "label": [1, 0]}), "text")
@@ -7,44 +7,33 @@
     open_samples({"reviews": ["good", "bad"]}, "text")            # texts by a name: a bare `str` is a source
 
 `hydractl.data.sources.parse_data_sets` divides several data sets in one value, as OOD data often are.
-
-A stream holds one block of samples in memory at a time. `blocks` yields each block as `Samples`, so that
-`match_labels`, `content_hashes` and `make_batches` work on it. `through` adds a change that every block passes:
-
-    stream = open_stream(data, "image").through(lambda block: match_labels(block, model.labels))
-    for batch in StreamedBatches(stream, preprocessor, batch_size=64):  # evaluation: in the source's order
-        ...
-    for block in stream.shuffled(seed, epoch).blocks(1024, start):  # training: one epoch, from sample `start` on
-        ...
-
-Each of these loops reads the source again, from its start.
 """
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image
 
-from hydractl.data.labels import only_classes
-from hydractl.data.reading import EVERYTHING, DataLike, Modality, Reading
-from hydractl.data.rows import Request, read_samples, read_table, read_values
+from hydractl.data.hashes import hash_inputs
+from hydractl.data.images import EncodedImages, Lazy
+from hydractl.data.labels import MISSING, label_words, only_classes, read_labels
+from hydractl.data.reading import EVERYTHING, DataLike, Indexed, Modality, Reading, Text
 from hydractl.data.samples import Samples, few_for_chance, spread
 from hydractl.data.sources import DataSpec, DataValues, parse_data
-from hydractl.data.table_columns import ChosenColumns, nested_columns
+from hydractl.data.table_columns import choose_columns, is_text, nested_columns, type_name
 from hydractl.errors import DataError
 
 if TYPE_CHECKING:
     import datasets
 
-Change = Callable[[Samples], Samples]
-
-PEEK = 1000  # rows that show the types of the columns in a file without types, such as CSV
-SHUFFLE_BUFFER = 10_000
+IMAGES = "images of Pillow or uint8 arrays [height,width,3]"
 
 
 def open_samples(
@@ -73,235 +62,220 @@ def open_samples(
         DataError: no such source, split or column, no samples, a sample that is neither image nor text, or empty
             texts without `skip_bad`.
     """
-    request = _request(data, modality, reading, strict=strict, skip_bad=skip_bad, name=name)
-    samples = _opened(request)
-    spec = request.data
-    if samples.notes or (isinstance(spec, DataSpec) and spec.only is not None):
-        return samples
-    sliced = isinstance(spec, DataSpec) and "[" in (spec.split or "")
-    remedy = ": where data lie in order of class, take a part (%1/10) and no slice" if sliced else ""
-    return replace(samples, notes=tuple(note + remedy for note in few_for_chance(samples, str(spec))))
+    request = _Request(parse_data(data, name), modality, reading, strict=strict, skip_bad=skip_bad)
+    if isinstance(request.data, DataSpec):
+        samples = _of_source(request.data, request)
+    elif "datasets" in sys.modules and isinstance(request.data.values, sys.modules["datasets"].Dataset):
+        # A library that is not loaded made none of the values, and this one takes two seconds to load.
+        samples = _of_table(request.data.values, request)
+    else:
+        samples = _of_values(request.data.values, request)
+    return replace(samples, notes=few_for_chance(samples, str(request)))
 
 
-def _request(
-    data: DataLike | DataSpec | DataValues,
-    modality: Modality,
-    reading: Reading,
-    *,
-    strict: bool,
-    skip_bad: bool,
-    name: str,
-) -> Request:
-    """Returns the request; columns in the name of a data set come before those of all sets."""
-    found = parse_data(data, name)
-    if isinstance(found, DataSpec) and found.columns:
-        if not strict:  # the other named columns are those of other data sets
-            reading = replace(reading, image_column=None, text_column=None, label_column=None)
-        own: dict[str, Any] = {f"{kind}_column": column for kind, column in found.columns}
-        reading = replace(reading, **own)
-        strict = True
-    return Request(found, modality, reading, strict=strict, skip_bad=skip_bad)
-
-
-def _opened(request: Request) -> Samples:
-    data = request.data
-    if isinstance(data, DataSpec):
-        from hydractl.data.tables import open_table
-
-        if data.part is None and data.only is None:
-            return read_table(open_table(data), request)
-        whole = replace(request, reading=replace(request.reading, limit=None))
-        return _subset(read_table(open_table(data), whole), data, request.reading.limit)
-    if _is_table(data.values):
-        return read_table(data.values, request)
-    if _is_stream(data.values):
-        raise DataError(f"{data}: the length of an IterableDataset is unknown: pass `streaming`, or a Dataset")
-    return read_values(request)
-
-
-def _is_table(values: object) -> TypeGuard[datasets.Dataset]:
-    # A library that is not loaded made none of the values, and this one takes two seconds to load.
-    return "datasets" in sys.modules and isinstance(values, sys.modules["datasets"].Dataset)
-
-
-def _is_stream(values: object) -> TypeGuard[datasets.IterableDataset]:
-    return "datasets" in sys.modules and isinstance(values, sys.modules["datasets"].IterableDataset)
-
-
-def _subset(whole: Samples, spec: DataSpec, limit: int | None) -> Samples:
-    """Returns the samples of a part or of some classes, at most `limit` of them, spread evenly."""
-    if spec.only is not None:
-        whole = only_classes(whole, spec.only)
-    positions = np.arange(len(whole)) if spec.part is None else spec.part.of(whole.content_hashes())
-    if not len(positions):
-        raise DataError(f"{whole.name}{spec.part}: holds none of the {len(whole)} samples: take fewer parts")
-    return whole.subset(positions[list(spread(len(positions), limit))])
-
-
-def open_stream(
-    data: DataLike | DataSpec | DataValues,
-    modality: Modality,
-    reading: Reading = EVERYTHING,
-    *,
-    strict: bool = True,
-    skip_bad: bool = False,
-    name: str = "data",
-) -> SampleStream | Samples:
-    """Returns one data set as a stream; lists and torch data sets are opened as by `open_samples`.
-
-    Args:
-        data, modality, strict, skip_bad, name: as for `open_samples`; an `IterableDataset` is data too.
-        reading: the columns and the limit, which takes the first samples. Of data sorted by class these are of few
-            classes: leave the limit out, or use `open_samples`, which spreads it over the data.
-
-    Raises:
-        DataError: no such source, split or column, or a slice that counts from an unknown end.
-    """
-    request = _request(data, modality, reading, strict=strict, skip_bad=skip_bad, name=name)
-    found = request.data
-    if isinstance(found, DataSpec):
-        if found.part is not None or found.only is not None:
-            raise DataError(f"{found}: a part or a class subset needs all samples: leave `streaming` out, or the part")
-        from hydractl.data.tables import open_rows
-
-        return _stream(*open_rows(found), request)
-    if _is_table(found.values):
-        return _stream(found.values.to_iterable_dataset(), len(found.values), request)
-    if _is_stream(found.values):
-        return _stream(found.values, None, request)
-    return read_values(request)
-
-
-def notes_of(samples: Samples | SampleStream) -> Iterator[str]:
+def notes_of(samples: Samples) -> Iterator[str]:
     """Yields notes for the user on how samples were read, and which were left out."""
     yield from samples.notes
-    if isinstance(samples, Samples) and samples.skipped:
+    if samples.skipped:
         first, *others = samples.skipped
         yield "\n      ".join([f"{samples.name}: {len(samples.skipped)} samples left out: {first}", *others])
 
 
-@dataclass(frozen=True, eq=False)
-class SampleStream:
-    """Samples of one data set in its order; `length` is None where only the end shows their number."""
+@dataclass(frozen=True)
+class _Request:
+    data: DataSpec | DataValues
+    modality: Modality
+    reading: Reading
+    strict: bool
+    skip_bad: bool
 
-    request: Request
-    rows: datasets.IterableDataset
-    features: datasets.Features
-    chosen_columns: ChosenColumns
-    length: int | None
-    notes: tuple[str, ...] = ()
-    changes: tuple[Change, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name in messages and reports."""
-        return self.request.data.name
+    def __str__(self) -> str:
+        return str(self.data)
 
     @property
-    def modality(self) -> Modality:
-        """Images or texts."""
-        return self.request.modality
-
-    @property
-    def label_names(self) -> tuple[str, ...] | None:
-        """The class names of numbered labels; None also for labels that are words, which each block lists."""
-        import datasets
-
-        feature = self.features.get(self.chosen_columns.label)
-        return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
-
-    def through(self, change: Change) -> SampleStream:
-        """Returns the same stream with a change of every block, such as matched labels or a check."""
-        return replace(self, changes=(*self.changes, change))
-
-    def shuffled(self, seed: int, epoch: int = 0, buffer: int = SHUFFLE_BUFFER) -> SampleStream:
-        """Returns the same samples in another order, the same one for the same seed and epoch.
-
-        Files come in random order, and samples are drawn from a buffer of `buffer` samples. Data sorted by class within
-        one file stay roughly sorted.
-        """
-        # The epoch goes into the seed, because `skip` would lose a `set_epoch`.
-        drawn = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
-        return replace(self, rows=self.rows.shuffle(seed=drawn, buffer_size=buffer))
-
-    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """Yields blocks of `size` samples; fewer at the end, or where bad ones are left out.
-
-        Args:
-            start: the number of samples to skip.
-
-        Raises:
-            DataError: no samples, one that cannot be read, or one that a change refuses.
-        """
-        read, kept = start, 0
-        for table in self._tables(size, start):
-            samples = read_samples(table, self.request, self.chosen_columns, read)
-            read += len(table)
-            for change in self.changes:
-                samples = change(samples)
-            kept += len(samples)
-            if len(samples):
-                yield samples
-        if not kept and read > start:
-            raise DataError(f"{self.request}: not one of {read - start} samples can be read")
-        if not read:
-            raise DataError(f"{self.request}: holds no samples")
-
-    def _tables(self, size: int, start: int) -> Iterator[datasets.Dataset]:
-        import datasets
-
-        from hydractl.data.tables import one_line_errors
-
-        rows = (self.rows.skip(start) if start else self.rows).iter(batch_size=size)
-        while True:
-            with one_line_errors(str(self.request)):
-                columns = next(rows, None)
-                if columns is None:
-                    return
-                table = datasets.Dataset.from_dict(columns, features=self.features)
-            yield table
+    def folder(self) -> Path | None:
+        """The folder of relative names of image files; None for a data set of the hub."""
+        if isinstance(self.data, DataValues):
+            return Path()
+        place = Path(self.data.source).absolute()
+        if place.exists():
+            return place if place.is_dir() else place.parent
+        return None
 
 
-def _stream(rows: datasets.IterableDataset, length: int | None, request: Request) -> SampleStream:
-    """Returns a stream of rows; `length` is their number, if it is known."""
-    import datasets
+def _of_source(spec: DataSpec, request: _Request) -> Samples:
+    from hydractl.data.tables import open_table
 
-    from hydractl.data.tables import one_line_errors
-
-    where, limit = str(request), request.reading.limit
-    with one_line_errors(where):
-        known = rows.features or _peeked(rows, where)
-        if nested := nested_columns(known, request.reading):
-            known = datasets.Features({**known, **nested})
-            rows = rows.map(partial(_values_at, names=tuple(nested)), features=known)
-    chosen = request.choose(known)
-    wanted = [*chosen.inputs, *([chosen.label] if chosen.label else [])]
-    rows = rows.select_columns(wanted)
-    features = datasets.Features({name: known[name] for name in wanted})
-    for name in wanted:
-        if isinstance(features[name], datasets.Image):
-            features[name] = datasets.Image(decode=False)
-            rows = rows.cast_column(name, features[name])
-    notes: tuple[str, ...] = ()
-    if limit is not None:
-        rows, length = rows.take(limit), None if length is None else min(limit, length)
-        notes = (f"{where}: takes the first {limit} samples: of data sorted by class that is no fair sample",)
-    return SampleStream(request, rows, features, chosen, length=length, notes=notes)
+    if spec.columns:  # those of this data set come before those named for all sets
+        reading = request.reading
+        if not request.strict:
+            reading = replace(reading, image_column=None, text_column=None, label_column=None)
+        own: dict[str, Any] = {f"{kind}_column": column for kind, column in spec.columns}
+        request = replace(request, reading=replace(reading, **own), strict=True)
+    if spec.part is None and spec.only is None:
+        return _of_table(open_table(spec), request)
+    limit = request.reading.limit
+    samples = _of_table(open_table(spec), replace(request, reading=replace(request.reading, limit=None)))
+    if spec.only is not None:
+        samples = only_classes(samples, spec.only)
+    positions = np.arange(len(samples)) if spec.part is None else spec.part.of(samples.content_hashes())
+    if not len(positions):
+        raise DataError(f"{samples.name}{spec.part}: holds none of the {len(samples)} samples: take fewer parts")
+    return samples.subset(positions[list(spread(len(positions), limit))])
 
 
-def _values_at(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Returns the values of columns that lie inside others, such as `translation.en`."""
-    values: dict[str, Any] = dict.fromkeys(names, row)
-    for name in names:
-        for part in name.split("."):
-            values[name] = None if values[name] is None else values[name][part]
-    return values
+def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
+    table = table.flatten() if nested_columns(table.features, request.reading) else table
+    if request.reading.limit is not None:
+        table = table.select(spread(len(table), request.reading.limit))
+    if not len(table):
+        raise DataError(f"{request}: holds no samples")
+    chosen = choose_columns(table.features, request.modality, request.reading, str(request), strict=request.strict)
+    if request.modality == "text":
+        inputs: Sequence[Any] = _texts(table, chosen.inputs, str(request))
+    else:
+        inputs = EncodedImages(table, chosen.inputs[0], str(request), request.folder)
+    samples = Samples(request.data.name, request.modality, inputs, chosen_columns=chosen)
+    read = chosen.label_problem or "" if chosen.label is None else read_labels(table, chosen.label)
+    if isinstance(read, str):
+        samples = replace(samples, label_problem=read)
+    else:
+        samples = replace(samples, labels=read[0], label_names=read[1])
+    return _without_bad(samples, request)
 
 
-def _peeked(rows: datasets.IterableDataset, where: str) -> datasets.Features:
-    import datasets
+def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
+    """Returns the text of each sample, or the pair of texts from two columns, empty ones included.
 
-    columns: dict[str, list[Any]] | None = next(rows.iter(batch_size=PEEK), None)
-    if columns is None:
+    Raises:
+        DataError: a column holds something other than strings.
+    """
+    for column in columns:
+        if not is_text(table.features[column]):
+            kind = type_name(table.features[column])
+            raise DataError(f"{where}: column {column} holds {kind}, not text; name another with `text_column`")
+    rows = table.select_columns(list(columns)).with_format("arrow")[:]
+    read = [[text or "" for text in rows[column].to_pylist()] for column in columns]
+    return read[0] if len(read) == 1 else list(zip(*read, strict=True))
+
+
+def _without_bad(samples: Samples, request: _Request) -> Samples:
+    """Returns the samples less unreadable images and empty texts, if these are to be skipped.
+
+    Raises:
+        DataError: empty texts that are not to be skipped, or no sample that can be read.
+    """
+    empty = [at for at, text in enumerate(samples.inputs) if _is_empty(text)] if request.modality == "text" else []
+    if empty and not request.skip_bad:
+        counted = f"{len(empty)} of {len(samples)} texts are empty, the first is sample {empty[0]}"
+        raise DataError(f"{request}: {counted}: remove them")
+    if not request.skip_bad:
+        return samples
+    hashes, bad = hash_inputs(samples.inputs)
+    bad |= {at: f"{request}: sample {at}: empty text" for at in empty}
+    good = np.array([at for at in range(len(samples)) if at not in bad], dtype=np.int64)
+    if not len(good):
+        raise DataError(f"{request}: not one of {len(samples)} samples can be read: {bad[0]}")
+    return replace(replace(samples, hashes=hashes).subset(good), skipped=tuple(bad.values()))
+
+
+def _is_empty(text: Text) -> bool:
+    """Returns whether a text, or one of a pair, is blank."""
+    return not all(part.strip() for part in ((text,) if isinstance(text, str) else text))
+
+
+def _of_values(values: Indexed, request: _Request) -> Samples:
+    """Returns the samples among some values; images are read again each time they are used."""
+    where = request.data.name
+    if not hasattr(values, "__len__"):
+        kind = type(values).__name__
+        raise DataError(f"{where}: {kind} has no length: give a list, or a data set with `__getitem__`")
+    if not len(values):
         raise DataError(f"{where}: holds no samples")
-    return datasets.Dataset.from_dict(columns).features
+    read = _Values(values, _is_pair(_read(values, 0, where)), request)
+    places = spread(len(values), request.reading.limit)
+    inputs: Sequence[Any] = Lazy(places, read.input)
+    samples = Samples(where, request.modality, inputs if request.modality == "image" else list(inputs))
+    if not read.paired:
+        samples = replace(samples, label_problem="holds inputs alone, no (input, label) pairs")
+    else:
+        samples = _with_labels(samples, [read.label(place) for place in places], getattr(values, "classes", None))
+    return _without_bad(samples, request)
+
+
+def _with_labels(samples: Samples, found: Sequence[Any], classes: Sequence[str] | None) -> Samples:
+    """Returns the samples with numbers as labels, or with a `label_problem`. None is a missing label.
+
+    Args:
+        classes: the names of numbers, as torchvision's data sets have them.
+    """
+    if all(label is None for label in found):
+        return replace(samples, label_problem="holds no labels")
+    if all(label is None or isinstance(label, str) for label in found):
+        labels, names = label_words(found)
+        return replace(samples, labels=labels, label_names=names)
+    try:
+        numbers = [MISSING if label is None else operator.index(label) for label in found]
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in found})
+        return replace(samples, label_problem=f"its labels are {', '.join(kinds)}, not whole numbers or class names")
+    return replace(samples, labels=np.array(numbers, dtype=np.int64), label_names=tuple(classes) if classes else None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Values:
+    """Values of Python, checked when they are read; with `paired` each is (input, label)."""
+
+    values: Indexed
+    paired: bool
+    request: _Request
+
+    def input(self, place: int) -> Any:
+        where = f"{self.request.data.name}: sample {place}"
+        value = self._pair(place)[0] if self.paired else _read(self.values, place, self.request.data.name)
+        return _image(value, where) if self.request.modality == "image" else _text(value, where)
+
+    def label(self, place: int) -> Any:
+        try:
+            return self._pair(place)[1]
+        except DataError:
+            if not self.request.skip_bad:
+                raise
+            return None  # of a sample that is left out
+
+    def _pair(self, place: int) -> Any:
+        value = _read(self.values, place, self.request.data.name)
+        if not _is_pair(value):
+            raise DataError(f"{self.request.data.name}: sample {place} is no (input, label) pair, as the first one is")
+        return value
+
+
+def _read(values: Indexed, place: int, where: str) -> Any:
+    try:
+        return values[place]
+    except Exception as error:  # a data set of the user's own may raise anything
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f"{where}: sample {place}: cannot be read: {reason}") from error
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2
+
+
+def _image(value: Any, where: str) -> Image.Image:
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        try:
+            return Image.fromarray(value.squeeze(2) if value.shape[2:] == (1,) else value)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{where}: {error}: give {IMAGES}") from error
+    if not isinstance(value, Image.Image):
+        raise DataError(f"{where} is {type(value).__name__}: give {IMAGES}, alone or as (image, label)")
+    return value
+
+
+def _text(value: Any, where: str) -> Text:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    if len(parts) > 2 or not all(isinstance(part, str) for part in parts):
+        kind = type(value).__name__
+        raise DataError(f"{where} is {kind}: give texts or pairs of texts, alone or as (text, label)")
+    return parts[0] if len(parts) == 1 else (parts[0], parts[1])

@@ -41,7 +41,7 @@ DEFAULT_TEMPLATE = "A photo of a {label}."
 Limit = Annotated[
     int | None,
     Option(
-        "Use only N samples of each data set, spread evenly over it. A stream gives its first N.",
+        "Use only N samples of each data set, spread evenly over it.",
         "Data",
         "N",
         minimum=1,

@@ -142,12 +142,6 @@ def spread(size: int, limit: int | None) -> Sequence[int]:
     return range(size) if limit is None or limit >= size else [i * size // limit for i in range(limit)]
 
 
-def fewer_classes(taken: Labels, all_labels: Labels, where: str) -> tuple[str, ...]:
-    """Returns a note if the samples taken are of fewer classes than all samples."""
-    have, of = np.unique(taken).size, np.unique(all_labels).size
-    return () if have == of else (_classes_held(where, len(taken), have, of),)
-
-
 def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
     """Returns a note if the samples have far fewer classes than a random draw, as a slice of sorted data has.
 
@@ -161,8 +155,5 @@ def few_for_chance(samples: Samples, where: str) -> tuple[str, ...]:
     variance = of * missed * (1 - missed) + of * (of - 1) * ((1 - 2 / of) ** size - missed**2)
     if have >= of * (1 - missed) - 4 * max(variance, 0) ** 0.5:
         return ()
-    return (_classes_held(where, size, have, of),)
-
-
-def _classes_held(where: str, size: int, have: int, of: int) -> str:
-    return f"{where}: the {size} samples taken hold {have} of {of} classes"
+    remedy = ": where data lie in order of class, take a part (%1/10) and no slice" if "[" in where else ""
+    return (f"{where}: the {size} samples taken hold {have} of {of} classes{remedy}",)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import glob
 import logging
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,6 @@ HUB = "hf://"
 #: The fixed loaders of the `datasets` library; others start programs, or read what no classifier takes.
 LOADERS = frozenset({*FILE_FORMATS.values(), "text", "imagefolder"})
 LONGEST_REASON = 300  # characters
-ENDLESS = 2**62  # stands for a number of samples that is not known
-
-
-@dataclass(frozen=True)
-class _Found:
-    """The splits of a source: those requested, with every split and slice named, and their sizes where known."""
-
-    request: str
-    splits: Mapping[str, datasets.Dataset | datasets.IterableDataset]
-    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def open_table(spec: DataSpec) -> datasets.Dataset:
@@ -47,36 +36,18 @@ def open_table(spec: DataSpec) -> datasets.Dataset:
     Raises:
         DataError: no such source, one that cannot be read, or several splits and no choice among them.
     """
-    with one_line_errors(spec.source):
-        return _chosen_rows(_find(spec), spec.source)
-
-
-def open_rows(spec: DataSpec) -> tuple[datasets.IterableDataset, int | None]:
-    """Returns the same rows as `open_table`, read when they are used, and their number if it is known.
-
-    Raises:
-        DataError: as for `open_table`, or a slice that needs the number of rows, which is not known.
-    """
-    with one_line_errors(spec.source):
-        found = _find(spec, streaming=True)
-        if any(isinstance(part, datasets.Dataset) for part in found.splits.values()):
-            rows = _chosen_rows(found, spec.source)
-            return rows.to_iterable_dataset(), len(rows)
-        return _chosen_stream(found, spec.source)
-
-
-def _find(spec: DataSpec, streaming: bool = False) -> _Found:
     path = Path(spec.source)
-    if path.is_dir():
-        return _from_folder(spec, path, streaming)
-    if path.exists():
-        return _from_file(spec, path, streaming)
-    _check_reachable(spec.source)
-    return _from_builder(spec, spec.source, streaming)
+    with _one_line_errors(spec.source):
+        if path.is_dir():
+            return _from_folder(spec, path)
+        if path.exists():
+            return _from_file(spec, path)
+        _check_reachable(spec.source)
+        return _from_builder(spec, spec.source)
 
 
 @contextmanager
-def one_line_errors(source: str) -> Iterator[None]:
+def _one_line_errors(source: str) -> Iterator[None]:
     """Turns any error of a reader into a DataError, and keeps progress bars and logs off stderr."""
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     hub_level = huggingface_hub.logging.get_verbosity()
@@ -104,28 +75,29 @@ def _reason(error: BaseException) -> str:
     return shortened(one_line(text), LONGEST_REASON)
 
 
-def _from_file(spec: DataSpec, path: Path, streaming: bool) -> _Found:
+def _from_file(spec: DataSpec, path: Path) -> datasets.Dataset:
     loader = FILE_FORMATS.get(path.suffix.lower())
     if loader is None:
         raise DataError(f"{path}: has none of the known endings {', '.join(FILE_FORMATS)}: convert it")
     split = split_of_word(path.stem) or "train"
-    return _load(spec, loader, {split: [str(path.absolute())]}, streaming=streaming)
+    return _load(spec, loader, {split: [str(path.absolute())]})
 
 
-def _from_folder(spec: DataSpec, folder: Path, streaming: bool) -> _Found:
+def _from_folder(spec: DataSpec, folder: Path) -> datasets.Dataset:
     if (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file():
         saved = datasets.load_from_disk(str(folder))
         tables = dict(saved) if isinstance(saved, datasets.DatasetDict) else {str(saved.split or "train"): saved}
-        return _Found(_complete(spec.split, list(tables), spec.source), tables)
+        return _chosen_rows(tables, _complete(spec.split, list(tables), spec.source), spec.source)
     if not (images := image_files(folder)):
-        return _from_builder(spec, str(folder.resolve()), streaming)
+        return _from_builder(spec, str(folder.resolve()))
     parts = image_splits(images)
     below = 0 if parts.get("train") is images else 1
     request = _complete(spec.split, list(parts), spec.source)
-    return _Found(request, {name: read_image_folder(folder, parts[name], below) for name in _splits_in(request)})
+    splits = {name: read_image_folder(folder, parts[name], below) for name in _splits_in(request)}
+    return _chosen_rows(splits, request, spec.source)
 
 
-def _from_builder(spec: DataSpec, source: str, streaming: bool) -> _Found:
+def _from_builder(spec: DataSpec, source: str) -> datasets.Dataset:
     """Loads the files that `datasets` finds in a folder or on the hub, if a fixed loader reads them."""
     if spec.config is None and spec.split is not None:
         # `glue:sst2` names a configuration where the data set has several.
@@ -140,22 +112,13 @@ def _from_builder(spec: DataSpec, source: str, streaming: bool) -> _Found:
         raise DataError(f"{spec.source}: its card names {elsewhere[0]}, a file of this machine: use another data set")
     if not files or builder.name not in LOADERS:
         raise DataError(f"{spec.source}: holds {builder.name} files, which are not read: give images or {READ}")
-    return _load(spec, builder.name, files, builder.info, streaming=streaming)
+    return _load(spec, builder.name, files, builder.info.features)
 
 
 def _load(
-    spec: DataSpec,
-    loader: str,
-    files: Mapping[str, Sequence[str]],
-    info: datasets.DatasetInfo | None = None,
-    *,
-    streaming: bool,
-) -> _Found:
-    """Reads only the files of the requested splits, since a training split may be far larger.
-
-    Args:
-        info: the card's columns and numbers of rows.
-    """
+    spec: DataSpec, loader: str, files: Mapping[str, Sequence[str]], features: datasets.Features | None = None
+) -> datasets.Dataset:
+    """Reads only the files of the requested splits, since a training split may be far larger."""
     request = _complete(spec.split, list(files), spec.source)
     wanted = {name: [_literal(file) for file in files[name]] for name in _splits_in(request)}
     endings = {Path(file).suffix.lower() for some in files.values() for file in some}
@@ -164,11 +127,9 @@ def _load(
     options = dict(CSV_OPTIONS) if loader == "csv" else {}
     if loader == "csv" and endings == {".tsv"}:
         options["sep"] = "\t"
-    if info and info.features is not None:
-        options["features"] = info.features
-    counts = {str(name): split.num_examples for name, split in ((info and info.splits) or {}).items()}
-    splits = datasets.load_dataset(loader, data_files=wanted, streaming=streaming, **options)
-    return _Found(request, splits, {name: count for name, count in counts.items() if count})
+    if features is not None:
+        options["features"] = features
+    return _chosen_rows(datasets.load_dataset(loader, data_files=wanted, **options), request, spec.source)
 
 
 def _literal(file: str) -> str:
@@ -223,33 +184,14 @@ def _splits_in(request: str) -> list[str]:
     return list(dict.fromkeys(part.partition("[")[0] for part in request.split("+")))
 
 
-def _chosen_rows(found: _Found, where: str) -> datasets.Dataset:
+def _chosen_rows(splits: Mapping[str, datasets.Dataset], request: str, where: str) -> datasets.Dataset:
     """Returns the rows of a complete request, in its order."""
-    pieces = _pieces(found.request, {name: len(part) for name, part in found.splits.items()}, where)
-    # An empty range at the end is out of range to `select`, an empty list is not.
-    rows = [range(piece.from_, piece.to) if piece.from_ < piece.to else [] for piece in pieces]
-    chosen = [found.splits[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]
-    return chosen[0] if len(chosen) == 1 else datasets.concatenate_datasets(chosen)
-
-
-def _chosen_stream(found: _Found, where: str) -> tuple[datasets.IterableDataset, int | None]:
-    """Returns the rows of a complete request as a stream in its order, and their number, None where not known."""
-    lengths = {name: found.sizes.get(name, ENDLESS) for name in found.splits}
-    if ENDLESS in lengths.values() and (slice_ := re.search(r"\[[^]]*[%-][^]]*]", found.request)):
-        raise DataError(f"{where}: its number of samples is not known before the end: write {slice_[0]} as [:100]")
-    pieces = _pieces(found.request, lengths, where)
-    rows = []
-    for piece in pieces:
-        part = found.splits[piece.splitname]
-        part = part.skip(piece.from_) if piece.from_ else part
-        rows.append(part.take(piece.to - piece.from_) if piece.to < lengths[piece.splitname] else part)
-    total = sum(piece.to - piece.from_ for piece in pieces)
-    whole = rows[0] if len(rows) == 1 else datasets.concatenate_datasets(rows)
-    return whole, total if total < ENDLESS // 2 else None
-
-
-def _pieces(request: str, lengths: Mapping[str, int], where: str) -> list[Any]:
     try:
-        return datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
+        lengths = {name: len(rows) for name, rows in splits.items()}
+        pieces = datasets.ReadInstruction.from_spec(request).to_absolute(lengths)
     except (ValueError, AssertionError) as error:
         raise DataError(f"{where}:{request}: is no slice: write [:100], [100:200] or [:10%]") from error
+    # An empty range at the end is out of range to `select`, an empty list is not.
+    rows = [range(piece.from_, piece.to) if piece.from_ < piece.to else [] for piece in pieces]
+    chosen = [splits[piece.splitname].select(some) for piece, some in zip(pieces, rows, strict=True)]
+    return chosen[0] if len(chosen) == 1 else datasets.concatenate_datasets(chosen)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hydractl.checkpoint.output import claim, make_folder
-from hydractl.data.open import SampleStream
 from hydractl.data.reading import Modality
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
@@ -18,7 +17,7 @@ from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
 from hydractl.evaluation.run import MOST_FEATURES, OnBatch, SystemPredictions, predict_sets, score_of
 from hydractl.evaluation.saving import SavedAnswers, about_json
-from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks, watch_streams
+from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
 from hydractl.evaluation.systems import Opened, Predictor, Running, SystemSpec, check_names, modality_of
@@ -100,7 +99,7 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     on_note = running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None)
-        data = comparison.data and watch_streams(name, system.histories, comparison.data)
+        data = comparison.data
         with system.answering(data, _named(running, name)) as predictor, ExitStack() as claims:
             answers = predictor.answers
             if folder is not None and data is not None and not system.sets:
@@ -129,7 +128,6 @@ def _conditions(
 ) -> dict[str, Any]:
     """Returns everything that determines a system's answers on a set, as plain JSON."""
     samples = data.sets[key]
-    assert isinstance(samples, Samples)
     known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
     return {**made_of, "classes": labels, "data": samples.identity(), **known}
 
@@ -174,11 +172,9 @@ def describe_data(comparison: Comparison) -> DataInfo:
     )
 
 
-def _set_info(samples: Samples | SampleStream) -> SetInfo:
-    # The numbers of each system count a stream's samples.
-    size = samples.length if isinstance(samples, SampleStream) else len(samples)
+def _set_info(samples: Samples) -> SetInfo:
     columns = tuple(samples.chosen_columns.inputs) if samples.chosen_columns else None
-    return SetInfo(samples.name, size, columns)
+    return SetInfo(samples.name, len(samples), columns)
 
 
 def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak, ...]]:
@@ -217,14 +213,13 @@ def _note_spread(comparison: Comparison, on_note: Callable[[str], None]) -> None
 
 
 def _on_set(watch: Watcher, name: str, predictor: Predictor, key: SetKey) -> AbstractContextManager[OnBatch]:
-    return watch.progress(f"{name}: {key.path}", predictor.samples(key) or None)
+    return watch.progress(f"{name}: {key.path}", predictor.samples(key))
 
 
 def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPredictions) -> System:
     found = numbers_of(predictions, predictor.cost, comparison.settings)
     if not comparison.procedure.curves:
         return found
-    # The samples of a stream have gone by and cannot be shown.
     inside = None if comparison.data is None else comparison.data.id
-    doubts = doubts_of(predictions, inside, predictor.labels) if isinstance(inside, Samples) else None
+    doubts = None if inside is None else doubts_of(predictions, inside, predictor.labels)
     return replace(found, curves=curves_of(predictions, doubts))

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import FittedOod
 from hydractl.data.hashes import sketch
-from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
 from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
@@ -65,7 +64,7 @@ def fit_network(
     Raises:
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
-    data: dict[SetKey, Samples | SampleStream] = {SetKey("id", samples.name): samples}
+    data: dict[SetKey, Samples] = {SetKey("id", samples.name): samples}
     data |= {SetKey("ood", name): outside for name, outside in ood_sets.items()}
     networks = NetworkSpec((network,)).open().load(EvaluationData(data, running.reading.match_labels), running)
     features = wanted is not None and wanted.needs_features(ood_sets)

@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hydractl.data.batching import Batch, StreamedBatches, make_batches
+from hydractl.data.batching import Batch, make_batches
 from hydractl.data.labels import match_labels, unnamed
-from hydractl.data.open import SampleStream
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
@@ -90,14 +89,10 @@ class Networks:
         return False
 
     def samples(self, key: SetKey) -> int:
-        samples = self.data.sets[key]
-        return len(samples) if isinstance(samples, Samples) else samples.length or 0
+        return len(self.data.sets[key])
 
     def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
-        """Yields answers in the order of the batches; other ranks must `serve` meanwhile, except for a stream."""
-        if isinstance(self.data.sets[key], SampleStream):
-            yield from self._answers(key, features)
-            return
+        """Yields answers in the order of the batches; other ranks must `serve` meanwhile."""
         self.running.ranks.ask((key, features))
         own = self._answers(key, features)
         for _ in self._rounds(key):
@@ -124,7 +119,7 @@ class Networks:
         return range(0, self.samples(key), self.running.batch_size * self.running.ranks.size)
 
     def _answers(self, key: SetKey, features: bool) -> Iterator[AnsweredBatch]:
-        """Yields this rank's share of the answers, or all answers to a stream."""
+        """Yields this rank's share of the answers."""
 
         def answer(batch: Batch) -> AnsweredBatch:
             parts = [part for model in self.models for part in self._passes(model, batch, key, features)]
@@ -134,12 +129,6 @@ class Networks:
             return AnsweredBatch(logits, labels, batch.positions, _side_by_side(read) if read else None)
 
         samples, running = self.data.sets[key], self.running
-        if isinstance(samples, SampleStream):
-            stream = samples.through(self._labelled) if key.has_labels else samples
-            streamed = StreamedBatches(stream, self.preprocessor, running.batch_size, running.workers)
-            yield from running.in_parallel(answer, streamed)
-            self._tell_truncated(samples.name, streamed.truncated)
-            return
         samples = self._labelled(samples) if key.has_labels else samples
         batches = make_batches(
             samples,
@@ -149,12 +138,10 @@ class Networks:
             rank=running.ranks.rank,
             world_size=running.ranks.size,
         )
-        self._tell_truncated(samples.name, batches.truncated, f" of {len(samples)}")
+        if batches.truncated:
+            lost = f"{batches.truncated} of {len(samples)} texts are too long for the model and lost their end"
+            running.on_note(f"{samples.name}: {lost}")
         yield from running.in_parallel(answer, batches)
-
-    def _tell_truncated(self, name: str, truncated: int, of: str = "") -> None:
-        if truncated:
-            self.running.on_note(f"{name}: {truncated}{of} texts are too long for the model and lost their end")
 
     def _labelled(self, samples: Samples) -> Samples:
         matched = match_labels(samples, self.labels or unnamed(self.models[0].spec.classes), self.data.match)

@@ -31,7 +31,6 @@ from pydantic import AfterValidator, Field
 from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
-from hydractl.data.open import SampleStream
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
@@ -111,8 +110,6 @@ class SavedPredictions:
 
     def check_data(self, data: EvaluationData) -> None:
         for key, samples in data.sets.items():
-            if isinstance(samples, SampleStream):
-                raise OptionError(f"{self.folder}: saved predictions are compared with all data: leave `streaming` out")
             if (found := self.samples(key)) != len(samples):
                 raise DataError(
                     f"{self.folder}: has predictions for {found} samples of {key.path}, the data has {len(samples)}: "

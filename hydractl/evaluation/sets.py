@@ -12,7 +12,7 @@ import numpy as np
 
 from hydractl.data.corruptions import corrupted
 from hydractl.data.hashes import remembered
-from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
+from hydractl.data.open import notes_of, open_samples
 from hydractl.data.reading import Group, Indexed, Modality, Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
@@ -52,27 +52,23 @@ class SetKey:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationData:
-    """The data sets of an evaluation, in order; exactly one has the role `id`, at most one `calibration`.
+    """The data sets of an evaluation, in order; exactly one has the role `id`, at most one `calibration`."""
 
-    Any but the one for calibration may be a stream, which every system reads anew.
-    """
-
-    sets: Mapping[SetKey, Samples | SampleStream]
+    sets: Mapping[SetKey, Samples]
     match: Literal["name", "index"] = "name"
 
     @property
-    def id(self) -> Samples | SampleStream:
+    def id(self) -> Samples:
         """The in-distribution set."""
         return next(samples for key, samples in self.sets.items() if key.role == "id")
 
     @property
     def calibration(self) -> Samples | None:
         """The samples to fit temperature and prediction sets on."""
-        found = (samples for key, samples in self.sets.items() if key.role == "calibration")
-        return next((samples for samples in found if isinstance(samples, Samples)), None)
+        return next((samples for key, samples in self.sets.items() if key.role == "calibration"), None)
 
     @property
-    def evaluated(self) -> Mapping[SetKey, Samples | SampleStream]:
+    def evaluated(self) -> Mapping[SetKey, Samples]:
         """All sets but the one for calibration."""
         return {key: samples for key, samples in self.sets.items() if key.role != "calibration"}
 
@@ -94,19 +90,16 @@ def open_sets(
         OptionError: two sets of one name, a shifted set without severity, or corruptions of texts.
     """
 
-    def opened(
-        spec: DataSpec | DataValues, streaming: bool = given.streaming, strict: bool = True
-    ) -> Samples | SampleStream:
-        opener = open_stream if streaming else open_samples
-        samples = opener(spec, modality, reading, strict=strict, skip_bad=given.skip_bad)
+    def opened(spec: DataSpec | DataValues, strict: bool = True) -> Samples:
+        samples = open_samples(spec, modality, reading, strict=strict, skip_bad=given.skip_bad)
         for note in notes_of(samples):
             on_note(note)
         return samples
 
-    sets: dict[SetKey, Samples | SampleStream] = {}
+    sets: dict[SetKey, Samples] = {}
     if given.calib_data is not None:
         spec = parse_data(given.calib_data, "calibration")
-        sets[SetKey("calibration", spec.name)] = opened(spec, streaming=False)
+        sets[SetKey("calibration", spec.name)] = opened(spec)
     assert given.id_data is not None
     spec = parse_data(given.id_data, "id")
     sets[SetKey("id", spec.name)] = opened(spec)
@@ -169,25 +162,9 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
         ArtifactError: a record of samples used is damaged.
     """
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
-    whole = {key: samples for key, samples in data.evaluated.items() if isinstance(samples, Samples)}
-    found = (_leak(system, key, samples, seen=seen, calibration=data.calibration) for key, samples in whole.items())
+    evaluated = data.evaluated.items()
+    found = (_leak(system, key, samples, seen=seen, calibration=data.calibration) for key, samples in evaluated)
     return [leak for leak in found if leak is not None]
-
-
-def watch_streams(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> EvaluationData:
-    """Returns the same data, whose streams refuse samples that the system was made with as they come to them."""
-    seen = [entry for provenance in provenances for entry in search_data(provenance)]
-
-    def watched(key: SetKey, stream: SampleStream) -> SampleStream:
-        def check(block: Samples) -> Samples:
-            leak = _leak(system, key, block, seen=seen, calibration=data.calibration)
-            refuse_leaks([leak] if leak else [], or_else="read them without `streaming` and pass `allow_leak`")
-            return block
-
-        return stream.through(check)
-
-    sets = {key: watched(key, s) if isinstance(s, SampleStream) else s for key, s in data.sets.items()}
-    return replace(data, sets=sets)
 
 
 def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which marks the report") -> None:

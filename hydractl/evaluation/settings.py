@@ -80,15 +80,6 @@ class Sets:
         None
     )
     skip_bad: SkipBad = False
-    streaming: Annotated[
-        bool,
-        Option(
-            "Read ID, OOD and shifted data as they come, once for each system, and keep none of them: for sets of any "
-            "size, from the hub too. `limit` N then takes the first N samples, of few classes where data are sorted.",
-            "Data",
-            remembered=False,
-        ),
-    ] = False
 
     def __post_init__(self) -> None:
         # Raises before anything is opened.

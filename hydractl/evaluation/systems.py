@@ -114,7 +114,7 @@ class Predictor(Protocol):
         """True if its answers hold a confidence of its own, which is its score whatever score is chosen."""
 
     def samples(self, key: SetKey) -> int:
-        """Returns how many samples of the set it answers; 0 if only the end of a stream tells."""
+        """Returns how many samples of the set it answers."""
 
     def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
         """Yields the set's answers, each sample once, in any order.
@@ -158,7 +158,6 @@ class Opened(Protocol):
 
         Raises:
             DataError: it brings answers for other samples.
-            OptionError: the data is a stream, and it cannot compare that with its answers.
         """
 
     def answering(self, data: EvaluationData | None, running: Running) -> AbstractContextManager[Predictor]:

@@ -87,12 +87,8 @@ class Evaluate:
         return self._reported(watch) if self.suite is None else self._on_tasks(self.suite, watch)
 
     def _check(self) -> None:
-        saved, allow_leak = self.procedure.save_logits, self.procedure.allow_leak
-        if self.procedure.resume and saved is None:
+        if self.procedure.resume and self.procedure.save_logits is None:
             raise OptionError("`resume` takes up what `save_logits` has saved: pass both")
-        if self.sets.streaming and (saved is not None or allow_leak):
-            other = "`allow_leak` marks" if allow_leak else "`save_logits` needs"
-            raise OptionError(f"{other} what is known of a set before it is read: leave `streaming` out")
 
     def _reported(self, watch: Watcher) -> Reported:
         """Returns the numbers of every system; a process that does not lead returns none."""
@@ -104,8 +100,6 @@ class Evaluate:
         self.outputs.check()
         place = local_device(self.compute.torch_device)
         with join_ranks(place) as ranks, batch_workers(place) as in_parallel:
-            if self.sets.streaming and ranks.size > 1:
-                raise OptionError("`streaming` reads its data in one process: leave torchrun out")
             running = Running(
                 device=place,
                 dtype=self.compute.torch_dtype,

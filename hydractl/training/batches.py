@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 from typing import Any
 
-import numpy as np
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import Dataset
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches
@@ -21,12 +19,10 @@ from hydractl.training.accelerator import Workplace
 from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
 from hydractl.training.conditions import Training
 from hydractl.training.losses import outliers_of_a_step
-from hydractl.training.order import ORDER, Division, Grouping, derived_seed, outlier_seeds, sample_at
+from hydractl.training.order import Division, Grouping, outlier_seeds, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
-from hydractl.training.trainset import Streamed
 
-BLOCK = 256  # samples in memory at a time, undecoded, beside those of the batch
 VALIDATION_BATCH = 64
 
 
@@ -40,12 +36,10 @@ def training_batches(checkpoint: Checkpoint, training: Training, place: Workplac
     preprocessor = training_preprocessor(checkpoint, recipe)
     augmentation = build_augmentation(recipe, checkpoint.spec)
 
-    def of(samples: Samples | Streamed, batch: int, seeds: Seeds) -> TrainingBatches:
+    def of(samples: Samples, batch: int, seeds: Seeds) -> ShuffledSamples:
         division = _divide(batch, recipe, place.execution.batch_size, accelerator.num_processes)
         preparation = Preparation(preprocessor, augmentation, seeds)
         rank, workers = accelerator.process_index, place.execution.workers
-        if not isinstance(samples, Samples):
-            return ShuffledStream(samples, preparation, division, rank=rank, workers=workers)
         grouping = length_grouping(samples, preprocessor, recipe.length_window, batch)
         return ShuffledSamples(samples, preparation, division, rank=rank, workers=workers, grouping=grouping)
 
@@ -92,7 +86,7 @@ def _divide(batch: int, recipe: Recipe, batch_size: int | None, world_size: int)
 
 @dataclass(frozen=True, eq=False)
 class ShuffledSamples(Dataset[Batch | DataError]):
-    """The training batches of one process from samples at hand, numbered by forward pass from the first step on."""
+    """The training batches of one process, numbered by forward pass from the first step on."""
 
     samples: Samples
     preparation: Preparation
@@ -124,77 +118,6 @@ class ShuffledSamples(Dataset[Batch | DataError]):
         return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
 
 
-@dataclass(frozen=True, eq=False)
-class ShuffledStream(IterableDataset[Batch | DataError]):
-    """The training batches of one process from a stream, data that are read as they come and kept nowhere.
-
-    Every process reads the whole source, and a run that resumes reads its way to where it was.
-    """
-
-    source: Streamed
-    preparation: Preparation
-    division: Division
-    rank: int = 0
-    workers: int = 0
-    wanted: range = range(0)
-
-    @property
-    def passes(self) -> int:
-        """The forward passes of this process in each step."""
-        return self.division.passes
-
-    def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
-        wanted = range(step * self.division.passes, end * self.division.passes)
-        mine = replace(self, workers=0, wanted=wanted)
-        return readable(made_by_workers(mine, self.workers) if self.workers else mine)
-
-    def __iter__(self) -> Iterator[Batch | DataError]:
-        """Yields the wanted batches in order, every n-th in a worker process; ends with the first that fails."""
-        worker = get_worker_info()
-        first, every = (worker.id, worker.num_workers) if worker else (0, 1)
-        try:
-            yield from self._made(self.wanted[first::every])
-        except DataError as error:
-            yield error
-
-    def _made(self, numbers: range) -> Iterator[Batch | DataError]:
-        if not numbers:
-            return
-        coming = self._blocks(self.division.places_of(numbers[0], self.rank).start)
-        held: deque[tuple[int, Samples]] = deque()
-        for number in numbers:
-            places = self.division.places_of(number, self.rank)
-            while not held or held[-1][0] + len(held[-1][1]) < places.stop:
-                held.append(next(coming))
-            while held[0][0] + len(held[0][1]) <= places.start:
-                held.popleft()
-            yield self._batch(places, held)
-
-    def _batch(self, places: range, held: deque[tuple[int, Samples]]) -> Batch | DataError:
-        inputs: list[Iterator[Any]] = []
-        labels = []
-        for start, block in held:
-            own = range(max(places.start, start) - start, min(places.stop, start + len(block)) - start)
-            inputs.append(map(block.inputs.__getitem__, own))
-            if block.labels is not None:
-                labels.append(block.labels[own.start : own.stop])
-        return self.preparation.batch(places, chain.from_iterable(inputs), np.concatenate(labels) if labels else None)
-
-    def _blocks(self, place: int) -> Iterator[tuple[int, Samples]]:
-        """Yields blocks without end, each with its first sample's place; the first holds `place` or precedes it."""
-        length = self.source.length
-        # If the length of an epoch is unknown, only reading tells which epoch a place lies in.
-        epoch, start = divmod(place, length) if length else (0, 0)
-        place = place if length else 0
-        while True:
-            seed = derived_seed(self.preparation.seeds.order, ORDER)
-            for block in self.source.shuffled(seed, epoch).blocks(BLOCK, start):
-                yield place, block
-                place += len(block)
-            epoch, start = epoch + 1, 0
-
-
 def readable(made: Iterable[Batch | DataError]) -> Iterator[Batch]:
     """Yields the batches; raises the error of one that could not be made."""
     for batch in made:
@@ -207,8 +130,8 @@ def readable(made: Iterable[Batch | DataError]) -> Iterator[Batch]:
 class BesideOutliers:
     """The training batches of one process: each step's labelled ones first, then those of outliers."""
 
-    labelled: TrainingBatches
-    outliers: TrainingBatches
+    labelled: ShuffledSamples
+    outliers: ShuffledSamples
 
     @property
     def passes(self) -> int:
@@ -224,4 +147,4 @@ class BesideOutliers:
 
 
 #: The training batches of one process, from any step on.
-TrainingBatches = ShuffledSamples | ShuffledStream | BesideOutliers
+TrainingBatches = ShuffledSamples | BesideOutliers

@@ -51,7 +51,7 @@ class Training:
     teachers: Teachers | None = None
 
     def __post_init__(self) -> None:
-        step_count(self.recipe, self.data.size)
+        step_count(self.recipe, len(self.data.train))
         if len(self.recipe.lr) > 1 and self.data.validation is None:
             raise OptionError(
                 f"{len(self.recipe.lr)} learning rates to choose from, but no validation data: "
@@ -61,7 +61,7 @@ class Training:
     @property
     def steps(self) -> int:
         """The number of optimiser steps."""
-        return step_count(self.recipe, self.data.size)
+        return step_count(self.recipe, len(self.data.train))
 
 
 def training_conditions(checkpoint: Checkpoint, training: Training, precision: str) -> Conditions:

@@ -221,7 +221,7 @@ def _start(checkpoint: Checkpoint, training: Training, place: Workplace, *, lr: 
 
 def _train(run: Run, training: TrainingBatches, on_step: Callable[[Progress], None] | None) -> None:
     recipe, end = run.training.recipe, run.training.steps
-    validate_every = validation_interval(recipe, run.training.data.size, end)
+    validate_every = validation_interval(recipe, len(run.training.data.train), end)
     save_every = run.place.execution.save_every or validate_every
     validation = validation_batches(run.checkpoint, run.training, run.place)
     coming = training.from_step(run.step, 0 if run.stopped else end)

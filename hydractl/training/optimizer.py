@@ -75,25 +75,19 @@ def warmup_steps(recipe: Recipe, steps: int) -> int:
     return ceil(recipe.warmup * steps) if recipe.warmup < 1 else int(recipe.warmup)
 
 
-def step_count(recipe: Recipe, samples: int | None) -> int:
+def step_count(recipe: Recipe, samples: int) -> int:
     """Returns the number of optimiser steps that the recipe takes over a number of training samples.
 
-    Args:
-        samples: None for a stream of unknown length.
-
     Raises:
-        OptionError: the recipe has neither steps nor epochs, or epochs of unknown length.
+        OptionError: the recipe has neither steps nor epochs.
     """
     if recipe.steps:
         return recipe.steps
     if not recipe.epochs:
         raise OptionError("the recipe has neither steps nor epochs: pass `steps` or `epochs`")
-    if samples is None:
-        raise OptionError(f"{recipe.epochs:g} epochs of a stream of unknown length: pass `steps`")
     return max(1, round(recipe.epochs * samples / recipe.batch))
 
 
-def validation_interval(recipe: Recipe, samples: int | None, steps: int) -> int:
-    """Returns the steps between two validations: the recipe's, or an epoch if its length is known."""
-    epoch = steps if samples is None else max(1, round(samples / recipe.batch))
-    return min(steps, recipe.validate_every or epoch)
+def validation_interval(recipe: Recipe, samples: int, steps: int) -> int:
+    """Returns the steps between two validations: the recipe's, or an epoch."""
+    return min(steps, recipe.validate_every or max(1, round(samples / recipe.batch)))

@@ -113,7 +113,7 @@ class Seeds:
 
 @dataclass(frozen=True)
 class TrainingSources:
-    """Data to learn from beside the training data, and whether the training data are read as a stream."""
+    """Data to learn from beside the training data."""
 
     val_data: Annotated[DataLike | None, Option("Labelled validation data.", "Data", "SOURCE[:SPLIT]")] = None
     val_split: Annotated[
@@ -144,7 +144,6 @@ class TrainingSources:
             repeated=True,
         ),
     ] = ()
-    streaming: Annotated[bool, Option("Read training data as they come and keep none of them.", "Data")] = False
 
 
 @dataclass(frozen=True)

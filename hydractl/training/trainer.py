@@ -13,7 +13,6 @@ import numpy as np
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import make_folder
 from hydractl.data.labels import match_labels
-from hydractl.data.open import SampleStream
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
@@ -35,7 +34,7 @@ from hydractl.training.network import trained_names, with_new_classifier
 from hydractl.training.progress import OnStep, Tuned
 from hydractl.training.recipe import Recipe
 from hydractl.training.record import clear_states, prepare_folder, refuse_other_run
-from hydractl.training.trainset import Kind, Match, PairStream, Streamed, remembered
+from hydractl.training.trainset import Kind, Match, remembered
 
 
 def choose_networks(
@@ -176,8 +175,6 @@ def _data_provenance(training: Training) -> dict[str, Any]:
     data = training.data
     beside = {"validation data": data.validation, "outliers": data.outliers}
     seen = {name: remembered(samples) for name, samples in beside.items() if samples is not None}
-    if isinstance(data.train, Streamed):
-        return {"training_data": remembered(data.train), SEEN: seen or None}
     return {SEEN: {"training data": remembered(data.train), **seen}}
 
 
@@ -206,9 +203,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
         if unread
         else partial(_match_or_advise, labels=checkpoint.labels, match=training.match)
     )
-    train = data.train
-    if not isinstance(train, PairStream):
-        train = train.through(step) if isinstance(train, SampleStream) else step(train)
+    train = step(data.train)
     validation = data.validation
     if validation is not None:
         validation = match_labels(validation, checkpoint.labels, training.match)
@@ -227,13 +222,7 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
         raise DataError(f"{error}; or train a new classifier with `new_classifier` zeros") from error
 
 
-def _label_names(data: Samples | Streamed) -> tuple[str, ...]:
-    if isinstance(data, PairStream):
-        raise DataError(f"{data.name}: pairs of images and texts have no labels")
-    if isinstance(data, SampleStream):
-        if data.label_names is None:
-            raise DataError(f"{data.name}: declares no classes, and a stream is not searched for classes")
-        return data.label_names
+def _label_names(data: Samples) -> tuple[str, ...]:
     if data.labels is None:
         raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
     return data.label_names or tuple(str(label) for label in range(int(data.labels.max()) + 1))

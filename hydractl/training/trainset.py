@@ -12,9 +12,9 @@ import datasets
 import numpy as np
 from PIL import Image
 
-from hydractl.data.hashes import Hashes, sketch
+from hydractl.data.hashes import sketch
 from hydractl.data.images import Lazy
-from hydractl.data.open import SampleStream, notes_of, open_samples, open_stream
+from hydractl.data.open import notes_of, open_samples
 from hydractl.data.reading import EVERYTHING, DataLike, DataSetsLike, Indexed, Modality, Reading
 from hydractl.data.samples import Samples, join
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
@@ -46,56 +46,11 @@ def open_pairs(data: DataLike, reading: Reading = EVERYTHING) -> Samples:
     return replace(_joined(images, texts), hashes=hashes)
 
 
-@dataclass(frozen=True, eq=False)
-class PairStream:
-    """Image-text pairs read as they come: two streams of one source, side by side."""
-
-    images: SampleStream
-    texts: SampleStream
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return self.images.name
-
-    @property
-    def length(self) -> int | None:
-        """The number of pairs, if known."""
-        return self.images.length
-
-    def shuffled(self, seed: int, epoch: int = 0) -> PairStream:
-        """Returns the pairs in another order, the same one for the same seed and epoch."""
-        return PairStream(self.images.shuffled(seed, epoch), self.texts.shuffled(seed, epoch))
-
-    def blocks(self, size: int, start: int = 0) -> Iterator[Samples]:
-        """Yields blocks of `size` pairs in order, from pair `start` on.
-
-        Raises:
-            DataError: see `SampleStream.blocks`.
-        """
-        for images, texts in zip(self.images.blocks(size, start), self.texts.blocks(size, start), strict=True):
-            yield _joined(images, texts)
-
-
-def stream_pairs(data: DataLike, reading: Reading = EVERYTHING) -> PairStream | Samples:
-    """Opens the image-text pairs of a data set as a stream, which reads a source twice: for its images and its texts.
-
-    Pairs at hand are no stream, as for `open_stream`.
-
-    Raises:
-        DataError: a column of images or of texts is missing.
-    """
-    images, texts = (open_stream(one, of, reading) for one, of in _halves(data))
-    if isinstance(images, SampleStream) and isinstance(texts, SampleStream):
-        return PairStream(images, texts)
-    return open_pairs(data, reading)
-
-
 def _halves(data: DataLike) -> Iterator[tuple[DataSpec | DataValues, Modality]]:
     """Yields what to open images and texts from: one source twice, or the sides of (image, text) pairs."""
     spec = parse_data(data)
     yield spec, "image"
-    if isinstance(spec, DataSpec) or isinstance(spec.values, datasets.Dataset | datasets.IterableDataset):
+    if isinstance(spec, DataSpec) or isinstance(spec.values, datasets.Dataset):
         yield spec, "text"
     else:
         yield replace(spec, values=Lazy(range(len(spec.values)), partial(_second, spec.values))), "text"
@@ -114,18 +69,15 @@ def _second(pairs: Indexed, place: int) -> Any:
     return pairs[place][1]
 
 
-Streamed = SampleStream | PairStream
-
-
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Labelled samples to train on, at hand or read as they come, and some to validate with.
+    """Labelled samples to train on, and some to validate with.
 
     Attributes:
         outliers: samples of no class, on which the network learns to be unsure.
     """
 
-    train: Samples | Streamed
+    train: Samples
     validation: Samples | None = None
     outliers: Samples | None = None
 
@@ -133,13 +85,8 @@ class TrainingData:
     def notes(self) -> Iterator[str]:
         """Notes for the user on how the samples were read."""
         for samples in (self.train, self.validation):
-            if isinstance(samples, Samples | SampleStream):
+            if samples is not None:
                 yield from notes_of(samples)
-
-    @property
-    def size(self) -> int | None:
-        """The number of samples to train on; None for a stream of unknown length."""
-        return self.train.length if isinstance(self.train, Streamed) else len(self.train)
 
 
 def open_training_data(
@@ -153,29 +100,19 @@ def open_training_data(
 
     Raises:
         DataError: see `open_samples`; or an outlier is trained on with a label.
-        OptionError: both kinds of validation data, nothing left to train on, samples held out of a stream, or
-            outliers of pairs.
+        OptionError: both kinds of validation data, nothing left to train on, or outliers of pairs.
     """
     val_split = sources.val_split
     if sources.val_data is not None and val_split is not None:
         raise OptionError("`val_data` and `val_split` both name validation data: leave one out")
-    if sources.streaming and val_split is not None:
-        raise OptionError(
-            f"`val_split` {val_split}: a stream cannot be split: name two slices, as in "
-            f"`train_data` SOURCE:train[{val_split}:] `val_data` SOURCE:train[:{val_split}]"
-        )
-    open_whole = open_pairs if kind == "pair" else partial(open_samples, modality=kind)
-    open_lazily = stream_pairs if kind == "pair" else partial(open_stream, modality=kind)
-    held = None if sources.val_data is None else open_whole(sources.val_data, reading=reading)
+    opened = open_pairs if kind == "pair" else partial(open_samples, modality=kind)
+    held = None if sources.val_data is None else opened(sources.val_data, reading=reading)
     beside = _open_outliers(sources.outlier_data, kind, reading.limit) if sources.outlier_data else None
-    samples = (open_lazily if sources.streaming else open_whole)(data, reading=reading)
+    samples = opened(data, reading=reading)
     if val_split is not None:
-        assert isinstance(samples, Samples)
         samples, held = split_off(samples, val_split)
-    if beside is not None and not isinstance(samples, PairStream):
-        check = partial(_without_outliers, outliers=beside, known=_drawn(beside).content_hashes())
-        # A stream is checked as it is read, so that a run may end in the midst of it.
-        samples = samples.through(check) if isinstance(samples, SampleStream) else check(samples)
+    if beside is not None:
+        _refuse_outliers(samples, beside)
     return TrainingData(samples, held, beside)
 
 
@@ -186,15 +123,14 @@ def _open_outliers(outliers: DataSetsLike, kind: Kind, limit: int | None) -> Sam
     return join([open_samples(one, kind, Reading(limit=limit)) for one in parse_data_sets(outliers, "outliers")])
 
 
-def _without_outliers(labelled: Samples, outliers: Samples, known: Hashes) -> Samples:
-    """Returns the labelled samples; raises DataError if one of them is an outlier too, `known` by its hash."""
-    both = int(np.isin(known, _drawn(labelled).content_hashes()).sum())
+def _refuse_outliers(labelled: Samples, outliers: Samples) -> None:
+    """Raises DataError if a labelled sample is an outlier too."""
+    both = int(np.isin(_drawn(outliers).content_hashes(), _drawn(labelled).content_hashes()).sum())
     if both:
         raise DataError(
             f"{outliers.name}: {both} of {len(outliers)} outliers are training samples of {labelled.name}, which have "
             "a class: name other `outlier_data`"
         )
-    return labelled
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
@@ -211,13 +147,8 @@ def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
     return samples.subset(np.sort(order[count:])), samples.subset(np.sort(order[:count]))
 
 
-def remembered(data: Samples | Streamed) -> dict[str, Any]:
-    """Returns a sketch of the samples' hashes (of some samples, if there are many) for an evaluation to compare.
-
-    For a stream it holds name and size only, since hashes would need reading it once more.
-    """
-    if isinstance(data, Streamed):
-        return {"stream": data.name, "samples": data.length}
+def remembered(data: Samples) -> dict[str, Any]:
+    """Returns a sketch of the samples' hashes (of some samples, if there are many) for an evaluation to compare."""
     return {**sketch(_drawn(data).content_hashes()), "samples": len(data), "complete": len(data) <= REMEMBERED}
 
 
@@ -228,11 +159,8 @@ def _drawn(data: Samples) -> Samples:
     return data.subset(np.sort(np.random.default_rng(0).permutation(len(data))[:REMEMBERED]))
 
 
-def digest(data: Samples | Streamed) -> str:
-    """Returns a fingerprint of a training set: size, samples in order, labels. For a stream: its source."""
-    if isinstance(data, Streamed):
-        source = data.images if isinstance(data, PairStream) else data
-        return f"stream of {source.request} {source.length} {source.chosen_columns}"
+def digest(data: Samples) -> str:
+    """Returns a fingerprint of a training set: size, samples in order, labels."""
     content = f"{len(data)} {data.label_names} {_drawn(data).content_hashes().tolist()}"
     labels = b"" if data.labels is None else data.labels.astype("<i8").tobytes()
     return hashlib.sha256(content.encode() + labels).hexdigest()

@@ -1,4 +1,4 @@
-"""OOD scores of features through `hydractl evaluate`: every kind of system, saved, streamed and shared by processes."""
+"""OOD scores of features through `hydractl evaluate`: every kind of system, saved and shared by processes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,6 @@ def test_a_fused_file_scores_as_its_members_in_turn_and_again_from_what_was_save
     again = models(hydractl, f"predictions:{tmp_path / 'saved' / 'DE'}", *scored)["DE"]
     assert numbers(again) == numbers(found["DE"])
     assert again["intervals"] == found["DE"]["intervals"]
-    streamed = models(hydractl, f"DE={vit}+{other}", *data, *scored, "--streaming")["DE"]
-    assert numbers(streamed) == numbers(found["DE"])
 
 
 def test_passes_with_dropout_and_zero_shot_models_have_features_too(

@@ -91,8 +91,6 @@ REFUSED = f"""
 2 | NAME/SEVERITY=                          | {EVALUATE} --shift-data=fog=pets
 2 | blizzard                                | evaluate gone --id-data=gone --corrupt=blizzard
 2 | without dropout                         | evaluate mc=vit,mc-dropout=4 --id-data=pets
-2 | --save-logits                           | {EVALUATE} --streaming --save-logits=saved
-2 | --allow-leak                            | {EVALUATE} --streaming --allow-leak
 2 | pass both                               | {EVALUATE} --resume
 1 | openood has no score entropy            | {EVALUATE} --style=openood --ood-score=entropy
 1 | no/such/folder                          | evaluate vit --id-data=no/such/folder

@@ -1,4 +1,4 @@
-"""Batches of a fixed order, by ranks, by workers and from streams."""
+"""Batches of a fixed order, by ranks and by workers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
 
-from hydractl.data.batching import Batch, StreamedBatches, made_by_workers, make_batches
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.batching import Batch, made_by_workers, make_batches
+from hydractl.data.open import open_samples
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
@@ -98,29 +97,18 @@ def test_an_unreadable_image_is_one_line_from_a_worker_too(
     assert "\n" not in str(caught.value)
 
 
-def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hydractl.data.batching.TEXT_BATCHES", 2)  # a stream is sorted within a block
+def test_texts_by_length_padded_to_the_longest_of_the_batch(tmp_path: Path) -> None:
     preprocessor = preprocessor_from_folder(bert_tokenizer(tmp_path), text_spec())
     samples = Samples("x", "text", TEXTS, np.arange(5), tuple("abcde"))
-    stream = open_stream(datasets.Dataset.from_dict({"text": TEXTS}), "text")
-    for batches in (make_batches(samples, preprocessor, 2, workers=4), StreamedBatches(stream, preprocessor, 2)):
-        made = list(batches)
-        assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
-        assert [batch.inputs["input_ids"].shape[1] for batch in made] == [16, 4, 3]
-        assert torch.equal(made[1].inputs["input_ids"], preprocessor(["bad film", "good"])["input_ids"])
-        assert batches.truncated == 1
-    assert [batch.labels.tolist() for batch in make_batches(samples, preprocessor, 2)] == [[3, 1], [2, 0], [4]]
+    batches = make_batches(samples, preprocessor, 2, workers=4)
+    made = list(batches)
+    assert [batch.positions.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
+    assert [batch.labels.tolist() for batch in made] == [[3, 1], [2, 0], [4]]
+    assert [batch.inputs["input_ids"].shape[1] for batch in made] == [16, 4, 3]
+    assert torch.equal(made[1].inputs["input_ids"], preprocessor(["bad film", "good"])["input_ids"])
+    assert batches.truncated == 1
     as_they_come = list(make_batches(samples, preprocessor, 2, by_length=False))
     assert [batch.positions.tolist() for batch in as_they_come] == [[0, 1], [2, 3], [4]]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_streamed_images_make_the_batches_of_the_whole(
-    workers: int, images: Samples, preprocessor: Preprocessor, tmp_path: Path
-) -> None:
-    streamed = StreamedBatches(open_stream(str(tmp_path / "images"), "image"), preprocessor, 2, workers)
-    for _ in range(2):  # each loop starts anew
-        assert all(same(*pair) for pair in zip(streamed, make_batches(images, preprocessor, 2), strict=True))
 
 
 class Worker(Dataset[tuple[int, int, bool]]):

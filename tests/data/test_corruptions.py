@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from datasets import Dataset
 from PIL import Image
 
 from hydractl.data.corruptions import CORRUPTIONS, GROUPS, Corruption, corrupted, parse_corruptions
-from hydractl.data.open import open_stream
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 
@@ -62,19 +60,11 @@ def test_what_is_drawn_is_of_the_seed_and_the_image(kind: Corruption) -> None:
     other = photo().transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     first, again = (corrupted(samples(photo(), other), kind, 3).inputs for _ in range(2))
     assert [image.tobytes() for image in first] == [image.tobytes() for image in again]
-    # Wherever among however many others: a limit, a stream or a process of its own changes nothing.
+    # Wherever among however many others: a limit or a process of its own changes nothing.
     assert corrupted(samples(other), kind, 3).inputs[0].tobytes() == first[1].tobytes()
     drawn = corrupted(samples(photo()), kind, 3, seed=1).inputs[0].tobytes() != first[0].tobytes()
     certain = {"defocus_blur", "zoom_blur", "gaussian_blur", "brightness", "contrast", "saturate"}
     assert drawn == (kind.name not in certain | {"pixelate", "jpeg_compression"})
-
-
-def test_a_stream_is_corrupted_block_by_block() -> None:
-    images = [photo(), photo().rotate(90), photo().rotate(180)]
-    stream = open_stream(Dataset.from_dict({"image": images, "label": [0, 1, 0]}), "image")
-    found = [image for block in corrupted(stream, KINDS["snow"], 5).blocks(2) for image in block.inputs]
-    whole = corrupted(samples(*images), KINDS["snow"], 5)
-    assert [image.tobytes() for image in found] == [image.tobytes() for image in whole.inputs]
 
 
 def test_kinds_groups_and_severities_by_name() -> None:

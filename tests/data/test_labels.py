@@ -11,7 +11,7 @@ import pytest
 from datasets import ClassLabel, List, Value
 
 from hydractl.data.labels import match_labels, read_labels
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.data.sources import parse_data_spec
@@ -158,5 +158,3 @@ def test_what_is_no_subset(classes: str, message: str) -> None:
     Path("some.txt").write_text(classes)
     with pytest.raises(DataError, match=message):
         open_samples("all.jsonl?only=some.txt", "text")
-    with pytest.raises(DataError, match="leave `streaming` out"):
-        open_stream("all.jsonl?only=some.txt", "text")

@@ -1,182 +1,219 @@
-"""A stream gives the samples of the whole data set, block by block."""
+"""Rows of a table and values of Python become the same samples."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import datasets
 import numpy as np
 import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset
 
 from hydractl.data.hashes import image_hash, text_hash
 from hydractl.data.labels import match_labels
-from hydractl.data.open import SampleStream, open_samples, open_stream
+from hydractl.data.open import open_samples
 from hydractl.data.reading import Reading
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError
-from tests.data.conftest import Hub, archive, image_folder, image_table, picture
+from tests.data.conftest import image_folder, image_table, noise, picture
 
-TEXTS = ["good", "a very good film", "NA", "very " * 30, "film", "not bad", "so so"]
-LABELS = ["yes", "yes", "no", "no", "no", "yes", "no"]
-
-
-def texts() -> datasets.Dataset:
-    return datasets.Dataset.from_dict({"text": TEXTS, "label": LABELS})
+CLASSES = ["cat", "dog"]
 
 
-def numbered(path: Path) -> None:
-    rows = [{"text": text, "label": at % 2} for at, text in enumerate(TEXTS)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def opened(place: object, modality: str = "text", **options: object) -> Samples:
+    return open_samples(str(place), modality, **options)
 
 
-def image_bytes(path: Path) -> None:
-    rows = image_table(7).cast_column("image", datasets.Image(decode=False)).to_list()
-    datasets.Dataset.from_list([{**row, "image": row["image"]["bytes"]} for row in rows]).to_parquet(path)
+def texts(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
 
 
-WRITERS: dict[str, Callable[[Path], object]] = {
-    "a.csv": lambda path: texts().to_csv(path),
-    "a.jsonl": numbered,
-    "a.parquet": lambda path: texts().to_parquet(path),
-    "saved": lambda path: texts().save_to_disk(path),
-    "images.parquet": lambda path: image_table(7).to_parquet(path),
-    "images-bytes.parquet": image_bytes,
-    "images.tar": lambda path: archive(path, 7),
-    "images": lambda path: image_folder(path, [f"{'cat' if at < 4 else 'dog'}/{at}.png" for at in range(7)]),
-}
+def test_texts_with_labels(tmp_path: Path) -> None:
+    samples = opened(texts(tmp_path / "a.csv", "good,yes", "NA,no", '"one, two",yes'))
+    assert (samples.name, samples.inputs) == ("a", ["good", "NA", "one, two"])
+    assert (samples.labels.tolist(), samples.label_names) == ([1, 0, 1], ("no", "yes"))
+    assert str(samples.chosen_columns) == "input text; label label"
 
 
-def streamed(place: object, modality: str = "text", **options: object) -> SampleStream:
-    return open_stream(str(place), modality, **options)
+def test_pairs_of_texts(tmp_path: Path) -> None:
+    rows = [{"b": "x", "a": "y"}, {"b": None, "a": "w"}]
+    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "a.parquet")
+    reading = Reading(text_column="a,b")
+    assert opened(f"{tmp_path / 'a.parquet'}:[:1]", reading=reading).inputs == [("y", "x")]
+    with pytest.raises(DataError, match="1 of 2 texts are empty"):
+        opened(tmp_path / "a.parquet", reading=reading)
 
 
-def written(folder: Path, name: str) -> Path:
-    WRITERS[name](folder / name)
-    return folder / name
+def test_what_is_no_text_or_no_class_is_named_by_its_column(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="column label holds int64, not text"):
+        opened(texts(tmp_path / "a.csv", "a,1"), reading=Reading(text_column="label"))
+    assert opened(texts(tmp_path / "a.csv", "a,0.5")).label_problem == "column label holds float64, not classes"
 
 
-def words(stream: SampleStream, size: int = 3, start: int = 0) -> list[str]:
-    return [text for block in stream.blocks(size, start) for text in block.inputs]
+def test_a_limit_takes_samples_from_all_over_the_data(tmp_path: Path) -> None:
+    pairs = [(letter, at // 3) for at, letter in enumerate("abcdef")]
+    table = texts(tmp_path / "a.csv", *(f"{letter},{label}" for letter, label in pairs))
+    for data in (str(table), pairs):
+        assert open_samples(data, "text", Reading(limit=3)).inputs == ["a", "c", "e"]
+        assert len(open_samples(data, "text", Reading(limit=9))) == 6
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_blocks_are_the_samples_in_order(name: str, tmp_path: Path) -> None:
-    place, modality = written(tmp_path, name), "image" if name.startswith("images") else "text"
-    whole = open_samples(str(place), modality)
-    stream = streamed(place, modality)
-    blocks = list(stream.blocks(3))
-    assert [len(block) for block in blocks] == [3, 3, 1]
-    expected = [image_hash(picture(at)) for at in range(7)] if modality == "image" else [text_hash(t) for t in TEXTS]
-    assert whole.content_hashes().tolist() == expected
-    assert np.concatenate([block.content_hashes() for block in blocks]).tolist() == expected
-    assert str(stream.chosen_columns) == str(whole.chosen_columns)
-    model_labels = whole.label_names or ("0", "1")
-    how = "name" if whole.label_names else "index"
-    matched = [match_labels(block, model_labels, how).labels for block in blocks]
-    assert np.array_equal(np.concatenate(matched), match_labels(whole, model_labels, how).labels)
+@pytest.mark.parametrize(
+    ("labels", "classes", "noted"),
+    [
+        ([at // 10 for at in range(90)], 10, True),  # 90 random samples almost surely hold 10 classes
+        ([at % 10 for at in range(90)], 10, False),
+        ([0, 1, 2], 10, False),  # three samples are of three classes at most
+        ([-1] * 30, 10, False),  # unlabelled
+    ],
+)
+def test_fewer_classes_than_chance_would_give(labels: list[int], classes: int, noted: bool) -> None:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(classes)})
+    rows = {"text": [f"text {place}" for place in range(len(labels))], "label": labels}
+    notes = open_samples({"texts": datasets.Dataset.from_dict(rows, features=features)}, "text").notes
+    have = len(set(labels))
+    assert notes == ((f"texts: the {len(labels)} samples taken hold {have} of {classes} classes",) if noted else ())
 
 
-def test_length_and_class_names_where_the_source_says_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert streamed(written(tmp_path, "a.csv")).length is None
-    images = streamed(f"{written(tmp_path, 'images')}:[:50%]", "image")
-    assert (images.length, images.label_names) == (4, ("cat", "dog"))
-    assert sum(map(len, images.blocks(3))) == 4
-    hub = Hub({"validation": [str(written(tmp_path, "a.parquet"))]})
-    hub.info = datasets.DatasetInfo(splits=[{"name": "validation", "num_examples": 7}])
-    hub.stand_in(monkeypatch, tmp_path)
-    stream = streamed("owner/name:default:validation[:50%]")
-    assert (stream.length, words(stream)) == (4, TEXTS[:4])
+def test_empty_texts_are_counted_or_left_out(tmp_path: Path) -> None:
+    path = texts(tmp_path / "a.csv", "a,0", ",1", '"  ",1', "d,1")
+    with pytest.raises(DataError, match="2 of 4 texts are empty, the first is sample 1: remove them"):
+        opened(path)
+    samples = opened(path, skip_bad=True)
+    assert (list(samples.inputs), samples.labels.tolist(), len(samples.skipped)) == (["a", "d"], [0, 1], 2)
+    assert samples.content_hashes().tolist() == [text_hash("a"), text_hash("d")]
 
 
-def test_slices_and_sums_of_splits(tmp_path: Path) -> None:
-    for name in ("train", "test"):
-        texts().to_parquet(tmp_path / f"{name}.parquet")
-    assert words(streamed(f"{tmp_path}:train[5:]+test[1:3]")) == [*TEXTS[5:], *TEXTS[1:3]]
-    for slice_ in ("[:10%]", "[-3:]"):
-        with pytest.raises(DataError, match=r"not known before the end: write .* as \[:100\]"):
-            streamed(f"{tmp_path}:train{slice_}")
-    with pytest.raises(DataError, match="holds the splits"):
-        streamed(tmp_path)
+def test_unreadable_images_fail_or_are_left_out(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "d", ["cat/0.png", "cat/1.png", "dog/2.png"])
+    (folder / "cat" / "1.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"d: sample 1 \(.*1.png\): unreadable image"):
+        opened(folder, "image").content_hashes()
+    kept = opened(folder, "image", skip_bad=True)
+    assert kept.labels.tolist() == [0, 1]
+    assert kept.content_hashes().tolist() == [image_hash(picture(0)), image_hash(picture(2))]
+    assert "1.png" in kept.skipped[0]
+    with pytest.raises(DataError, match="not one of 1 samples can be read"):
+        opened(f"{folder}:[1:2]", "image", skip_bad=True)
 
 
-def test_a_limit_takes_the_first_and_says_so(tmp_path: Path) -> None:
-    table = datasets.Dataset.from_dict({"text": TEXTS, "label": [0] * 7})
-    sources = [(str(written(tmp_path, "a.csv")), None), (str(written(tmp_path, "saved")), 4), (table, 4)]
-    for data, length in (*sources, (table.to_iterable_dataset(), None)):
-        stream = open_stream(data, "text", Reading(limit=4))
-        assert (words(stream), stream.length) == (TEXTS[:4], length)
-        assert "takes the first 4 samples" in stream.notes[0]
-    at_hand = open_stream({"mine": list("abcd")}, "text", Reading(limit=2))
-    assert isinstance(at_hand, Samples)
-    assert at_hand.inputs == ["a", "c"]
+class Torch(Dataset):
+    """As torchvision's data sets are."""
+
+    def __init__(self, values: list[Any], classes: list[str] | None = None) -> None:
+        self.values, self.read = values, 0
+        if classes:
+            self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Any:
+        self.read += 1
+        return self.values[index]
 
 
-def test_shuffled_follows_from_seed_and_epoch(tmp_path: Path) -> None:
-    stream = streamed(written(tmp_path, "a.parquet"))
-    first = words(stream.shuffled(seed=1))
-    assert sorted(first) == sorted(TEXTS) != first
-    assert words(stream.shuffled(seed=1)) == first
-    assert words(stream.shuffled(seed=1, epoch=1)) != first
-    assert words(stream.shuffled(seed=1), start=2) == first[2:]
+def labelled(label: Callable[[int], Any] = lambda at: CLASSES[at % 2]) -> list[Any]:
+    return [(picture(at), label(at)) for at in range(4)]
 
 
-def test_bad_samples_fail_by_name_or_are_left_out(tmp_path: Path) -> None:
-    place = tmp_path / "a.csv"
-    place.write_text("text,label\na,0\nb,0\nc,1\n,1\n   ,0\n,1\ng,1\n")
-    with pytest.raises(DataError, match="1 of 2 texts are empty, the first is sample 3: remove them"):
-        words(streamed(place), 2)
-    skipped: list[str] = []
-
-    def remember(block: Samples) -> Samples:
-        skipped.extend(block.skipped)
-        return block
-
-    assert words(streamed(place, skip_bad=True).through(remember), 2) == ["a", "b", "c", "g"]
-    assert [text.split(": ")[1] for text in skipped] == ["sample 3", "sample 4", "sample 5"]
-    with pytest.raises(DataError, match="not one of 3 samples can be read"):
-        words(streamed(f"{place}:[3:6]", skip_bad=True), 2)
+def classes_by_hash(samples: Samples) -> dict[int, str]:
+    names = [samples.label_names[label] for label in samples.labels]
+    return dict(zip(samples.content_hashes().tolist(), names, strict=True))
 
 
-def test_unreadable_images_are_named_by_their_place(tmp_path: Path) -> None:
-    folder = image_folder(tmp_path / "d", [f"{at}.png" for at in range(5)])
-    (folder / "4.png").write_bytes(b"no image")
-    blocks = streamed(folder, "image").blocks(3)
-    assert len(next(blocks).content_hashes()) == 3
-    with pytest.raises(DataError, match=r"d: sample 4 \(.*4.png\): unreadable image"):
-        next(blocks).content_hashes()
-    assert [len(block) for block in streamed(folder, "image", skip_bad=True).blocks(3)] == [3, 1]
+@pytest.mark.parametrize(
+    "values",
+    [
+        image_table(4),
+        labelled(),
+        [[noise(at, 3, 4, 3), CLASSES[at % 2]] for at in range(4)],
+        Torch(labelled(lambda at: torch.tensor(at % 2)), CLASSES),
+    ],
+    ids=["Dataset", "list", "arrays", "torch"],
+)
+def test_images_with_labels_are_the_samples_of_a_folder(values: Any, tmp_path: Path) -> None:
+    folder = image_folder(tmp_path, ["cat/0.png", "dog/1.png", "cat/2.png", "dog/3.png"])
+    samples = open_samples(values, "image", name="mine")
+    assert (samples.name, samples.label_names) == ("mine", tuple(CLASSES))
+    assert classes_by_hash(samples) == classes_by_hash(open_samples(folder, "image"))
+    assert isinstance(samples.inputs[-1], Image.Image)
+    assert image_hash(samples.inputs[1:3][0]) == image_hash(picture(1))
+    assert match_labels(samples, ["dog", "cat"]).labels.tolist() == [1, 0, 1, 0]
 
 
-def test_a_later_row_of_another_type_is_one_line(tmp_path: Path) -> None:
-    rows = ["text,label", *(f"t{at},{at % 2}" for at in range(20_000)), "last,x"]
-    (tmp_path / "a.csv").write_text("\n".join(rows) + "\n")
-    read = streamed(tmp_path / "a.csv").blocks(500)
-    assert len(next(read)) == 500
-    with pytest.raises(DataError, match="cannot be read as a data set: .*x") as caught:
-        list(read)
+def test_texts_pairs_of_texts_and_their_labels() -> None:
+    assert open_samples({"reviews": ["good", "bad"]}, "text").inputs == ["good", "bad"]
+    samples = open_samples([("good", 1), ("bad", None)], "text")
+    assert (samples.inputs, samples.labels.tolist(), samples.label_names) == (["good", "bad"], [1, -1], None)
+    samples = open_samples([(("a", "b"), "yes"), (["c", "d"], "no")], "text")
+    assert (samples.inputs, samples.labels.tolist()) == ([("a", "b"), ("c", "d")], [1, 0])
+    assert open_samples([(("a", "b"), None)], "text").label_problem == "holds no labels"
+
+
+def test_inputs_alone_and_odd_labels_will_do_for_ood_data() -> None:
+    alone = open_samples([picture(0), noise(1, 3, 4, 3), noise(2, 3, 4)], "image")
+    assert (alone.labels, alone.label_problem) == (None, "holds inputs alone, no (input, label) pairs")
+    assert [image.mode for image in alone.inputs] == ["RGB", "RGB", "L"]
+    odd = open_samples([("a", 0.5), ("b", 1)], "text")
+    assert odd.label_problem == "its labels are float, int, not whole numbers or class names"
+    assert len(open_samples(noise(0, 5, 3, 4, 3), "image").inputs) == 5
+
+
+def test_values_are_read_no_more_than_needed() -> None:
+    pairs = Torch([(letter, at // 3) for at, letter in enumerate("abcdef")])
+    assert open_samples(pairs, "text", Reading(limit=2)).inputs == ["a", "d"]
+    assert pairs.read == 1 + 2 * 2  # the first to know its form, then inputs and labels
+    images = Torch([picture(at) for at in range(4)])
+    samples = open_samples(images, "image")
+    assert images.read == 1
+    assert len(list(samples.inputs[2:4])) == 2
+    assert images.read == 3
+
+
+class Broken(Torch):
+    def __getitem__(self, index: int) -> Any:
+        if index == 1:
+            raise OSError("disk gone\nfor good")
+        return super().__getitem__(index)
+
+
+def test_bad_values_fail_by_name_or_are_left_out() -> None:
+    with pytest.raises(DataError, match="^data: sample 1: cannot be read: disk gone$"):
+        open_samples(Broken(labelled()), "image")
+    kept = open_samples(Broken(labelled()), "image", skip_bad=True)
+    assert kept.skipped == ("data: sample 1: cannot be read: disk gone",)
+    assert kept.labels.tolist() == [0, 0, 1]
+    with pytest.raises(DataError, match="mine: 1 of 3 texts are empty, the first is sample 1: remove them"):
+        open_samples({"mine": ["a", " ", "c"]}, "text")
+    assert list(open_samples({"mine": ["a", " ", "c"]}, "text", skip_bad=True).inputs) == ["a", "c"]
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> Any:
+        yield "a"
+
+
+@pytest.mark.parametrize(
+    ("values", "modality", "message"),
+    [
+        ([], "text", "expected one data set, got 0|holds no samples"),
+        ([1, 2], "image", "sample 0 is int: give images of Pillow"),
+        ([np.zeros((8, 8, 3))], "image", "sample 0 is ndarray: give images of Pillow"),
+        ([("a", 0), "b"], "text", r"sample 1 is no \(input, label\) pair, as the first one is"),
+        ([("a", "b", "c")], "text", "sample 0 is tuple: give texts or pairs of texts"),
+        (Endless(), "text", "Endless has no length"),
+        ({1, 2}, "text", "sample 0: cannot be read: 'set' object is not subscriptable"),
+        (datasets.Dataset.from_dict({"text": []}), "text", "data: holds no samples"),
+        (datasets.Dataset.from_dict({"a": ["x"]}).to_iterable_dataset(), "text", "IterableDataset has no length"),
+    ],
+)
+def test_refuses_what_is_no_data(values: Any, modality: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        list(open_samples(values, modality).inputs)
     assert "\n" not in str(caught.value)
-
-
-def test_no_samples_no_column_and_no_file(tmp_path: Path) -> None:
-    (tmp_path / "empty.csv").write_text("text,label\n")
-    with pytest.raises(DataError, match=r"empty.csv"):
-        streamed(tmp_path / "empty.csv")
-    with pytest.raises(DataError, match="holds no samples"):
-        words(streamed(f"{written(tmp_path, 'a.parquet')}:[7:]"))
-    with pytest.raises(DataError, match="has no column 'review'"):
-        streamed(written(tmp_path, "a.csv"), reading=Reading(text_column="review"))
-
-
-def test_a_step_meets_every_block_and_can_refuse(tmp_path: Path) -> None:
-    def refuse(block: Samples) -> Samples:
-        if "film" in block.inputs:
-            raise DataError("seen before")
-        return dataclasses.replace(block, inputs=[text.upper() for text in block.inputs])
-
-    blocks = streamed(written(tmp_path, "a.csv")).through(refuse).blocks(3)
-    assert next(blocks).inputs == [text.upper() for text in TEXTS[:3]]
-    with pytest.raises(DataError, match="seen before"):
-        next(blocks)

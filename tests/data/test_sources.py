@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hydractl.data.open import open_samples, open_stream
+from hydractl.data.open import open_samples
 from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets, parse_data_spec
 from hydractl.errors import DataError
 
@@ -163,9 +163,7 @@ def test_parts_that_there_are_not(text: str) -> None:
         parse_data_spec(text)
 
 
-def test_a_part_that_is_empty_and_one_of_a_stream(table: Path, tmp_path: Path) -> None:
+def test_a_part_that_is_empty(tmp_path: Path) -> None:
     (tmp_path / "one.csv").write_text("text\nalone\n")
     with pytest.raises(DataError, match="holds none of the 1 samples"):
         [texts(f"{tmp_path / 'one.csv'}%{i}/2") for i in (1, 2)]
-    with pytest.raises(DataError, match="leave `streaming` out"):
-        open_stream(f"{table}%1/2", "text")

@@ -6,7 +6,7 @@ import datasets
 import pytest
 from datasets import ClassLabel, Image, Value
 
-from hydractl.data.open import SampleStream, open_samples, open_stream
+from hydractl.data.open import open_samples
 from hydractl.data.reading import EVERYTHING, Modality, Reading
 from hydractl.data.table_columns import ChosenColumns, choose_columns
 from hydractl.errors import DataError
@@ -70,9 +70,6 @@ def test_columns_inside_others(tmp_path: Path, named: str, expected: list[object
     nested_rows().to_parquet(tmp_path / "rows.parquet")
     source = f"{tmp_path}/rows.parquet?text={named}"
     assert list(open_samples(source, "text").inputs) == expected
-    stream = open_stream(source, "text")
-    assert isinstance(stream, SampleStream)
-    assert [text for block in stream.blocks(2) for text in block.inputs] == expected
     # What a set names itself comes before what was named for all.
     assert list(open_samples(source, "text", Reading(text_column="title")).inputs) == expected
     with pytest.raises(DataError, match="has no column 'translation.fr'"):

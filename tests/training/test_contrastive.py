@@ -27,7 +27,7 @@ from hydractl.training.conditions import Training
 from hydractl.training.losses import contrastive_loss, model_embeddings
 from hydractl.training.order import sample_at
 from hydractl.training.record import read_log
-from hydractl.training.trainset import TrainingData, open_pairs, stream_pairs
+from hydractl.training.trainset import TrainingData, open_pairs
 from tests.conftest import build_reference
 from tests.training.conftest import RECIPE, Fit
 from tests.training.test_trainer import float64, require_equal_by_hand, weights
@@ -108,9 +108,7 @@ def test_pairs_as_values(pair_folder: Path) -> None:
         pairs = open_pairs(data)
         assert np.array_equal(pairs.content_hashes(), from_folder.content_hashes())
         assert pairs.inputs[3][1] == from_folder.inputs[3][1]
-    assert len(stream_pairs(values, Reading(limit=4))) == 4
-    blocks = stream_pairs(datasets.Dataset.from_dict(rows)).blocks(4)
-    assert [text for block in blocks for _, text in block.inputs] == rows["caption"]
+    assert len(open_pairs(values, Reading(limit=4))) == 4
 
 
 def test_the_loss_of_a_siglip_is_that_of_transformers(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ SEEDS = Seeds(7)
 AUGMENTED = Recipe(crop_scale=(0.3, 1.0), flip=True, randaugment=(2, 12))
 
 
-def stream(vit: Checkpoint, division: Division, seeds: Seeds = SEEDS) -> ShuffledSamples:
+def shuffled(vit: Checkpoint, division: Division, seeds: Seeds = SEEDS) -> ShuffledSamples:
     preprocessor = preprocessor_from_json(vit.preprocessing, vit.spec, "vit")
     preparation = Preparation(preprocessor, build_augmentation(AUGMENTED, vit.spec), seeds)
     return ShuffledSamples(image_samples(10), preparation, division)
@@ -37,6 +39,16 @@ def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
         division = Division(16, world_size, passes)
         places = [division.places(5, f, r) for f in range(passes) for r in range(world_size)]
         assert [place for part in places for place in part] == list(range(80, 96))
+
+
+@pytest.mark.usefixtures("beside_ranks")
+def test_batches_are_the_same_whoever_makes_them_and_wherever_a_run_starts(vit: Checkpoint) -> None:
+    def pixels(batches: ShuffledSamples, start: int = 0) -> torch.Tensor:
+        return torch.cat([batch.inputs["pixel_values"] for batch in batches.from_step(start, 6)])
+
+    whole = pixels(shuffled(vit, Division(4, 1, 1)))
+    assert torch.equal(pixels(replace(shuffled(vit, Division(4, 1, 2)), workers=2)), whole)
+    assert torch.equal(pixels(shuffled(vit, Division(4, 1, 1)), start=4), whole[16:])
 
 
 def test_texts_of_as_many_tokens_share_a_step_and_epochs_stay_shuffled(bert: Checkpoint) -> None:
@@ -74,7 +86,7 @@ def test_fewer_samples_than_a_step_are_each_there_once() -> None:
 
 def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
     def first_steps(seeds: Seeds) -> tuple[list[int], torch.Tensor]:
-        made = next(stream(vit, Division(10, 1, 1), seeds=seeds).from_step(0, 1))
+        made = next(shuffled(vit, Division(10, 1, 1), seeds=seeds).from_step(0, 1))
         assert made.labels is not None
         return made.labels.tolist(), made.inputs["pixel_values"]
 
@@ -91,7 +103,7 @@ def test_augmentation_leaves_no_trace_in_the_random_state(vit: Checkpoint) -> No
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    list(stream(vit, Division(4, 1, 1)).from_step(0, 1))
+    list(shuffled(vit, Division(4, 1, 1)).from_step(0, 1))
     assert torch.equal(torch.rand(3), expected)
 
 
