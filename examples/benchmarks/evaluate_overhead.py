@@ -1,17 +1,15 @@
-"""What `hydractl evaluate` costs beyond the forward passes themselves, and how much memory a large set takes.
+"""What `hydractl evaluate` costs beyond the forward passes themselves.
 
     python evaluate_overhead.py MODEL DATA [--limit N] [--repeats R]
 
 Prints, in wall-clock and in processor time, the ratio of a whole evaluation (decoding, forward, metrics) to the forward
-alone on inputs prepared beforehand, both with a batch on each core; before that, by how much a stream of 50,000 x 1,000
-logits makes memory grow.
+alone on inputs prepared beforehand, both with a batch on each core.
 """
 
 import argparse
-import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -26,31 +24,13 @@ from hydractl.evaluation.run import predict_sets
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import numbers_of
-from hydractl.evaluation.systems import AnsweredBatch, Running
+from hydractl.evaluation.systems import Running
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint, member_logits
 from hydractl.process import prepare
 
 BATCH = 64
 ID = SetKey("id", "id")
-
-
-class Noise:
-    """Random logits of 50,000 samples and 1,000 classes, made batch by batch."""
-
-    temperature = 1.0
-    cost = None
-    classifier = None
-    confident = False
-    ood_head = None
-
-    def samples(self, key: SetKey) -> int:
-        return 50_000
-
-    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
-        for start in range(0, self.samples(key), 250):
-            positions = torch.arange(start, start + 250)
-            yield AnsweredBatch(torch.randn(1, 250, 1000), positions % 1000, positions)
 
 
 def seconds(run: Callable[[], object]) -> tuple[float, float]:
@@ -103,13 +83,6 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
     )
 
 
-def memory() -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    numbers_of(predict_sets(Noise(), [ID]), None, Settings())
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"50,000 x 1,000 logits: peak memory grows by {grown:.0f} MiB")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -118,5 +91,4 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=3)
     given = parser.parse_args()
     prepare()
-    memory()
     overhead(given.model, given.data, given.limit, given.repeats)

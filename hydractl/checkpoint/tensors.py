@@ -110,6 +110,11 @@ class StoredNumbers:
 TensorMap = Mapping[str, LazyTensor]
 
 
+def in_memory(tensor: Tensor) -> LazyTensor:
+    """Returns a tensor that lies in memory as one that `load` returns."""
+    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)
+
+
 def selected(tensor: LazyTensor, axis: int, entries: Sequence[int]) -> LazyTensor:
     """Returns some entries of a tensor along an axis."""
     shape = tuple(len(entries) if i == axis else n for i, n in enumerate(tensor.shape))

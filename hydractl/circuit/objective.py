@@ -143,7 +143,7 @@ def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
 
 
 def _ordered(id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64]) -> int:
-    _, id_counts, ood_counts = count_scores(-id_msp, -ood_msp)
+    id_counts, ood_counts = count_scores(-id_msp, -ood_msp)
     return ordered_pairs(id_counts, ood_counts)
 
 

@@ -15,12 +15,12 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
-from hydractl.evaluation.run import MOST_FEATURES, OnBatch, SystemPredictions, predict_sets, score_of
+from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets, score_of
 from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
-from hydractl.evaluation.systems import Opened, Predictor, Running, SystemSpec, check_names, modality_of
+from hydractl.evaluation.systems import OnBatch, Opened, Predictor, Running, SystemSpec, check_names, modality_of
 from hydractl.watch import Watcher
 
 
@@ -95,28 +95,24 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     """
     leaks = _leaks(comparison, watch)
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
-    _note_spread(comparison, running.on_note)
+    settings, procedure, data = comparison.settings, comparison.procedure, comparison.data
     on_note = running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None)
-        data = comparison.data
         with system.answering(data, _named(running, name)) as predictor, ExitStack() as claims:
-            answers = predictor.answers
+            answers: Answering = predictor.answers
             if folder is not None and data is not None and not system.sets:
                 make_folder(folder, parents=True)
                 claims.enter_context(claim(folder))
                 conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
                 answers = _saving(comparison, predictor, folder, made_of, conditions=conditions)
             on_set = partial(_on_set, watch, name, predictor)
-            predictions = predict_sets(
-                predictor, comparison.sets(system), comparison.settings, on_set=on_set, answers=answers
-            )
+            predictions = predict_sets(predictor, comparison.sets(system), settings, on_set=on_set, answers=answers)
             found = replace(_numbers(comparison, predictor, predictions), **vars(made_of))
-            draws = resamples(comparison.procedure.bootstrap, predictions, comparison.settings, on_note)
         del predictor
+        draws = resamples(procedure.bootstrap, predictions, settings, on_note)
         on_note = _ignored  # what holds for the first system holds for all
-        seed = comparison.procedure.seed
-        yield SystemNumbers(name, found, resample(predictions, comparison.settings, draws, seed) if draws else None)
+        yield SystemNumbers(name, found, resample(predictions, settings, draws, procedure.seed) if draws else None)
 
 
 def _named(running: Running, name: str) -> Running:
@@ -205,13 +201,6 @@ def _ignored(_note: str) -> None:
     pass
 
 
-def _note_spread(comparison: Comparison, on_note: Callable[[str], None]) -> None:
-    held = None if comparison.data is None else comparison.data.calibration
-    if comparison.settings.score.needs_features and held is not None and len(held) > MOST_FEATURES:
-        score = comparison.settings.ood_score
-        on_note(f"{score} is fitted on {MOST_FEATURES} of the {len(held)} calibration samples")
-
-
 def _on_set(watch: Watcher, name: str, predictor: Predictor, key: SetKey) -> AbstractContextManager[OnBatch]:
     return watch.progress(f"{name}: {key.path}", predictor.samples(key))
 
@@ -220,6 +209,6 @@ def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPr
     found = numbers_of(predictions, predictor.cost, comparison.settings)
     if not comparison.procedure.curves:
         return found
-    inside = None if comparison.data is None else comparison.data.id
-    doubts = None if inside is None else doubts_of(predictions, inside, predictor.labels)
+    data = comparison.data
+    doubts = None if data is None else doubts_of(predictions, data.id, predictor.labels)
     return replace(found, curves=curves_of(predictions, doubts))

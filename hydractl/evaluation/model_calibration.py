@@ -16,9 +16,8 @@ from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
 from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
-from hydractl.evaluation.run import Collected, collect
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, Running
+from hydractl.evaluation.systems import Classifier, Running, SetAnswers
 from hydractl.metrics.checks import Logits
 from hydractl.metrics.ood_choice import Choice
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
@@ -64,15 +63,11 @@ def fit_network(
     Raises:
         DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
     """
-    data: dict[SetKey, Samples] = {SetKey("id", samples.name): samples}
-    data |= {SetKey("ood", name): outside for name, outside in ood_sets.items()}
+    data = {SetKey("id", samples.name): samples, **{SetKey("ood", name): one for name, one in ood_sets.items()}}
     networks = NetworkSpec((network,)).open().load(EvaluationData(data, running.reading.match_labels), running)
     features = wanted is not None and wanted.needs_features(ood_sets)
-    inside, *outside = (
-        collect(networks.answers(key, features), on_batch, networks.samples(key), labelled=key.has_labels)
-        for key in data
-    )
-    fitted = fit(inside.member_logits, inside.labels)
+    inside, *outside = (networks.answers(key, features, on_batch) for key in data)
+    fitted = fit(*inside.to_fit_on())
     if wanted is None:
         return Fits(fitted)
     held = Held(inside, dict(zip(ood_sets, outside, strict=True)), networks.classifier, fitted.temperature)
@@ -84,7 +79,7 @@ def fit_network(
 def _scaled(held: Held, fitted: FittedVector) -> Held:
     """Returns the answers of the network with scaled classes."""
 
-    def scaled(one: Collected) -> Collected:
+    def scaled(one: SetAnswers) -> SetAnswers:
         return replace(one, member_logits=fitted.apply(torch.as_tensor(one.member_logits)).numpy())
 
     assert held.classifier is not None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -20,7 +22,7 @@ from hydractl.errors import OptionError
 from hydractl.evaluation.cost import cost
 from hydractl.evaluation.results import Cost, Dropout
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import AnsweredBatch, Classifier, Running
+from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.inference import MemberAnswers, member_answers
 from hydractl.model.attention import attend_by_products
 from hydractl.model.fast.optimize import use_fast_products
@@ -46,6 +48,7 @@ class Networks:
     data: EvaluationData
     running: Running
     dropout: Dropout | None = None
+    confident: ClassVar[bool] = False
 
     @property
     def passes(self) -> int:
@@ -84,26 +87,35 @@ class Networks:
         self.running.on_note("the OOD scores in the files were fitted to single networks: scored by the MSP")
         return None
 
-    @property
-    def confident(self) -> bool:
-        return False
-
     def samples(self, key: SetKey) -> int:
         return len(self.data.sets[key])
 
-    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
-        """Yields answers in the order of the batches; other ranks must `serve` meanwhile."""
+    def answers(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
+        """Returns the answers to a set; other ranks must `serve` meanwhile."""
+        labels = self._labels(self.data.sets[key]) if key.has_labels else None
+        whole: dict[str, NDArray[Any]] = {}
         self.running.ranks.ask((key, features))
-        own = self._answers(key, features)
+        own = self._batches(key, features)
         for _ in self._rounds(key):
-            yield from (batch for batch in self.running.ranks.ask(NEXT, next(own)) if batch is not None)
+            for batch in self.running.ranks.ask(NEXT, next(own)):
+                if batch is None:
+                    continue
+                positions, answers = batch
+                for name, rows in answers._asdict().items():
+                    if rows is None:
+                        continue
+                    if name not in whole:
+                        whole[name] = np.empty((len(rows), self.samples(key), rows.shape[-1]), rows.numpy().dtype)
+                    whole[name][:, positions] = rows.numpy()
+                on_batch(len(positions))
+        return SetAnswers(whole["logits"], labels, whole.get("features"))
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""
         while (asked := self.running.ranks.hear()) is not None:
             self.running.ranks.reply(None)
             key, features = asked
-            own = self._answers(key, features)
+            own = self._batches(key, features)
             for _ in self._rounds(key):
                 answer = next(own, None)
                 self.running.ranks.hear()
@@ -118,18 +130,16 @@ class Networks:
         """Returns the rounds, in each of which a rank answers one batch; in the last one some may have none."""
         return range(0, self.samples(key), self.running.batch_size * self.running.ranks.size)
 
-    def _answers(self, key: SetKey, features: bool) -> Iterator[AnsweredBatch]:
-        """Yields this rank's share of the answers."""
+    def _batches(self, key: SetKey, features: bool) -> Iterator[tuple[NDArray[np.int64], MemberAnswers]]:
+        """Yields this rank's share of the answers, with the places of their samples in the set."""
 
-        def answer(batch: Batch) -> AnsweredBatch:
+        def answer(batch: Batch) -> tuple[NDArray[np.int64], MemberAnswers]:
             parts = [part for model in self.models for part in self._passes(model, batch, key, features)]
-            logits = torch.cat([part.logits for part in parts])
             read = [part.features for part in parts if part.features is not None]
-            labels = batch.labels if key.has_labels else None
-            return AnsweredBatch(logits, labels, batch.positions, _side_by_side(read) if read else None)
+            together = MemberAnswers(torch.cat([part.logits for part in parts]), _side_by_side(read) if read else None)
+            return batch.positions.numpy(), together
 
         samples, running = self.data.sets[key], self.running
-        samples = self._labelled(samples) if key.has_labels else samples
         batches = make_batches(
             samples,
             self.preprocessor,
@@ -143,11 +153,11 @@ class Networks:
             running.on_note(f"{samples.name}: {lost}")
         yield from running.in_parallel(answer, batches)
 
-    def _labelled(self, samples: Samples) -> Samples:
+    def _labels(self, samples: Samples) -> NDArray[np.int64] | None:
         matched = match_labels(samples, self.labels or unnamed(self.models[0].spec.classes), self.data.match)
         for note in matched.notes[len(samples.notes) :]:
             self.running.on_note(note)
-        return matched
+        return matched.labels
 
     def _passes(self, model: Hydra, batch: Batch, key: SetKey, features: bool) -> Iterator[MemberAnswers]:
         if self.dropout is None:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hydractl.checkpoint.ood import MOST_QUANTILES, NEIGHBOURS, QUANTILES, FittedOod, OodFit
-from hydractl.checkpoint.tensors import LazyTensor
+from hydractl.checkpoint.tensors import in_memory
 from hydractl.errors import DataError
-from hydractl.evaluation.run import Collected, member_samples
-from hydractl.evaluation.systems import Classifier
+from hydractl.evaluation.run import member_samples
+from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics import feature_scores
 from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.feature_scores import MemberSamples
@@ -55,8 +54,8 @@ class Held:
         temperature: divides logits.
     """
 
-    inside: Collected
-    outside: Mapping[str, Collected]
+    inside: SetAnswers
+    outside: Mapping[str, SetAnswers]
     classifier: Classifier | None
     temperature: float
 
@@ -65,8 +64,9 @@ class Held:
         """True if the samples of four folds are too few for a covariance."""
         assert self.inside.features is not None
         _, count, width = self.inside.features.shape
+        member_logits, _ = self.inside.to_fit_on()
         # All fits shrink or none does: else samples within and without would differ in their distances.
-        return feature_scores.too_few(count * (FOLDS - 1) // FOLDS, self.inside.member_logits.shape[-1], width)
+        return feature_scores.too_few(count * (FOLDS - 1) // FOLDS, member_logits.shape[-1], width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +78,11 @@ class _Fit:
     inside: FloatArray
     folds: tuple[State, ...] = ()
 
-    def outside(self, data: Collected, temperature: float) -> FloatArray:
+    def outside(self, data: SetAnswers, temperature: float) -> FloatArray:
         """Returns the scores of OOD samples, by the same states as those of ID samples and as many by each."""
         if not self.folds:
             return _scores(self.score, self.state, data, temperature)
-        scores = np.empty(len(data.kept))
+        scores = np.empty(data.samples)
         for number, state in enumerate(self.folds):
             places = np.arange(number, len(scores), len(self.folds))
             if len(places):
@@ -114,13 +114,14 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple
     tensors = {name: tensor.float() for name, tensor in found.state.items()}
     tensors[QUANTILES] = torch.from_numpy(thinned(found.inside)).float()
     fit = OodFit(found.score.name, len(found.inside), wanted.accept)
-    return FittedOod(fit, {name: _held(tensor) for name, tensor in tensors.items()}), choice
+    return FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()}), choice
 
 
 def _chosen(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:
     fits: dict[str, _Fit] = {}
+    member_logits, _ = held.inside.to_fit_on()
     for score in OOD_SCORES:
-        if score.name == "mutual-information" and len(held.inside.member_logits) == 1:
+        if score.name == "mutual-information" and len(member_logits) == 1:
             continue  # one member agrees with itself
         try:
             fits[score.name] = _fit(score, held, wanted)
@@ -140,7 +141,7 @@ def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
         return _Fit(score, {}, _scores(score, {}, inside, held.temperature))
     assert inside.features is not None
     members, count, width = inside.features.shape
-    labels = inside.labels[inside.kept]
+    _, labels = inside.to_fit_on()
     fold = feature_scores.rank_in_class(labels) % FOLDS
     most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if score.name == "knn" else count
 
@@ -159,20 +160,15 @@ def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
     return _Fit(score, fitted(np.arange(count)), scores, tuple(folds))
 
 
-def _part(held: Collected, places: IntArray) -> Collected:
-    """Returns some of the samples whose features are kept."""
-    assert held.features is not None
-    kept = held.kept[places]
-    logits, features = held.member_logits[:, kept], held.features[:, places]
-    return Collected(logits, held.labels[kept], np.arange(len(places)), features)
+def _part(held: SetAnswers, places: IntArray) -> SetAnswers:
+    """Returns the answers to some of the samples."""
+    assert held.member_logits is not None and held.features is not None
+    return SetAnswers(held.member_logits[:, places], None, held.features[:, places])
 
 
-def _scores(score: OodScore, state: State, held: Collected, temperature: float) -> FloatArray:
-    """Returns the scores of the samples whose features are kept, of all samples where none are, in float64."""
-    features, logits = held.features, held.member_logits
-    if features is not None:
-        logits = logits[:, held.kept]
-    return feature_scores.score_chunks(score.name, state, features, logits, temperature=temperature)
+def _scores(score: OodScore, state: State, held: SetAnswers, temperature: float) -> FloatArray:
+    assert held.member_logits is not None
+    return feature_scores.score_chunks(score.name, state, held.features, held.member_logits, temperature=temperature)
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:
@@ -201,7 +197,3 @@ def _tell(found: _Fit, held: Held, on_note: Callable[[str], None]) -> None:
             f"{len(found.inside)} samples are few for {found.state['whiten'].shape[-1]} features: the covariance is "
             "shrunk (Ledoit & Wolf 2004); more calibration data detect more"
         )
-
-
-def _held(tensor: Tensor) -> LazyTensor:
-    return LazyTensor(tuple(tensor.shape), tensor.dtype, lambda: tensor)

@@ -1,275 +1,126 @@
-"""One file of saved predictions: what it holds of a data set, read a range of samples at a time."""
+"""One file of saved predictions: a system's answers to a data set."""
 
 from __future__ import annotations
 
-import struct
 import zlib
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from math import prod
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile
 
 import numpy as np
-import torch
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from hydractl.errors import DataError
-
-LARGEST = 2**31  # bytes of an array; it is read whole
-HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-
-
-@dataclass(frozen=True, eq=False)
-class ZippedArray:
-    """An array of a file, read at its first use."""
-
-    path: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @cached_property
-    def values(self) -> NDArray[Any]:
-        """The whole array, in this machine's order of bytes."""
-        with np.load(self.path, allow_pickle=False) as file:
-            return np.ascontiguousarray(file[self.name], dtype=self.dtype.newbyteorder("="))
-
-    def __getitem__(self, at: Any) -> NDArray[Any]:
-        return self.values[at]
-
-
-def zipped_arrays(path: Path, names: Collection[str]) -> dict[str, ZippedArray]:
-    """Returns the arrays of a file that have one of the names; none is read.
-
-    Raises:
-        ValueError, BadZipFile: it is damaged, or an array is larger than LARGEST or the file.
-    """
-    with ZipFile(path) as file:
-        entries = {entry.filename.removesuffix(".npy"): entry for entry in file.infolist()}
-        return {name: _header(path, file, entries[name]) for name in entries if name in names}
-
-
-def _header(path: Path, file: ZipFile, entry: ZipInfo) -> ZippedArray:
-    name = entry.filename.removesuffix(".npy")
-    with file.open(entry) as content:
-        shape, _, dtype = HEADERS[npy.read_magic(content)](content)
-        start = content.tell()
-    size = prod(shape) * dtype.itemsize
-    if max(size, entry.file_size) > LARGEST:
-        raise ValueError(f"{name} is larger than the {LARGEST} bytes that are read of it: save it as .safetensors")
-    if start + size > entry.file_size or min(shape, default=0) < 0:
-        raise ValueError(f"{name} of shape {list(shape)} is not all there")
-    return ZippedArray(path, name, shape, dtype)
-
+from hydractl.evaluation.sets import SetKey
+from hydractl.evaluation.systems import SetAnswers
+from hydractl.metrics.checks import Logits, check_labels, check_member_logits, check_scores
 
 ENDINGS = (".safetensors", ".npz")
-FLAGS = ("correct", "labels")  # of no floating point
-PER_SAMPLE = ("confidence", *FLAGS)  # [N], read whole
-NAMES = ("logits", "probabilities", "features", *PER_SAMPLE)
-FLOATS = ("F32", "F64", "float32", "float64")
+NAMES = ("logits", "probabilities", "confidence")
 TOLERANCE = 1e-3  # in a sum of probabilities; float32 is a thousand times more exact
 SMALLEST = np.finfo(np.float32).tiny  # stands for a probability of zero, whose logarithm is not finite
 
-
-def open_set(path: Path) -> SavedSet:
-    """Returns the predictions that a file holds for a data set.
-
-    Raises:
-        DataError: it is damaged, or holds no logits of a shape that makes sense.
-    """
-    with _readable(path):
-        return _open_npz(path) if path.suffix == ".npz" else _open_safetensors(path)
+Arrays = Mapping[str, NDArray[Any]]
 
 
-def read_tensors(path: Path, *names: str) -> tuple[Tensor, ...]:
-    """Returns small tensors of a file, whole.
-
-    Raises:
-        DataError: it is damaged, or one is not there.
-    """
-    with _readable(path):
-        if path.suffix == ".npz":
-            arrays = zipped_arrays(path, names)
-            return tuple(torch.from_numpy(arrays[name].values) for name in names)
-        with safe_open(path, framework="pt") as tensors:
-            return tuple(tensors.get_tensor(name) for name in names)
-
-
-def read_metadata(path: Path) -> Mapping[str, str]:
-    """Returns the metadata in the header of a safetensors file.
+def read_arrays(path: Path, names: Collection[str]) -> Arrays:
+    """Returns the arrays of a file that have one of the names.
 
     Raises:
         DataError: it is damaged.
     """
-    with _readable(path), safe_open(path, framework="pt") as file:
-        return file.metadata() or {}
-
-
-@dataclass(frozen=True, eq=False)
-class StoredRows:
-    """An array `[M,N,...]` in a file, of which a range of samples is read at a time."""
-
-    path: Path
-    source: Any  # a safetensors slice or an array, [N,...] or [M,N,...]
-    stored: tuple[int, ...]
-    are_probabilities: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (1, *self.stored) if len(self.stored) == 2 else self.stored
-
-    def __getitem__(self, rows: slice) -> Tensor:
-        with _readable(self.path):
-            part = torch.as_tensor(self.source[rows] if len(self.stored) == 2 else self.source[:, rows])
-        part = part.reshape(self.shape[0], -1, self.shape[-1])
-        if not self.are_probabilities:
-            self._require(part.isfinite().all(-1), rows, "a number is NaN or infinite: expected finite numbers")
-            return part
-        self._require((part >= 0).all(-1), rows, "a probability is negative or NaN: are these logits?")
-        whole = (part.sum(-1) - 1).abs() <= TOLERANCE
-        self._require(whole, rows, "the probabilities do not sum to 1: are these logits?")
-        return part.clamp_min(float(SMALLEST)).log()
-
-    def _require(self, good: Tensor, rows: slice, problem: str) -> None:
-        """Raises DataError with the first sample that is not good, `[M,n]`."""
-        if not good.all():
-            member, sample = (int(place[0]) for place in (~good).nonzero(as_tuple=True))
-            raise DataError(f"{self.path}: sample {rows.start + sample} of member {member}: {problem}")
-
-
-@dataclass(frozen=True, eq=False)
-class SavedSet:
-    """Predictions in a file for one data set of N samples.
-
-    Attributes:
-        logits: None where it holds a confidence alone.
-        labels: `[N]`.
-        confidence: `[N]`, how sure a failure predictor is of each prediction, higher = surer.
-        correct: `[N]` booleans, whether each prediction is right, beside a confidence without logits.
-    """
-
-    path: Path
-    samples: int
-    logits: StoredRows | None
-    labels: Tensor | None
-    features: StoredRows | None
-    confidence: Tensor | None = None
-    correct: Tensor | None = None
-
-    @property
-    def classes(self) -> int | None:
-        """C, where it holds logits."""
-        return None if self.logits is None else self.logits.shape[-1]
-
-    def labels_of(self, rows: slice) -> Tensor | None:
-        """Returns the labels of a range of samples, None where there are none.
-
-        Raises:
-            DataError: one is outside the classes.
-        """
-        if self.labels is None or self.classes is None:
-            return None
-        found, classes = self.labels[rows], self.classes
-        outside = ((found < 0) | (found >= classes)).nonzero()
-        if len(outside):
-            at = int(outside[0])
-            raise DataError(
-                f"{self.path}: sample {rows.start + at} has label {int(found[at])}: expected 0 to {classes - 1}"
-            )
-        return found
-
-
-#: Errors that the reading libraries raise for damaged files.
-DAMAGES = (SafetensorError, OSError, ValueError, LookupError, BadZipFile, EOFError, RuntimeError, zlib.error,
-           OverflowError, SyntaxError, struct.error)  # fmt: skip
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turns the libraries' errors for a damaged file into a DataError."""
     try:
-        yield
-    except DAMAGES as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path}: cannot be read as predictions: {reason}") from error
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as file:
+                found = {name: file[name] for name in names if name in file}
+        else:
+            with safe_open(path, framework="numpy") as file:
+                found = {name: file.get_tensor(name) for name in names if name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, LookupError, BadZipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read as predictions: {str(error).splitlines()[0]}") from error
+    return {name: array.astype(array.dtype.newbyteorder("="), copy=False) for name, array in found.items()}
 
 
-def _open_safetensors(path: Path) -> SavedSet:
-    file: Any = safe_open(path, framework="pt")  # stays open: a slice of it is read batch by batch
-    views = {name: file.get_slice(name) for name in set(file.keys()) & set(NAMES)}
-    shapes = {name: tuple(view.get_shape()) for name, view in views.items()}
-    _require_floats({name: view.get_dtype() for name, view in views.items()})
-    whole = {name: torch.as_tensor(views.pop(name)[:]) for name in views.keys() & set(PER_SAMPLE)}
-    return _saved_set(path, views, shapes, whole)
+def read_answers(path: Path, key: SetKey, features: bool = False) -> SetAnswers:
+    """Returns the answers that a file holds for a data set; without labels those of sets that need none.
+
+    Raises:
+        DataError: it is damaged, or its arrays make no sense or lack features that are wanted.
+    """
+    names = [*NAMES, *(["labels", "correct"] if key.has_labels else []), *(["features"] if features else [])]
+    found = read_arrays(path, names)
+    try:
+        answers = _answers(found)
+        return replace(answers, features=_features(found, answers.member_logits)) if features else answers
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
-def _open_npz(path: Path) -> SavedSet:
-    arrays = zipped_arrays(path, NAMES)
-    shapes = {name: array.shape for name, array in arrays.items()}
-    _require_floats({name: array.dtype.newbyteorder("=").name for name, array in arrays.items()})
-    whole = {name: torch.from_numpy(arrays.pop(name).values) for name in arrays.keys() & set(PER_SAMPLE)}
-    return _saved_set(path, arrays, shapes, whole)
+def _answers(found: Arrays) -> SetAnswers:
+    logits, labels, correct = _logits(found), found.get("labels"), found.get("correct")
+    confidence = found.get("confidence")
+    if confidence is not None:
+        _require_floats("confidence", confidence)
+        confidence = check_scores(confidence, "confidence")
+    if logits is None:
+        if confidence is None:
+            raise DataError("expected `logits` or `probabilities`, or `confidence`")
+        if correct is not None and (correct.shape != confidence.shape or not np.isin(correct, (0, 1)).all()):
+            raise DataError(f"correct of shape {correct.shape}: expected {len(confidence)} of true and false")
+        return SetAnswers(None, None, confidence=confidence, correct=None if correct is None else correct.astype(bool))
+    if correct is not None:
+        raise DataError("holds `correct` beside logits, which say what is right: leave it out")
+    if confidence is not None and len(confidence) != logits.shape[1]:
+        raise DataError(f"confidence of {len(confidence)} samples, logits of {logits.shape[1]}: expected the same")
+    known = None if labels is None else check_labels(logits, labels)
+    return SetAnswers(logits, known, confidence=confidence)
 
 
-def _require_floats(dtypes: Mapping[str, str]) -> None:
-    for name, dtype in dtypes.items():
-        if name not in FLAGS and dtype not in FLOATS:
-            remedy = "expected float32 or float64, half precision blurs every metric"
-            raise ValueError(f"{name} are of type {dtype}: {remedy}")
+def _logits(found: Arrays) -> Logits | None:
+    """Returns the logits `[M,N,C]`, or the logarithms of the probabilities."""
+    if "probabilities" in found and "logits" in found:
+        raise DataError("holds `logits` and `probabilities`: expected one of them")
+    values = found.get("logits", found.get("probabilities"))
+    if values is None:
+        return None
+    members = values[None] if values.ndim == 2 else values
+    check_member_logits(members)
+    if "logits" in found:
+        _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
+        return members
+    _require((members >= 0).all(-1), "a probability is negative or NaN: are these logits?")
+    _require(np.abs(members.sum(-1) - 1) <= TOLERANCE, "the probabilities do not sum to 1: are these logits?")
+    return np.log(np.maximum(members, SMALLEST))
 
 
-def _saved_set(
-    path: Path, sources: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], whole: Mapping[str, Tensor]
-) -> SavedSet:
-    found = sorted(sources.keys() & {"logits", "probabilities"})
-    if len(found) > 1 or not (found or "confidence" in whole):
-        held = ", ".join(sorted([*sources, *whole]))
-        raise ValueError(f"holds {held or 'nothing'}: expected `logits` or `probabilities`, or `confidence`")
-    rows = {name: _rows(path, name, sources[name], shapes[name]) for name in (*found, *sources.keys() & {"features"})}
-    logits, features = rows.get(found[0] if found else ""), rows.get("features")
-    if features is not None and (logits is None or features.shape[:2] != logits.shape[:2]):
-        beside = "no logits" if logits is None else f"{found[0]} of {logits.shape[0]} and {logits.shape[1]}"
-        raise ValueError(
-            f"features of {features.shape[0]} members and {features.shape[1]} samples, {beside}: expected the same"
+def _features(found: Arrays, logits: Logits | None) -> Logits:
+    if "features" not in found:
+        raise DataError(
+            "holds no features: save the predictions again by an evaluation with this OOD score, add `features`, or "
+            "choose a score that reads logits"
         )
-    samples = whole["confidence"].numel() if logits is None else logits.shape[1]
-    if "correct" in whole and logits is not None:
-        raise ValueError("holds `correct` beside logits, which say what is right: leave it out")
-    checked = {name: _checked(name, whole[name], samples) for name in PER_SAMPLE if name in whole}
-    labels, confidence, correct = map(checked.get, ("labels", "confidence", "correct"))
-    return SavedSet(path, samples, logits, labels=labels, features=features, confidence=confidence, correct=correct)
+    _require_floats("features", found["features"])
+    features = found["features"]
+    members = features[None] if features.ndim == 2 else features
+    if logits is None or members.shape[:2] != logits.shape[:2]:
+        beside = "no logits" if logits is None else f"logits of shape {logits.shape}"
+        raise DataError(f"features of shape {members.shape} and {beside}: expected the same members and samples")
+    _require(np.isfinite(members).all(-1), "a number is NaN or infinite: expected finite numbers")
+    return members
 
 
-def _rows(path: Path, name: str, source: Any, shape: tuple[int, ...]) -> StoredRows:
-    last, least = ("width", 1) if name == "features" else ("classes", 2)
-    if len(shape) not in (2, 3):
-        raise ValueError(f"{name} of shape {list(shape)}: expected [members, samples, {last}] or [samples, {last}]")
-    if 0 in shape or shape[-1] < least:
-        raise ValueError(f"{name} of shape {list(shape)}: expected at least one sample and two classes")
-    return StoredRows(path, source, shape, name == "probabilities")
+def _require_floats(name: str, array: NDArray[Any]) -> None:
+    if array.dtype not in (np.float32, np.float64):
+        raise DataError(
+            f"{name} are of type {array.dtype}: expected float32 or float64, half precision blurs every metric"
+        )
 
 
-def _checked(name: str, values: Tensor, samples: int) -> Tensor:
-    """Returns numbers `[N]` of a file in the type that they are used in."""
-    kind, shape = str(values.dtype).removeprefix("torch."), list(values.shape)
-    if name == "confidence":
-        if values.shape != (samples,) or not samples:
-            raise ValueError(f"confidence of shape {shape}: expected {samples or 'some'} numbers, one per sample")
-        if not (good := values.isfinite()).all():
-            raise ValueError(f"confidence of sample {int((~good).nonzero()[0])} is NaN or infinite: expected numbers")
-        return values
-    whole = not values.dtype.is_floating_point and values.dtype != torch.complex64
-    if name == "correct":
-        if values.shape != (samples,) or not whole or ((values != 0) & (values != 1)).any():
-            raise ValueError(f"correct of shape {shape} and type {kind}: expected {samples} of true and false")
-        return values.bool()
-    if values.shape != (samples,) or not whole or values.dtype == torch.bool:
-        raise ValueError(f"labels of shape {shape} and type {kind}: expected {samples} whole numbers, one per sample")
-    return values.to(torch.int64)
+def _require(good: NDArray[np.bool_] | np.bool_, problem: str) -> None:
+    """Raises DataError with the first sample that is not good, `[M,N]`."""
+    if not good.all():
+        member, sample = np.argwhere(~np.asarray(good))[0]
+        raise DataError(f"sample {sample} of member {member}: {problem}")

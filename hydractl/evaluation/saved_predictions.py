@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -34,15 +34,14 @@ from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
-from hydractl.evaluation.saved_file import ENDINGS, SavedSet, open_set, read_tensors
+from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import AnsweredBatch, Classifier, Running
+from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.schema import Items
 
 PREFIX = "predictions:"
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
 CLASSIFIER = "classifier"  # the stem of its file
-CHUNK = 2**21  # logits read at a time
 
 
 def _possible(cost: Cost) -> Cost:
@@ -77,18 +76,22 @@ def read_about(source: str) -> About:
 
 @dataclass(frozen=True, eq=False)
 class SavedPredictions:
-    """An open folder of saved predictions, which reads answers set by set."""
+    """An open folder of saved predictions, which reads answers set by set.
+
+    Attributes:
+        sets: the number of samples of each set.
+        confident: whether it holds a confidence of its own, which is its score whatever score is chosen.
+    """
 
     folder: Path
     files: Mapping[SetKey, Path]
-    about: About = field(default_factory=About)
+    sets: Mapping[SetKey, int]
+    about: About
+    confident: bool
     modality: ClassVar[Modality | None] = None
     histories: ClassVar[Sequence[Mapping[str, Any]]] = ()
     draws: ClassVar[bool] = False
-
-    @property
-    def sets(self) -> Mapping[SetKey, int]:
-        return {key: self.samples(key) for key in self.files}
+    ood_head: ClassVar[None] = None
 
     @property
     def leaks(self) -> Sequence[KnownLeak]:
@@ -100,15 +103,8 @@ class SavedPredictions:
     def conditions(self, _running: Running) -> dict[str, Any]:
         return {}
 
-    @property
-    def ood_head(self) -> None:
-        """Always None, since saved answers bring no score."""
-
-    @property
-    def confident(self) -> bool:
-        return any(key.role == "id" and self._open(key).confidence is not None for key in self.files)
-
     def check_data(self, data: EvaluationData) -> None:
+        """Raises DataError if the predictions are of other samples."""
         for key, samples in data.sets.items():
             if (found := self.samples(key)) != len(samples):
                 raise DataError(
@@ -119,10 +115,10 @@ class SavedPredictions:
                 self._check_labels(key, match_labels(samples, self.labels, data.match).labels)
 
     def _check_labels(self, key: SetKey, labels: NDArray[np.int64] | None) -> None:
-        saved = self._open(key)
-        if saved.labels is None and saved.logits is None:
+        saved = read_answers(self.files[self._own(key)], key)
+        if saved.member_logits is None:
             return  # whoever saved a confidence alone says what is right
-        if labels is None or saved.labels is None or (saved.labels.numpy() != labels).any():
+        if saved.labels is None or labels is None or not np.array_equal(saved.labels, labels):
             raise DataError(
                 f"{self.folder}: the labels saved for {key.path} are not those of the data, in order: save the "
                 "predictions again on this data"
@@ -137,7 +133,6 @@ class SavedPredictions:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """The names of the classes, where they were saved."""
         return self.about.labels
 
     @property
@@ -153,46 +148,37 @@ class SavedPredictions:
         path = next((path for end in ENDINGS if (path := self.folder / f"{CLASSIFIER}{end}").exists()), None)
         if path is None:
             return None
-        weight, bias = read_tensors(path, "weight", "bias")
+        found = read_arrays(path, ("weight", "bias"))
+        if len(found) < 2:
+            raise DataError(f"{path}: expected `weight` and `bias`")
+        weight, bias = (torch.from_numpy(found[name]) for name in ("weight", "bias"))
         return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
 
     def samples(self, key: SetKey) -> int:
-        return self._open(key).samples
+        return self.sets[self._own(key)]
 
-    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
-        saved = self._open(key)
-        alone = saved.logits is None
-        if key.has_labels and (saved.correct if alone else saved.labels) is None:
+    def answers(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
+        """Returns the answers to a set.
+
+        Raises:
+            DataError: they are damaged, or lack features that are wanted or labels that are needed.
+        """
+        path = self.files[self._own(key)]
+        answers = read_answers(path, key, features)
+        if key.has_labels and answers.labels is None and answers.correct is None:
+            alone = answers.member_logits is None
             remedy = "`correct`: add true or false, one" if alone else "labels: add `labels`, one whole number"
-            raise DataError(f"{saved.path}: holds no {remedy} per sample")
-        if features and saved.features is None:
-            raise DataError(
-                f"{saved.path}: holds no features: save the predictions again by an evaluation with this OOD score, "
-                "add `features`, or choose a score that reads logits"
-            )
-        rows = saved.features if features else None
-        widths = [part.shape[0] * part.shape[-1] for part in (saved.logits, rows) if part is not None]
-        for positions in torch.arange(saved.samples).split(max(1, CHUNK // max(widths, default=1))):
-            at = slice(int(positions[0]), int(positions[-1]) + 1)
-            yield AnsweredBatch(
-                None if saved.logits is None else saved.logits[at],
-                saved.labels_of(at) if key.has_labels else None,
-                positions,
-                features=None if rows is None else rows[at],
-                confidence=None if saved.confidence is None else saved.confidence[at],
-                correct=saved.correct[at] if key.has_labels and saved.correct is not None else None,
-            )
+            raise DataError(f"{path}: holds no {remedy} per sample")
+        on_batch(self.samples(key))
+        return answers
 
-    def _file(self, key: SetKey) -> Path:
-        # Groups are for means; a set is the same whichever group it is counted to.
-        wanted = (key.role, key.name if key.role in ("ood", "shift") else "", key.severity)
-        for other, path in self.files.items():
-            if (other.role, other.name if other.role in ("ood", "shift") else "", other.severity) == wanted:
-                return path
+    def _own(self, key: SetKey) -> SetKey:
+        """Returns the key of the same set here; its group or the name of the ID set may differ."""
+        for own in self.sets:
+            named_alike = own.role in ("id", "calibration") or own.name == key.name
+            if own.role == key.role and own.severity == key.severity and named_alike:
+                return own
         raise DataError(f"{self.folder}: holds no predictions for {key.path}: add {key.path}.safetensors or .npz")
-
-    def _open(self, key: SetKey) -> SavedSet:
-        return open_set(self._file(key))
 
 
 @dataclass(frozen=True)
@@ -246,24 +232,29 @@ def read_predictions(folder: Path) -> SavedPredictions:
         raise DataError(f"{folder}: holds no id.safetensors or id.npz: predictions of labelled data are needed")
     order = ("id", "calibration", "ood", "shift")
     ordered = dict(sorted(files.items(), key=lambda item: order.index(item[0].role)))
-    _refuse_other_classes(ordered, about)
-    return SavedPredictions(folder, ordered, about)
+    return _checked(folder, ordered, about)
 
 
-def _refuse_other_classes(files: Mapping[SetKey, Path], about: About) -> None:
-    """Raises DataError if a set does not hold what the first, the in-distribution set, holds."""
-    first: SavedSet | None = None
-    for path in files.values():
-        found = open_set(path)
-        first = first or found
-        if found is first and about.labels is not None and found.classes not in (None, len(about.labels)):
-            raise DataError(f"{path}: has {found.classes} classes, {ABOUT} names {len(about.labels)}: correct it")
-        if found.classes != first.classes:
-            here, there = (f"{one.classes or 'no'} classes" for one in (found, first))
-            raise DataError(f"{path}: has {here}, {first.path.name} has {there}: save those of one system")
-        if (found.confidence is None) != (first.confidence is None):
-            lacking, other = (path, first.path) if found.confidence is None else (first.path, path)
-            raise DataError(f"{lacking}: holds no `confidence`, {other.name} does: save it of every set")
+def _checked(folder: Path, files: Mapping[SetKey, Path], about: About) -> SavedPredictions:
+    """Returns the predictions after a look at each file, so that a bad one costs no evaluation of the others.
+
+    Raises:
+        DataError: a set does not hold what the in-distribution set holds.
+    """
+    sizes: dict[SetKey, int] = {}
+    first: tuple[int | None, bool] | None = None
+    for key, path in files.items():
+        one = read_answers(path, key)
+        sizes[key] = one.samples
+        form = None if one.member_logits is None else one.member_logits.shape[2], one.confidence is not None
+        if first is None:
+            first = form
+            if about.labels is not None and form[0] not in (None, len(about.labels)):
+                raise DataError(f"{path}: has {form[0]} classes, {ABOUT} names {len(about.labels)}: correct it")
+        if form != first:
+            here, there = (f"{n or 'no'} classes and {'a' if sure else 'no'} confidence" for n, sure in (form, first))
+            raise DataError(f"{path}: has {here}, the ID set has {there}: save those of one system")
+    return SavedPredictions(folder, files, sizes, about, confident=first is not None and first[1])
 
 
 def _key(place: Path, id_name: str) -> SetKey | None:

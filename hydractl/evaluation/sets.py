@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,16 +62,6 @@ class EvaluationData:
         """The in-distribution set."""
         return next(samples for key, samples in self.sets.items() if key.role == "id")
 
-    @property
-    def calibration(self) -> Samples | None:
-        """The samples to fit temperature and prediction sets on."""
-        return next((samples for key, samples in self.sets.items() if key.role == "calibration"), None)
-
-    @property
-    def evaluated(self) -> Mapping[SetKey, Samples]:
-        """All sets but the one for calibration."""
-        return {key: samples for key, samples in self.sets.items() if key.role != "calibration"}
-
 
 SHIFT = re.compile(r"(?P<name>[^/\\:=]+)/(?P<severity>\d{1,4})", re.DOTALL | re.ASCII)
 
@@ -113,11 +103,9 @@ def open_sets(
             raise OptionError(f"`shift_data` {spec}: {key.path} is there already")
         sets[key] = opened(spec)
     data = EvaluationData(sets, reading.match_labels)
-    worse = {
-        SetKey("shift", kind.name, severity=severity): corrupted(data.id, kind, severity, seed)
-        for kind, severity in given.corruptions
-    }
-    return replace(data, sets={**sets, **worse})
+    for kind, severity in given.corruptions:
+        sets[SetKey("shift", kind.name, severity=severity)] = corrupted(data.id, kind, severity, seed)
+    return data
 
 
 def _shifted(
@@ -162,9 +150,23 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
         ArtifactError: a record of samples used is damaged.
     """
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
-    evaluated = data.evaluated.items()
-    found = (_leak(system, key, samples, seen=seen, calibration=data.calibration) for key, samples in evaluated)
-    return [leak for leak in found if leak is not None]
+    calibration = next((samples for key, samples in data.sets.items() if key.role == "calibration"), None)
+    if not seen and calibration is None:
+        return []
+    leaks = []
+    for key, samples in data.sets.items():
+        if key.role == "calibration":
+            continue
+        hashes = samples.content_hashes()
+        hits = [(name, remembered(entry, hashes, f"{system}: {name}")) for name, entry in seen]
+        if calibration is not None:
+            hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
+        overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
+        if overlap:
+            used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
+            known = KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as)
+            leaks.append(Leak(system, key.role, known))
+    return leaks
 
 
 def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which marks the report") -> None:
@@ -177,18 +179,3 @@ def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which
     raise DataError(
         f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, or {or_else}"
     )
-
-
-def _leak(
-    system: str, key: SetKey, samples: Samples, seen: Sequence[tuple[str, object]], calibration: Samples | None
-) -> Leak | None:
-    if not seen and calibration is None:
-        return None
-    hashes = samples.content_hashes()
-    hits = [(name, remembered(entry, hashes, f"{system}: {name}")) for name, entry in seen]
-    if calibration is not None:
-        hits.append((CALIBRATION, np.isin(hashes, calibration.content_hashes())))
-    overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
-    used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
-    known = KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as)
-    return Leak(system, key.role, known) if overlap else None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from hydractl.errors import DataError, OptionError
 
@@ -18,12 +17,22 @@ if TYPE_CHECKING:
 
     from hydractl.data.ranks import InParallel, Ranks
     from hydractl.data.reading import Modality, Reading
-    from hydractl.evaluation.results import Cost, Description, KnownLeak
-    from hydractl.evaluation.sets import EvaluationData, SetKey
-    from hydractl.model.ood_head import OodHead
+    from hydractl.evaluation.checkpoints import NetworkSpec, NetworkSystem
+    from hydractl.evaluation.networks import Networks
+    from hydractl.evaluation.saved_predictions import PredictionsSpec, SavedPredictions
+    from hydractl.metrics.checks import BoolArray, FloatArray, IntArray, Logits
+
+#: A system that a user named, one whose files are open, and one that is ready to answer.
+SystemSpec: TypeAlias = "NetworkSpec | PredictionsSpec"
+Opened: TypeAlias = "NetworkSystem | SavedPredictions"
+Predictor: TypeAlias = "Networks | SavedPredictions"
 
 NAME = re.compile(r"(?P<name>[^=,+:/\\]+)=(?P<rest>.+)", re.DOTALL)
 OPTION = re.compile(r"(?P<before>.+),(?P<key>[a-z-]+)=(?P<value>[^,=/]*)", re.DOTALL)
+
+
+#: Called with the number of samples in each finished batch.
+OnBatch = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,34 +58,42 @@ class Running:
     on_note: Callable[[str], None]
 
 
-class AnsweredBatch(NamedTuple):
-    """A system's answers to some samples of a set, on the CPU in float32 or float64.
+@dataclass(frozen=True, eq=False)
+class SetAnswers:
+    """A system's answers to the N samples of a set, in its order, in float32 or float64.
 
     Attributes:
-        member_logits: `[M,B,C]`, before any temperature; None if only a confidence was saved.
-        labels: `[B]` int64 in 0..C-1, or None for samples without.
-        positions: `[B]` int64, the places of the samples in their set.
-        features: `[M,B,D']`, the inputs of the members' classifiers; None unless wanted.
-        confidence: `[B]`, how sure the system is that it is right, by its own account; None if logits say it.
-        correct: `[B]` booleans, whether it is right, beside a confidence without logits; None without labels.
+        member_logits: `[M,N,C]`, before any temperature; None if only a confidence was saved.
+        labels: `[N]` int64 in 0..C-1, or None for samples without.
+        features: `[M,N,D']`, the inputs of the members' classifiers; None unless wanted.
+        confidence: `[N]`, how sure the system is that it is right, by its own account; None if logits say it.
+        correct: `[N]` booleans, whether it is right, beside a confidence without logits; None without labels.
     """
 
-    member_logits: Tensor | None
-    labels: Tensor | None
-    positions: Tensor
-    features: Tensor | None = None
-    confidence: Tensor | None = None
-    correct: Tensor | None = None
+    member_logits: Logits | None
+    labels: IntArray | None
+    features: Logits | None = None
+    confidence: FloatArray | None = None
+    correct: BoolArray | None = None
 
-    def logits(self) -> Tensor:
-        """Returns the members' logits.
+    @property
+    def samples(self) -> int:
+        """N."""
+        if self.member_logits is not None:
+            return self.member_logits.shape[1]
+        return 0 if self.confidence is None else len(self.confidence)
+
+    def to_fit_on(self) -> tuple[Logits, IntArray]:
+        """Returns logits and labels.
 
         Raises:
             DataError: there are none.
         """
         if self.member_logits is None:
             raise DataError("saved confidences hold no logits to fit anything on: save `logits` as well")
-        return self.member_logits
+        if self.labels is None:
+            raise DataError("the calibration data has no labels")
+        return self.member_logits, self.labels
 
 
 class Classifier(NamedTuple):
@@ -84,108 +101,6 @@ class Classifier(NamedTuple):
 
     weight: Tensor
     bias: Tensor
-
-
-class Predictor(Protocol):
-    """A system that is ready to answer, whether it computes its answers or reads saved ones."""
-
-    @property
-    def labels(self) -> tuple[str, ...] | None:
-        """The names of its classes, in the order of the logits, if they are known."""
-
-    @property
-    def temperature(self) -> float:
-        """Its own: that of a calibrated file, else 1."""
-
-    @property
-    def cost(self) -> Cost | None:
-        """Its cost, if that was recorded."""
-
-    @property
-    def classifier(self) -> Classifier | None:
-        """Its members' classifiers, if they were recorded."""
-
-    @property
-    def ood_head(self) -> OodHead | None:
-        """Its own OOD score, if a calibrated file brings one that holds for these answers."""
-
-    @property
-    def confident(self) -> bool:
-        """True if its answers hold a confidence of its own, which is its score whatever score is chosen."""
-
-    def samples(self, key: SetKey) -> int:
-        """Returns how many samples of the set it answers."""
-
-    def answers(self, key: SetKey, features: bool = False) -> Iterator[AnsweredBatch]:
-        """Yields the set's answers, each sample once, in any order.
-
-        Raises:
-            DataError: the set cannot be read, or the system has nothing for it.
-        """
-
-
-class Opened(Protocol):
-    """A system whose files are open; no weights are read yet."""
-
-    @property
-    def modality(self) -> Modality | None:
-        """Its inputs; None if it brings its answers along."""
-
-    @property
-    def sets(self) -> Mapping[SetKey, int]:
-        """Returns the number of samples that it has answers for, by data set; empty if it computes them."""
-
-    @property
-    def histories(self) -> Sequence[Mapping[str, Any]]:
-        """The provenance of its networks, which tells the samples that they have seen."""
-
-    @property
-    def leaks(self) -> Sequence[KnownLeak]:
-        """The leaks that were known when its answers were saved."""
-
-    @property
-    def draws(self) -> bool:
-        """True if its answers depend on a seed."""
-
-    def describe(self) -> Description:
-        """Returns its networks."""
-
-    def conditions(self, running: Running) -> dict[str, Any]:
-        """Returns what its answers depend on besides the data, as plain JSON; empty if it brings them along."""
-
-    def check_data(self, data: EvaluationData) -> None:
-        """Raises an error if it cannot be evaluated on this data.
-
-        Raises:
-            DataError: it brings answers for other samples.
-        """
-
-    def answering(self, data: EvaluationData | None, running: Running) -> AbstractContextManager[Predictor]:
-        """Returns the system ready to answer, for as long as the block lasts.
-
-        Args:
-            data: None if all systems bring their answers along.
-        """
-
-    def serve(self, data: EvaluationData | None, running: Running) -> None:
-        """Does the work of a process beside the leading one while that one evaluates this system."""
-
-
-class SystemSpec(Protocol):
-    """A system that a user named: nothing is open yet."""
-
-    @property
-    def name(self) -> str:
-        """Its name in reports unless the user gives it one."""
-
-    def open(self) -> Opened:
-        """Opens the system.
-
-        Raises:
-            CheckpointError: a checkpoint cannot be read.
-            DataError: a folder of predictions cannot be read.
-            OptionError: networks that are no ensemble.
-        """
 
 
 @dataclass(frozen=True)

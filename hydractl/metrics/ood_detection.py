@@ -39,7 +39,17 @@ def ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating
 
     Source: [HE] 5.
     """
-    _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
+    id_counts, ood_counts = count_scores(id_scores, ood_scores)
+    return metrics_of_counts(id_counts, ood_counts)
+
+
+def metrics_of_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics:
+    """Returns `ood_metrics` of scores that are counted.
+
+    Args:
+        id_counts: [levels] ID samples at each distinct score, ascending; may hold zeros.
+        ood_counts: [levels] OOD samples likewise.
+    """
     id_total, ood_total = int(id_counts.sum()), int(ood_counts.sum())
     return OodMetrics(
         # In integers up to the one division.
@@ -61,16 +71,14 @@ def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating])
     Raises:
         DataError: a set is empty or a score is not finite.
     """
-    _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
+    id_counts, ood_counts = count_scores(id_scores, ood_scores)
     false_positive = np.cumsum(id_counts[::-1]) / id_counts.sum()
     true_positive = np.cumsum(ood_counts[::-1]) / ood_counts.sum()
     return RocCurve(np.insert(false_positive, 0, 0.0), np.insert(true_positive, 0, 0.0))
 
 
-def count_scores(
-    id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]
-) -> tuple[FloatArray, IntArray, IntArray]:
-    """Returns the distinct scores, ascending, and how many ID and OOD samples have each, all [levels].
+def count_scores(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> tuple[IntArray, IntArray]:
+    """Returns how many ID and OOD samples have each distinct score, ascending, both [levels].
 
     Args:
         id_scores: [N].
@@ -79,12 +87,20 @@ def count_scores(
     Raises:
         DataError: a set is empty or a score is not finite.
     """
+    levels, id_ranks, ood_ranks = rank_scores(id_scores, ood_scores)
+    return np.bincount(id_ranks, minlength=levels), np.bincount(ood_ranks, minlength=levels)
+
+
+def rank_scores(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> tuple[int, IntArray, IntArray]:
+    """Returns the number of distinct scores, and the place of each ID and OOD sample's among them, [N] and [N'].
+
+    Raises:
+        DataError: a set is empty or a score is not finite.
+    """
     inside = check_scores(id_scores, "ID score")
     outside = check_scores(ood_scores, "OOD score")
     distinct, ranks = np.unique(np.concatenate([inside, outside]), return_inverse=True)
-    id_counts = np.bincount(ranks[: inside.size], minlength=distinct.size)
-    ood_counts = np.bincount(ranks[inside.size :], minlength=distinct.size)
-    return distinct, id_counts, ood_counts
+    return distinct.size, ranks[: inside.size], ranks[inside.size :]
 
 
 def ordered_pairs(id_counts: IntArray, ood_counts: IntArray) -> int:
@@ -102,7 +118,8 @@ def _average_precision(positives: IntArray, negatives: IntArray) -> float:
     """Returns the step-wise average precision, from the counts at each threshold, the strictest first."""
     found = np.cumsum(positives)
     flagged = found + np.cumsum(negatives)
-    return float((positives * (found / flagged)).sum() / positives.sum())
+    # A resample can leave the strictest thresholds without samples.
+    return float((positives * (found / np.maximum(flagged, 1))).sum() / positives.sum())
 
 
 def _fpr95(id_counts: IntArray, ood_counts: IntArray) -> float:

@@ -47,7 +47,7 @@ def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> Oo
 
 def nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
     """Returns our detection metrics, with the FPR95 at the threshold whose recall is nearest to 95 %."""
-    _, id_counts, ood_counts = count_scores(id_scores, ood_scores)
+    id_counts, ood_counts = count_scores(id_scores, ood_scores)
     flagged_id, flagged_ood = np.cumsum(id_counts[::-1]), np.cumsum(ood_counts[::-1])
     last = int(np.searchsorted(flagged_ood, flagged_ood[-1]))
     # From the laxest threshold up, as theirs: of thresholds with one recall, the one that flags most ID.

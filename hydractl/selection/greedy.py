@@ -204,5 +204,5 @@ def _msp(logits: NDArray[np.floating], temperature: float) -> NDArray[np.float64
 
 
 def _auroc(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Fraction:
-    _, id_counts, ood_counts = count_scores(-inside, -outside)
+    id_counts, ood_counts = count_scores(-inside, -outside)
     return Fraction(ordered_pairs(id_counts, ood_counts), 2 * len(inside) * len(outside))

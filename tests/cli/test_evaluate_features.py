@@ -1,4 +1,4 @@
-"""OOD scores of features through `hydractl evaluate`: every kind of system, saved and shared by processes."""
+"""OOD scores of features through `hydractl evaluate`: every kind of system, and saved."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hydractl.evaluation import networks, run
+from hydractl.evaluation import networks
 from hydractl.model.fast import optimize
 from hydractl.report import table
 from tests.cli.conftest import LABELS, Command, models, numbers, save_bert, save_clip, save_images, save_vit
@@ -109,15 +109,15 @@ def test_an_interruption_keeps_what_was_finished(
 ) -> None:
     arguments = ("evaluate", vit, other, "--id-data", images, "--ood-data", f"n={noise}")
     whole = json.loads(hydractl(*arguments, "--json", "-").out)
-    reduce, calls = run._reduce, []
+    answer, calls = networks.member_answers, []
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         calls.append(args)
         if len(calls) == 4:  # the second system's second set
             raise KeyboardInterrupt
-        return reduce(*args, **kwargs)
+        return answer(*args, **kwargs)
 
-    monkeypatch.setattr(run, "_reduce", interrupted)
+    monkeypatch.setattr(networks, "member_answers", interrupted)
     saving = ("--save-logits", tmp_path / "logits")
     result = hydractl(*arguments, *saving, "--json", tmp_path / "part.json")
     assert (result.code, result.err) == (130, "interrupted\n")
@@ -130,7 +130,7 @@ def test_an_interruption_keeps_what_was_finished(
     assert "Interrupted: systems are missing." in result.out
     monkeypatch.undo()
     assert "exists already" in hydractl(*arguments, *saving).err
-    answer, answered = networks.member_answers, []
+    answered: list[Any] = []
     monkeypatch.setattr(networks, "member_answers", lambda *args: answered.append(args) or answer(*args))
     resumed = hydractl(*arguments, *saving, "--resume", "--json", "-")
     assert json.loads(resumed.out) == whole

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood, thinned
-from hydractl.evaluation.run import Collected
-from hydractl.evaluation.systems import Classifier
+from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics.checks import FloatArray
 from hydractl.metrics.feature_scores import score_chunks
 from hydractl.model.ood_head import OodHead
@@ -16,20 +15,20 @@ from hydractl.model.ood_head import OodHead
 CLASSES, WIDTH = 3, 12
 
 
-def answers(count: int, seed: int, members: int = 1) -> Collected:
+def answers(count: int, seed: int, members: int = 1) -> SetAnswers:
     """Features in clusters by class, and logits that a random classifier makes of them."""
     generator = np.random.default_rng(seed)
     labels = np.arange(count) % CLASSES
     centres = 2 * np.random.default_rng(0).normal(size=(members, CLASSES, WIDTH))
     features = centres[:, labels] + generator.normal(size=(members, count, WIDTH))
-    return Collected(features @ weight().T, labels, np.arange(count), features)
+    return SetAnswers(features @ weight().T, labels, features)
 
 
 def weight() -> FloatArray:
     return np.random.default_rng(1).normal(size=(CLASSES, WIDTH))
 
 
-def held(count: int, seed: int, members: int = 1, outside: dict[str, Collected] | None = None) -> Held:
+def held(count: int, seed: int, members: int = 1, outside: dict[str, SetAnswers] | None = None) -> Held:
     one = torch.from_numpy(weight()).expand(members, -1, -1)
     classifier = Classifier(one, torch.zeros(members, CLASSES, dtype=torch.float64))
     return Held(answers(count, seed, members), outside or {}, classifier, 1.3)
@@ -57,7 +56,7 @@ def test_fitted_samples_would_break_that_promise() -> None:
     found = head(fitted, "mahalanobis")
     inside, fresh = fitted.inside, answers(2000, 9)
 
-    def scores(one: Collected) -> FloatArray:
+    def scores(one: SetAnswers) -> FloatArray:
         state = {name: tensor.double() for name, tensor in found.named_buffers()}
         return score_chunks("mahalanobis", state, one.features, one.member_logits, 1.3)
 
@@ -72,10 +71,9 @@ def test_the_state_is_that_of_all_samples_and_members_count_alike() -> None:
     alone = []
     for member in range(2):
         part = slice(member, member + 1)
-        inside = Collected(
+        inside = SetAnswers(
             whole.inside.member_logits[part],
             whole.inside.labels,
-            whole.inside.kept,
             whole.inside.features[part],
         )
         one = head(Held(inside, {}, Classifier(*(values[part] for values in whole.classifier)), 1.3), "mahalanobis")
@@ -89,7 +87,7 @@ def test_a_bank_is_bounded_and_even_by_class() -> None:
     many = answers(3000, 0)
     many.labels[:] = np.repeat([0, 1, 2], [2000, 900, 100])
     assert many.features is not None
-    wide = Collected(many.member_logits, many.labels, many.kept, np.tile(many.features, (1, 1, 80)))
+    wide = SetAnswers(many.member_logits, many.labels, np.tile(many.features, (1, 1, 80)))
     fitted, _ = fit_ood(Held(wide, {}, None, 1.0), Wanted("knn", 0.9, 1), notes.append)
     assert fitted.tensors["bank"].shape == (1, 260, 960)  # 1 MB of float32
     assert "260 of 3000 samples, 1.0 MB" in notes[0]
@@ -102,7 +100,7 @@ def test_auto_takes_the_score_that_tells_the_given_sets() -> None:
     assert away.features is not None
     null = np.linalg.svd(weight())[2][CLASSES:]
     shifted = away.features + 6 * null[0]
-    outside = {"a": Collected(away.member_logits, away.labels, away.kept, shifted)}
+    outside = {"a": SetAnswers(away.member_logits, away.labels, shifted)}
     fitted, choice = fit_ood(held(200, 0, outside=outside), Wanted("auto", 0.95, 64), lambda text: None)
     assert choice is not None and fitted.fit.score == choice.score
     rated = {one.score: one.mean_auroc for one in choice.rated}

@@ -1,83 +1,136 @@
-"""Saved predictions: what is written comes back, whatever the order of batches; outside methods join as npz."""
+"""Saved predictions: what is written comes back; outside methods join as npz; what is no answer is refused by file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from hydractl.errors import ArtifactError, DataError, OutputError
-from hydractl.evaluation.run import predict_sets
+from hydractl.evaluation.run import SystemPredictions, predict_sets
 from hydractl.evaluation.saved_predictions import read_predictions
-from hydractl.evaluation.saving import saving
+from hydractl.evaluation.saving import write_answers
 from hydractl.evaluation.sets import SetKey
-from hydractl.evaluation.systems import AnsweredBatch
+from hydractl.evaluation.systems import SetAnswers
 from hydractl.metrics.prediction_table import tabulate
 
 ID = SetKey("id", "id")
+LOGITS = np.random.default_rng(0).normal(size=(2, 6, 3))
+LABELS = np.array([0, 1, 2, 0, 1, 2])
+SOFTMAX = np.exp(LOGITS) / np.exp(LOGITS).sum(-1, keepdims=True)
 
 
-def shuffled_batches(logits: torch.Tensor, labels: torch.Tensor) -> Iterator[AnsweredBatch]:
-    order = torch.randperm(logits.shape[1], generator=torch.Generator().manual_seed(0))
-    for positions in order.split(4):
-        yield AnsweredBatch(logits[:, positions], labels[positions], positions)
+def measure(folder: Path) -> SystemPredictions:
+    saved = read_predictions(folder)
+    return predict_sets(saved, list(saved.files))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_batches_in_any_order_are_written_in_the_order_of_the_set(tmp_path: Path, dtype: torch.dtype) -> None:
-    logits, labels = torch.randn(3, 300, 5, dtype=dtype), torch.randint(5, (300,))
-    path = tmp_path / "a" / "id.safetensors"
-    with saving(path, 300, shuffled_batches(logits, labels), force=False) as batches:
-        assert sum(len(batch.positions) for batch in batches) == 300
-        assert not path.exists()  # until it is whole
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_is_written_comes_back(tmp_path: Path, dtype: Any) -> None:
+    logits = LOGITS.astype(dtype)
+    path = tmp_path / "id.safetensors"
+    write_answers(path, SetAnswers(logits, LABELS), {})
     written = load_file(path)
-    assert torch.equal(written["logits"], logits) and torch.equal(written["labels"], labels)
-    table, whole = predict_sets(read_predictions(tmp_path / "a"), [ID]).tables[ID], tabulate(logits.numpy())
+    assert np.array_equal(written["logits"], logits) and np.array_equal(written["labels"], LABELS)
+    table, whole = measure(tmp_path).tables[ID], tabulate(logits, LABELS)
     for name in ("msp", "entropy", "expected_entropy", "disagreement", "energy"):
         assert np.array_equal(getattr(table, name), getattr(whole, name))
-    assert np.array_equal(table.labelled().labels, labels)
-    with pytest.raises(OutputError, match="exists already"), saving(path, 300, iter(()), force=False):
-        pass
-
-
-def test_nothing_is_left_of_a_set_that_was_interrupted(tmp_path: Path) -> None:
-    logits, labels = torch.randn(2, 11, 5), torch.randint(5, (11,))
-    with (
-        pytest.raises(KeyboardInterrupt),
-        saving(tmp_path / "id.safetensors", 11, shuffled_batches(logits, labels), force=False) as batches,
-    ):
-        next(batches)
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OutputError, match="exists already"):
+        write_answers(path, SetAnswers(logits, LABELS), {})
 
 
 def test_an_outside_method_joins_with_npz_of_logits_or_probabilities(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    logits, labels = generator.normal(size=(2, 9, 4)).astype(np.float32), generator.integers(4, size=9)
-    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    for name, arrays in (("a", {"logits": logits}), ("b", {"probabilities": probabilities})):
-        (tmp_path / name / "ood" / "far").mkdir(parents=True)
-        np.savez(tmp_path / name / "id.npz", labels=labels, **arrays)
-        np.savez(tmp_path / name / "ood" / "far" / "noise.npz", **{key: array[0] for key, array in arrays.items()})
     tables = []
-    for name in ("a", "b"):
-        saved = read_predictions(tmp_path / name)
-        assert list(saved.files) == [ID, SetKey("ood", "noise", "far")]
-        tables.append(predict_sets(saved, list(saved.files)).tables)
+    for name, array in (("logits", LOGITS.astype(">f4")), ("probabilities", np.asfortranarray(SOFTMAX))):
+        folder = tmp_path / name
+        (folder / "ood" / "far").mkdir(parents=True)
+        np.savez(folder / "id.npz", labels=LABELS.astype(">i2"), **{name: array})
+        np.savez(folder / "ood" / "far" / "noise.npz", **{name: array[0]})
+        tables.append(measure(folder).tables)
+        assert list(tables[-1]) == [ID, SetKey("ood", "noise", "far")]
     for key in tables[0]:
         assert np.allclose(tables[0][key].msp, tables[1][key].msp, atol=1e-6)
-    assert np.allclose(tables[0][ID].msp, probabilities.mean(0).max(-1), atol=1e-6)
+    assert np.allclose(tables[0][ID].msp, SOFTMAX.mean(0).max(-1), atol=1e-6)
 
 
 def test_a_probability_of_zero_is_finite(tmp_path: Path) -> None:
     np.savez(tmp_path / "id.npz", probabilities=np.eye(3), labels=np.array([0, 1, 0]))
-    table = predict_sets(read_predictions(tmp_path), [ID]).tables[ID]
+    table = measure(tmp_path).tables[ID]
     assert np.isfinite(table.labelled().nll).all()
     assert table.labelled().correct.tolist() == [True, True, False]
+
+
+def changed(array: np.ndarray, value: float) -> np.ndarray:
+    """The array with one number of sample 4 changed."""
+    copy = array.copy()
+    copy[1, 4, 2] = value
+    return copy
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("features", LOGITS, "expected `logits` or `probabilities`"),
+        ("logits", LOGITS[0, 0], "expected .members, samples, classes"),
+        ("logits", LOGITS.astype(np.float16), "float16: expected float32 or float64"),
+        ("logits", LOGITS[..., :1], "at least two"),
+        ("logits", changed(LOGITS, np.nan), "sample 4 of member 1: a number is NaN"),
+        ("probabilities", np.abs(LOGITS), "sample 0 of member 0: the probabilities do not sum to 1"),
+        ("probabilities", changed(SOFTMAX, -0.1), "sample 4 of member 1: a probability is negative"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_file_and_sample(
+    tmp_path: Path, name: str, array: np.ndarray, message: str, ending: str
+) -> None:
+    path = tmp_path / f"id.{ending}"
+    if ending == "npz":
+        np.savez(path, **{name: array, "labels": LABELS})
+    else:
+        save_file({name: torch.tensor(array), "labels": torch.tensor(LABELS)}, path)
+    with pytest.raises(DataError, match=message) as raised:
+        measure(tmp_path)
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("labels", [LABELS[:5], LABELS.astype(float), LABELS + 1])
+def test_labels_that_cannot_be_are_refused(tmp_path: Path, labels: np.ndarray) -> None:
+    np.savez(tmp_path / "id.npz", logits=LOGITS, labels=labels)
+    with pytest.raises(DataError, match=r"id\.npz: .*(labels of |has label)"):
+        measure(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [0, 100, -30])
+def test_damaged_files_are_one_line(tmp_path: Path, cut: int) -> None:
+    np.savez(tmp_path / "id.npz", logits=LOGITS, labels=LABELS)
+    tensors = {"logits": torch.tensor(LOGITS), "labels": torch.tensor(LABELS)}
+    save_file(tensors, tmp_path / "id.safetensors")
+    for path in list(tmp_path.iterdir()):
+        path.write_bytes(path.read_bytes()[:cut])
+    for ending in ("npz", "safetensors"):
+        with pytest.raises(DataError, match=f"id.{ending}: cannot be read as predictions"):
+            measure(_alone(tmp_path, ending))
+
+
+def _alone(folder: Path, ending: str) -> Path:
+    (folder / ending).mkdir()
+    (folder / f"id.{ending}").rename(folder / ending / f"id.{ending}")
+    return folder / ending
+
+
+def test_sets_of_one_system_have_one_number_of_classes(tmp_path: Path) -> None:
+    (tmp_path / "ood").mkdir()
+    np.savez(tmp_path / "id.npz", logits=LOGITS, labels=LABELS)
+    np.savez(tmp_path / "ood" / "noise.npz", logits=np.zeros((2, 5, 4)))
+    with pytest.raises(DataError, match=r"noise\.npz: has 4 classes and no confidence, the ID set has 3"):
+        measure(tmp_path)
+    (tmp_path / "predictions.json").write_text('{"format": "hydractl-predictions", "version": 1, "labels": ["a", "b"]}')
+    with pytest.raises(DataError, match=r"has 3 classes, predictions\.json names 2"):
+        measure(tmp_path)
 
 
 def test_bad_folders(tmp_path: Path) -> None:
@@ -93,9 +146,7 @@ def test_bad_folders(tmp_path: Path) -> None:
     (tmp_path / "id.safetensors").write_bytes(b"junk")
     with pytest.raises(DataError, match="the same set"):
         read_predictions(tmp_path)
-    (tmp_path / "id.npz").unlink()
-    with pytest.raises(DataError, match="cannot be read as predictions"):
-        predict_sets(read_predictions(tmp_path), [ID])
+    (tmp_path / "id.safetensors").unlink()
     (tmp_path / "stray.npz").write_bytes(b"")
     with pytest.raises(DataError, match="in no place"):
         read_predictions(tmp_path)

@@ -5,8 +5,8 @@ import pytest
 
 from hydractl.errors import DataError, OptionError
 from hydractl.metrics.bootstrap import (
-    bootstrap,
     classification_replicates,
+    draw,
     percentile_interval,
     sets_replicates,
 )
@@ -17,22 +17,6 @@ from hydractl.metrics.calibration import (
 )
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
 from hydractl.metrics.prediction_table import tabulate
-
-
-def drawn(sizes, replicates, seed):
-    """The places that each resample draws of each set: one generator, one set after the other."""
-    generator = np.random.default_rng(seed)
-    return [[generator.integers(size, size=size) for size in sizes] for _ in range(replicates)]
-
-
-@pytest.mark.parametrize("size", [7, 30_000])
-def test_counts_are_of_the_places_drawn_however_many_resamples_are_held_at_a_time(size):
-    weights = np.arange(size)
-    values = bootstrap(lambda first, second: np.column_stack([first @ weights, second[:, 0]]), [size, 3], 5, seed=4)
-
-    assert values.tolist() == [
-        [first.sum(), np.count_nonzero(second == 0)] for first, second in drawn([size, 3], 5, seed=4)
-    ]
 
 
 def test_percentiles_by_hand():
@@ -56,7 +40,7 @@ def test_classification_replicates_are_the_metrics_of_resampled_data(ensemble, s
             adaptive_calibration_error(table.msp[positions], correct),
         ]
 
-    expected = [of_resampled(*positions) for positions in drawn([samples], 20, seed=3)]
+    expected = [of_resampled(*positions) for positions in draw([samples], 20, seed=3)]
     names = [field.name for field in fields(ClassificationMetrics)]
     assert list(ours) == names
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
@@ -70,15 +54,15 @@ def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
     def of_resampled(inside, outside):
         return list(asdict(ood_metrics(id_scores[inside], ood_scores[outside])).values())
 
-    expected = [of_resampled(*positions) for positions in drawn([80, 50], 20, seed=3)]
+    expected = [of_resampled(*positions) for positions in draw([80, 50], 20, seed=3)]
     assert list(ours) == [field.name for field in fields(OodMetrics)]
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
 
 
 def test_what_makes_no_sense_is_refused():
     with pytest.raises(DataError, match="without samples"):
-        bootstrap(lambda counts: counts, [0])
+        list(draw([0]))
     with pytest.raises(OptionError, match="0 bootstrap replicates"):
-        bootstrap(lambda counts: counts, [3], replicates=0)
+        list(draw([3], replicates=0))
     with pytest.raises(DataError, match="need labels"):
         classification_replicates(tabulate(np.zeros((1, 2, 3))))
