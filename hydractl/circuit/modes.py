@@ -101,11 +101,7 @@ class Screened:
 
 @dataclass(frozen=True)
 class Shortlist:
-    """Measures only the candidates with the smallest gradients.
-
-    Raises:
-        OptionError: a shortlist shorter than what leaves in a step.
-    """
+    """Measures only the candidates with the smallest gradients."""
 
     name: ClassVar[str] = "shortlist"
     help: ClassVar[str] = "only the candidates with the smallest gradients are measured"

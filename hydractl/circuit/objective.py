@@ -29,11 +29,7 @@ OBJECTIVES: tuple[Objective, ...] = ("acc", "ood", "avg")
 
 
 def parse_objectives(text: str) -> list[Objective]:
-    """Returns the objectives that are named with commas between, in the order of `OBJECTIVES`.
-
-    Raises:
-        OptionError: one is unknown or named twice.
-    """
+    """Returns the objectives that are named with commas between, in the order of `OBJECTIVES`."""
     wanted = [name.strip() for name in text.split(",")]
     known = [name for name in OBJECTIVES if name in wanted]
     if len(known) != len(wanted):

@@ -148,11 +148,7 @@ class Restriction(NamedTuple):
     layers: str | None = None
 
     def among(self, heads: Iterable[Head]) -> tuple[Head, ...]:
-        """Returns the heads that the restricted search may drop.
-
-        Raises:
-            OptionError: `layers` is no range.
-        """
+        """Returns the heads that the restricted search may drop."""
         first, last = self._range()
         within = (head for head in heads if first <= head.layer <= last)
         return tuple(head for head in within if not self.towers or head.tower in names_of(self.towers))
@@ -187,22 +183,14 @@ def names_of(towers: str) -> list[str]:
 
 
 def require_towers(towers: str, kept: KeptHeads) -> list[str]:
-    """Returns the towers that are named with commas between.
-
-    Raises:
-        OptionError: the model lacks one.
-    """
+    """Returns the towers that are named with commas between; raises OptionError if the model lacks one."""
     if unknown := [name for name in names_of(towers) if name not in kept]:
         raise OptionError(f"`towers` {towers}: the model has no {unknown[0]} tower, only {' and '.join(kept)}")
     return names_of(towers)
 
 
 def heads_to_rank(budget: int | str, candidates: int) -> int:
-    """Returns the number of heads in a budget: a number, a share such as `33%`, or `all`.
-
-    Raises:
-        OptionError: none, or more than there are candidates.
-    """
+    """Returns the number of heads in a budget: a number, a share such as `33%`, or `all`."""
     if str(budget) == ALL:
         return candidates
     count = number_of_heads(budget, candidates)

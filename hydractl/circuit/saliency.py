@@ -55,9 +55,6 @@ def taylor_scores(model: Hydra, data: ScoringData, heads: Sequence[Head] | None 
     Args:
         model: of one member.
         heads: some of its heads; None for all.
-
-    Raises:
-        DataError: samples without labels.
     """
     heads = member_heads(model.heads, 0) if heads is None else heads
     layers = sorted({(head.tower, head.layer) for head in heads}, key=lambda place: place[1])
@@ -85,9 +82,6 @@ def saliencies(model: Hydra, data: ScoringData, names: Sequence[str], order: int
     Args:
         model: of one member.
         order: 2 as published, or 3.
-
-    Raises:
-        DataError: samples without labels.
     """
     weights = [model.get_parameter(name) for name in names]
     directions = [weight.detach().clone() for weight in weights]
@@ -104,11 +98,7 @@ def saliencies(model: Hydra, data: ScoringData, names: Sequence[str], order: int
 
 
 def oba_scores(model: Hydra, data: ScoringData, order: int = 2) -> dict[Head, float]:
-    """Returns the sum of the saliencies of each head's query, key, value and output weights.
-
-    Raises:
-        DataError: samples without labels.
-    """
+    """Returns the sum of the saliencies of each head's query, key, value and output weights."""
     found = saliencies(model, data, linear_weights(model.spec), order)
     return {
         head: float(torch.stack([part.sum() for part in _of_head(model, found, head, "qkvo")]).sum())
@@ -137,9 +127,6 @@ def taylor_scores_of_units(model: Hydra, data: ScoringData) -> dict[Unit, float]
 
     Args:
         model: of one member.
-
-    Raises:
-        DataError: samples without labels.
     """
     device, prompts = next(model.parameters()).device, data.all_prompts
     maps = {
@@ -188,9 +175,6 @@ def gate_scores(model: Hydra, data: ScoringData, tower: str, normalize: bool = F
 
     Args:
         normalize: divide by the L2 norm of the layer's scores, as Michel et al. do.
-
-    Raises:
-        DataError: samples without labels.
     """
     counts = kept_counts(model, tower)
     device = next(model.parameters()).device
@@ -241,11 +225,7 @@ def mean_gradients(
 
 
 def cross_entropies(model: Hydra, batch: Batch, prompts: Mapping[str, Tensor], device: torch.device) -> Tensor:
-    """Returns the cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts.
-
-    Raises:
-        DataError: samples without labels.
-    """
+    """Returns the cross-entropy of each sample of a batch, `[B]`, for a zero-shot model that of its class prompts."""
     labels = required_labels(batch).to(device)
     inputs = {name: tensor.to(device) for name, tensor in [*batch.inputs.items(), *prompts.items()]}
     logits = model(**inputs).member_logits[0]

@@ -173,11 +173,7 @@ class Separating(ScoreMethod):
 
 @dataclass(frozen=True)
 class Ablation(ScoreMethod):
-    """Scores by the first step of a circuit search.
-
-    Raises:
-        OptionError: an objective that is measured on OOD samples, without any.
-    """
+    """Scores by the first step of a circuit search."""
 
     name = "ablation"
     help = "how much the objective falls if that head alone is turned off"

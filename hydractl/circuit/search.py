@@ -41,11 +41,7 @@ def ablation_scores(
     objective: Objective,
     progress: Progress = lambda group, samples: None,
 ) -> dict[Head, float]:
-    """Returns the objective of the model minus that of the model with each head off, higher = keep.
-
-    Raises:
-        DataError: a logit is not finite, or ID samples have no labels.
-    """
+    """Returns the objective of the model minus that of the model with each head off, higher = keep."""
     heads = member_heads(model.heads, 0)
     measures = ablate(model, data, heads, progress)
     whole = measures[None].score(objective)
@@ -87,9 +83,6 @@ def ablate(
     Args:
         model: of one member, with all `heads`.
         progress: receives each group of heads that was replayed, and the number of samples.
-
-    Raises:
-        DataError: a logit is not finite, or ID samples have no labels.
     """
     each = [_ablate(model, task, heads, progress) for task in data.tasks]
     return {head: mean_over_tasks([measures[head] for measures in each]) for head in each[0]}

@@ -30,10 +30,6 @@ def measure_screened(
 
     Args:
         growing: one ranking per objective; all have dropped the heads that `network` lacks.
-
-    Raises:
-        DataError: a logit is not finite, or ID samples have no labels.
-        OptionError: the network is in half precision itself.
     """
     dropped = growing[0].dropped
     left, drops, first = search.left(dropped), search.round(len(dropped)).drops, growing[0].shortcut is None
@@ -55,9 +51,6 @@ def rough_network(network: Hydra) -> Hydra:
     """Returns the network with its encoder layers in half precision.
 
     Embeddings and classifier are a thousandth of the work, and the classifier's rounding would be most of the error.
-
-    Raises:
-        OptionError: it is in half precision itself.
     """
     weight = next(network.parameters())
     if weight.dtype in HALF:
@@ -109,9 +102,6 @@ def measure_shortlisted(
 
     Args:
         growing: one ranking per objective; all have dropped the heads that `network` lacks.
-
-    Raises:
-        DataError: a logit is not finite, or ID samples have no labels.
     """
     dropped = growing[0].dropped
     left, first = search.left(dropped), growing[0].shortcut is None

@@ -59,9 +59,7 @@ class Batches(Dataset[Batch | DataError]):
             DataError: an image that cannot be read.
         """
         workers = min(self.workers, len(self))
-        yield from map(
-            _readable, made_by_workers(self, workers) if workers else map(self.__getitem__, range(len(self)))
-        )
+        yield from map(readable, made_by_workers(self, workers) if workers else map(self.__getitem__, range(len(self))))
 
     def __getitem__(self, index: int) -> Batch | DataError:
         """Returns one batch, or a DataError, which a worker would turn into a traceback if it raised it."""
@@ -75,7 +73,8 @@ class Batches(Dataset[Batch | DataError]):
         return Batch(inputs, chosen, torch.from_numpy(positions))
 
 
-def _readable(made: Batch | DataError) -> Batch:
+def readable(made: Batch | DataError) -> Batch:
+    """Returns a batch; raises the error of one that could not be made."""
     if isinstance(made, DataError):
         raise made
     return made
@@ -168,7 +167,7 @@ class CachedBatches(Sequence[Batch]):
         """
         if index in self._kept:
             return self._kept[index]
-        batch = _readable(self._batches[index])
+        batch = readable(self._batches[index])
         size = sum(tensor.nbytes for tensor in batch.inputs.values())
         if size <= self._room:
             self._room -= size

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from hydractl.checkpoint.folders import is_ours, write_folder
 from hydractl.checkpoint.output import goes_on, part_of, refuse_other, write_bytes, writing
@@ -21,29 +20,15 @@ from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks
 from hydractl.errors import ArtifactError, DataError, NotFiniteError, OutputError
 from hydractl.schema import Origin, read_json
+from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
 
 KIND = "selection-state"
 CONDITIONS = "conditions.json"
 
 
-class Answering(Protocol):
-    """Networks that predict together.
-
-    Attributes:
-        size: how many they are.
-        dtype: of their logits in NumPy, at least float32.
-        temperature: of their logits.
-    """
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def temperature(self) -> float: ...
-    def logits(self, inputs: Mapping[str, Tensor], /) -> Tensor:
-        """Returns `[K,B,C]`, on any device."""
+#: Networks that predict together.
+Answering = CandidateNetworks | MemberNetworks
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +50,7 @@ class SelectionData:
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """The labels `[N]` of the ID samples.
-
-        Raises:
-            DataError: there are none.
-        """
+        """The labels `[N]` of the ID samples."""
         labels = np.zeros(self.sizes[""], np.int64)
         for batch in self.inside:
             if batch.labels is None:
@@ -93,27 +74,20 @@ class Store:
             ArtifactError: the run to resume had other conditions; the first difference is named.
         """
         self.folder = folder
-        wanted = json.loads(json.dumps(conditions))
+        if goes_on(folder, resume, force):
+            origin = Origin(str(folder), ArtifactError, "give what it was started with, or start over with `force`")
+            refuse_other(origin, read_json(folder / CONDITIONS, origin).fields, conditions)
+            return
         if folder.exists():
-            self._require_ours()
-            if goes_on(folder, resume, force):
-                self._compare(wanted)
-                return
             self.remove()
         # Whole or not at all: a run that is killed here leaves nothing in the way of the next.
         with write_folder(folder, KIND) as new:
-            write_bytes(new / CONDITIONS, json.dumps(wanted).encode())
+            write_bytes(new / CONDITIONS, json.dumps(conditions).encode())
 
     def read(self, name: str, number: int) -> NDArray[np.floating] | None:
         """Returns the logits of a batch of a set, or None if they have not been computed."""
         path = self._path(name, number)
-        if not path.is_file():
-            return None
-        try:
-            logits: NDArray[np.floating] = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ArtifactError(f"{path}: is damaged: remove it and go on") from error
-        return logits
+        return np.load(path, allow_pickle=False) if path.is_file() else None
 
     def write(self, name: str, number: int, logits: NDArray[np.floating]) -> None:
         """Keeps the logits of a batch."""
@@ -123,7 +97,8 @@ class Store:
 
     def remove(self) -> None:
         """Removes the folder, once the selection is written or given up."""
-        self._require_ours()
+        if not is_ours(self.folder, KIND):
+            raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
         # Renamed first: half a folder would not be recognised as ours.
         gone = part_of(self.folder)
         with writing(self.folder):
@@ -133,15 +108,6 @@ class Store:
     def _path(self, name: str, number: int) -> Path:
         # A set's name may hold any characters, so its bytes name the file.
         return self.folder / f"{name.encode().hex() or 'id'}-{number:06}.npy"
-
-    def _require_ours(self) -> None:
-        if not is_ours(self.folder, KIND):
-            raise OutputError(f"{self.folder}: was not made by hydractl: move it, or name another output")
-
-    def _compare(self, wanted: Mapping[str, Any]) -> None:
-        origin = Origin(str(self.folder), ArtifactError, "give what it was started with, or start over with `force`")
-        found = read_json(self.folder / CONDITIONS, replace(origin, name=str(self.folder / CONDITIONS))).fields
-        refuse_other(origin, found, wanted)
 
 
 def answer(
@@ -159,9 +125,6 @@ def answer(
         networks: whose candidates follow one another in the result.
         store: keeps each batch's logits, so that an interrupted run continues.
         on_batch: called with the size of each finished batch.
-
-    Raises:
-        DataError: a sample cannot be read, ID samples have no labels, or a logit is not finite.
     """
     count = sum(network.size for network in networks)
 
@@ -184,11 +147,7 @@ def answer(
 
 
 def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
-    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32.
-
-    Raises:
-        NotFiniteError: a logit is not finite.
-    """
+    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32."""
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
     parts = [network.logits(inputs) for network in networks]
     # Decisions are made in float32 or wider.

@@ -116,9 +116,6 @@ def counts(name: str, text: str, heads: int, free: int | None = None) -> list[in
     Args:
         name: of the option, for messages.
         free: the number of heads that shares refer to; default: all.
-
-    Raises:
-        OptionError: not a number of heads that there are.
     """
     found = set()
     for part in filter(None, (part.strip() for part in text.split(","))):

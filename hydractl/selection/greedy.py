@@ -175,11 +175,7 @@ def require_measurable(objective: SelectionObjective, outside: bool) -> None:
 
 
 def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Quality:
-    """Returns the quality of the mean of the chosen candidates' probabilities.
-
-    Raises:
-        DataError: a logit is not finite, or a set is empty.
-    """
+    """Returns the quality of the mean of the chosen candidates' probabilities."""
     inside = logits.inside[list(chosen)]
     if not inside.shape[1]:
         raise DataError("the selection data holds no ID samples")

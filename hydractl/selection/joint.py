@@ -14,8 +14,8 @@ import numpy as np
 
 from hydractl.artifacts import Index, State, StateFile, TowerName
 from hydractl.checkpoint.heads import Head
-from hydractl.errors import ArtifactError, OptionError
-from hydractl.schema import Items, Origin
+from hydractl.errors import OptionError
+from hydractl.schema import Items
 from hydractl.selection.candidates import Candidate, CandidateSet, counts
 from hydractl.selection.greedy import CandidateLogits, Goal, Quality, quality
 
@@ -54,10 +54,6 @@ class JointSearch:
         own = lacking[len(turns) % self.members]
         trials = {head: own | {head} for head in self.heads if head not in own}
         return {head: gone for head, gone in trials.items() if gone not in lacking}
-
-    def could_find(self, turns: Sequence[Head]) -> bool:
-        """Returns True if these can be the first of its turns."""
-        return len(turns) <= self.turns and all(head in self.trials(turns[:n]) for n, head in enumerate(turns))
 
     def measured(self, turns: Sequence[Head]) -> int:
         """Counts the networks that the rest of the search runs at most: the members, then all trials and the best."""
@@ -101,11 +97,7 @@ def joint_searches(
 
 
 def possible(budgets: Sequence[int], heads: int, members: int) -> tuple[int, ...]:
-    """Returns those of the budgets that leave every member a head to drop, whatever the others lack.
-
-    Raises:
-        OptionError: there are none, or more members than heads.
-    """
+    """Returns those of the budgets that leave every member a head to drop, whatever the others lack."""
     most = heads - members + 1
     if most < 1:
         raise OptionError(f"`members` {members}: there are {heads} heads for them to differ by: search for fewer")
@@ -133,9 +125,6 @@ def search_jointly(
         ask: returns the same logits for the same networks, so that an interrupted search ends in the same result.
         begun: the turns of an interrupted search.
         on_turn: called with all turns so far, and the quality of the members together after the last.
-
-    Raises:
-        DataError: a logit is not finite.
     """
     turns = list(begun)
     own = [ask([gone]) for gone in search.lacking(turns)]
@@ -177,16 +166,3 @@ class TurnsJournal(StateFile[_State, Turns]):
 
     def found(self, state: _State) -> list[list[Head]]:
         return [[Head(*head) for head in turns] for turns in state.turns]
-
-    def turns(self, searches: Sequence[JointSearch], resume: bool, force: bool) -> list[Sequence[Head]]:
-        """Returns the turns of an interrupted run, by search; empty ones if there was none.
-
-        Raises:
-            ArtifactError: the interrupted run had other options or other samples, or its state is damaged.
-            OutputError: there is one, and neither `resume` nor `force` is set.
-        """
-        found = self.begin([()] * len(searches), resume, force)
-        if len(found) != len(searches) or not all(map(JointSearch.could_find, searches, found)):
-            origin = Origin(str(self.path), ArtifactError, "start over with `force`")
-            raise origin.refusal("holds heads that this search cannot have dropped")
-        return list(found)

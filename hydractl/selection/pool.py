@@ -90,11 +90,7 @@ def together(
 
 
 def gather(network: Checkpoint, sets: Sequence[CandidateSet], files: Sequence[Checkpoint] = ()) -> CandidatePool:
-    """Returns the candidates of all sets.
-
-    Raises:
-        OptionError: there are none.
-    """
+    """Returns the candidates of all sets."""
     # The network itself is always measured: the others are compared with it.
     listed = [DENSE]
     numbers: dict[frozenset[Head], int] = {DENSE.dropped: 0}

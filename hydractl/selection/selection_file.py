@@ -98,11 +98,7 @@ class Followed:
 
     @property
     def members(self) -> list[Checkpoint]:
-        """The members in the order in which they were chosen; nothing is read yet.
-
-        Raises:
-            OptionError: the network lacks a head that a member drops.
-        """
+        """The members in the order in which they were chosen; nothing is read yet."""
         from hydractl.surgery.slicing import drop_heads
 
         return [

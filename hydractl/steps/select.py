@@ -25,7 +25,7 @@ from hydractl.watch import LOG, Watcher
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.selection.joint import JointSearch
+    from hydractl.selection.joint import JointSearch, Turns
     from hydractl.selection.pool import CandidatePool, Outcome
 
 
@@ -300,9 +300,9 @@ class Select:
             pool = prepared.pool
             if pool is None:
                 searches = prepared.searches
-                begun = (
-                    journal.turns([*searches.values()], self.resume, self.force) if journal else [()] * len(searches)
-                )
+                begun: Turns = [()] * len(searches)
+                if journal is not None:
+                    begun = journal.begin(begun, self.resume, self.force)
                 pool = gather(network, run.joint_sets(searches, criteria, journal, begun))
             store = run.store(selection, pool, options, resume=self.resume, force=self.force)
             outcome = choose(run.answers(pool, store), pool, criteria)

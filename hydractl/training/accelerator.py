@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, PartialState
+from accelerate.state import AcceleratorState
 
 from hydractl.errors import OptionError
 from hydractl.training.request import Execution, Precision
@@ -29,7 +29,7 @@ class Workplace:
 
 @contextmanager
 def training_process(device: torch.device, precision: Precision = "no") -> Iterator[Accelerator]:
-    """Yields an accelerator; when the block ends, random states and accelerate's settings are as before.
+    """Yields an accelerator; when the block ends, random states are as before.
 
     Args:
         device: of a single process; under torchrun on GPUs each process takes its own.
@@ -37,31 +37,24 @@ def training_process(device: torch.device, precision: Precision = "no") -> Itera
     Raises:
         OptionError: the device cannot compute in that precision.
     """
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _own_settings(device):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _fresh_settings(device):
         try:
             accelerator = Accelerator(cpu=device.type == "cpu", mixed_precision=precision)
         except ValueError as error:
-            raise OptionError(f"`precision` {precision}: {' '.join(str(error).split())}") from error
+            raise OptionError(f"`precision` {precision}: {error}") from error
         yield accelerator
 
 
 @contextmanager
-def _own_settings(device: torch.device) -> Iterator[None]:
+def _fresh_settings(device: torch.device) -> Iterator[None]:
     """Lets one process choose its device and precision, which accelerate keeps for the whole process."""
     if "LOCAL_RANK" in os.environ:
         yield
         return
-    kept = [(state, dict(state._shared_state)) for state in (PartialState, AcceleratorState)]
-    variable = os.environ.pop(DEVICE, None)
     AcceleratorState._reset_state(reset_partial_state=True)
-    if device.type != "cpu":
-        os.environ[DEVICE] = str(device)
+    os.environ[DEVICE] = str(device)
     try:
         yield
     finally:
         os.environ.pop(DEVICE, None)
-        if variable is not None:
-            os.environ[DEVICE] = variable
-        for state, settings in kept:
-            state._shared_state.clear()
-            state._shared_state.update(settings)
+        AcceleratorState._reset_state(reset_partial_state=True)

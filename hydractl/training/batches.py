@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import ceil
@@ -11,7 +11,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches
+from hydractl.data.batching import Batch, Batches, made_by_workers, make_batches, readable
 from hydractl.data.preprocess import Preprocessor
 from hydractl.data.samples import Samples
 from hydractl.errors import DataError, OptionError
@@ -26,12 +26,8 @@ from hydractl.training.request import Seeds
 VALIDATION_BATCH = 64
 
 
-def training_batches(checkpoint: Checkpoint, training: Training, place: Workplace) -> TrainingBatches:
-    """Returns what one process trains on.
-
-    Raises:
-        OptionError: a step cannot be divided among the processes and passes.
-    """
+def training_batches(checkpoint: Checkpoint, training: Training, place: Workplace) -> list[ShuffledSamples]:
+    """Returns what one process trains on: labelled samples, and outliers if there are any."""
     recipe, data, accelerator = training.recipe, training.data, place.accelerator
     preprocessor = training_preprocessor(checkpoint, recipe)
     augmentation = build_augmentation(recipe, checkpoint.spec)
@@ -43,10 +39,10 @@ def training_batches(checkpoint: Checkpoint, training: Training, place: Workplac
         grouping = length_grouping(samples, preprocessor, recipe.length_window, batch)
         return ShuffledSamples(samples, preparation, division, rank=rank, workers=workers, grouping=grouping)
 
-    labelled = of(data.train, recipe.batch, training.seeds)
-    if data.outliers is None:
-        return labelled
-    return BesideOutliers(labelled, of(data.outliers, outliers_of_a_step(recipe), outlier_seeds(training.seeds)))
+    parts = [of(data.train, recipe.batch, training.seeds)]
+    if data.outliers is not None:
+        parts.append(of(data.outliers, outliers_of_a_step(recipe), outlier_seeds(training.seeds)))
+    return parts
 
 
 def length_grouping(samples: Samples, preprocessor: Preprocessor, window: int, batch: int) -> Grouping | None:
@@ -95,18 +91,13 @@ class ShuffledSamples(Dataset[Batch | DataError]):
     workers: int = 0
     grouping: Grouping | None = None
 
-    @property
-    def passes(self) -> int:
-        """The forward passes of this process in each step."""
-        return self.division.passes
-
     def from_step(self, step: int, end: int) -> Iterator[Batch]:
         """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
         wanted = range(step * self.division.passes, end * self.division.passes)
         made: Any = map(self.__getitem__, wanted)
         if self.workers:
             made = made_by_workers(self, self.workers, wanted)
-        return readable(made)
+        return map(readable, made)
 
     def __getitem__(self, number: int) -> Batch | DataError:
         """Returns one batch, or what is wrong with it."""
@@ -118,33 +109,12 @@ class ShuffledSamples(Dataset[Batch | DataError]):
         return self.preparation.batch(places, inputs, None if labels is None else labels[positions])
 
 
-def readable(made: Iterable[Batch | DataError]) -> Iterator[Batch]:
-    """Yields the batches; raises the error of one that could not be made."""
-    for batch in made:
-        if isinstance(batch, DataError):
-            raise batch
-        yield batch
-
-
-@dataclass(frozen=True, eq=False)
-class BesideOutliers:
-    """The training batches of one process: each step's labelled ones first, then those of outliers."""
-
-    labelled: ShuffledSamples
-    outliers: ShuffledSamples
-
-    @property
-    def passes(self) -> int:
-        """The forward passes of this process in each step."""
-        return self.labelled.passes + self.outliers.passes
-
-    def from_step(self, step: int, end: int) -> Iterator[Batch]:
-        """Yields the batches of the steps from `step` up to `end`, `passes` for each; raises DataError."""
-        labelled, outliers = self.labelled.from_step(step, end), self.outliers.from_step(step, end)
-        for _ in range(step, end):
-            yield from islice(labelled, self.labelled.passes)
-            yield from islice(outliers, self.outliers.passes)
-
-
-#: The training batches of one process, from any step on.
-TrainingBatches = ShuffledSamples | BesideOutliers
+def steps(parts: Sequence[ShuffledSamples], first: int, end: int) -> Iterator[list[Batch]]:
+    """Yields what one process takes in each step: the forward passes of every part, one part after the other."""
+    coming = [part.from_step(first, end) for part in parts]
+    for _ in range(first, end):
+        yield [
+            batch
+            for part, batches in zip(parts, coming, strict=True)
+            for batch in islice(batches, part.division.passes)
+        ]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import ConfigDict, Field
+from typing import Any
 
 from hydractl.checkpoint import output
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.manifest import fingerprint
-from hydractl.errors import CheckpointError, OptionError
-from hydractl.schema import Origin, Schema, document
+from hydractl.errors import OptionError
+from hydractl.schema import Origin
 from hydractl.training.ensembles import Ensemble
 from hydractl.training.losses import Teachers
 from hydractl.training.optimizer import step_count
@@ -39,8 +37,6 @@ class Training:
         ensemble: what to make of the one network instead of training it as it is.
         teachers: whose probabilities the network learns; if they have all the weight, labels are not read.
 
-    Raises:
-        OptionError: several learning rates and no validation data, or no number of steps.
     """
 
     data: TrainingData
@@ -103,44 +99,8 @@ def as_provenance(conditions: Conditions, recipe: Recipe, lr: float) -> dict[str
     }
 
 
-class MadeOf(Schema):
-    """The provenance of a fine-tuned file, as far as it describes the run."""
-
-    model_config = ConfigDict(extra="allow")
-
-    recipe: dict[str, Any]
-    rates: list[float]
-    steps: int
-    best_step: int
-    fingerprints: dict[str, Any]
-    lr: Annotated[float, Field(gt=0)]
-
-    @property
-    def conditions(self) -> Conditions:
-        """The conditions of the run, as `training_conditions` returns them."""
-        worded = {name: getattr(self, name, None) for name in WORDED}
-        return {**_numbers(self.recipe), "lr": self.rates, **worded, **self.fingerprints}
-
-
-def read_made(checkpoint: Checkpoint) -> MadeOf:
-    """Reads what the provenance of a fine-tuned file says of its run.
-
-    Raises:
-        CheckpointError: it was not made by fine-tuning, or its provenance is incomplete.
-    """
-    origin = Origin(checkpoint.name, CheckpointError, "name another output, or start over without `resume`")
-    if checkpoint.provenance.get("command") != "finetune":
-        raise origin.refusal("was not made by fine-tuning, so there is nothing to resume")
-    found = checkpoint.provenance.get("options")
-    options = found if isinstance(found, dict) else {}
-    recipe = options.get("recipe")
-    lr = recipe.get("lr") if isinstance(recipe, dict) else None
-    return document({**options, "lr": lr}, origin).read(MadeOf)
-
-
 def refuse_other(place: Path, found: Conditions, wanted: Conditions) -> None:
     """Raises OptionError if a file was made under other conditions than this run's; names the first difference."""
-    # Other things in a state are no conditions.
     output.refuse_other(Origin(str(place), OptionError, REMEDY), {name: found.get(name) for name in wanted}, wanted)
 
 

@@ -164,11 +164,7 @@ class Ensemble:
 def choose_ensemble(
     method: Method | None, members: int | None, joint: bool = False, apart: bool = False
 ) -> Ensemble | None:
-    """Returns the ensemble to make of one network, if the options ask for one.
-
-    Raises:
-        OptionError: the options do not go together.
-    """
+    """Returns the ensemble to make of one network, if the options ask for one."""
     if joint and apart:
         raise OptionError("`joint` trains the members of a Hydra together, `apart` each on its own: choose one")
     if method is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -14,30 +14,20 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batch, Batches
 from hydractl.errors import NotFiniteError, TrainingError
-from hydractl.families.load import write_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.training.accelerator import Workplace
-from hydractl.training.batches import TrainingBatches, training_batches, validation_batches
+from hydractl.training.batches import ShuffledSamples, steps, training_batches, validation_batches
 from hydractl.training.conditions import Conditions, Training
 from hydractl.training.losses import Embedder, batch_loss, bound_scale, contrastive_backward
 from hydractl.training.network import build_network, network_checkpoint, trained_parameters
 from hydractl.training.optimizer import build_optimizer, build_schedule, validation_interval
 from hydractl.training.order import DROPOUT, derived_seed
 from hydractl.training.progress import Progress, Tuned, Validation, validate, validate_pairs
-from hydractl.training.record import (
-    CURVE,
-    LAST_GOOD,
-    load_state,
-    plot_curve,
-    read_log,
-    save_state,
-    start_log,
-    write_log,
-)
+from hydractl.training.record import CURVE, load_state, plot_curve, save_state, start_log, write_log
 
 LOG_LINES = 2000  # a longer run logs every n-th step
 #: The fields of a run that its state holds as they are.
-KEPT = ("step", "best_step", "best_tensors", "reference", "without_improvement", "stopped")
+KEPT = ("step", "best_step", "best_tensors", "reference", "without_improvement", "stopped", "log")
 
 
 @dataclass(eq=False)
@@ -68,11 +58,13 @@ class Run:
     reference: float = -math.inf
     without_improvement: int = 0
     stopped: bool = False
+    log: list[dict[str, Any]] = field(default_factory=list)
 
-    def log(self, entry: Mapping[str, Any]) -> None:
+    def note(self, entry: Mapping[str, Any]) -> None:
         """Adds an entry for the present step to the log."""
+        self.log.append({"step": self.step, **entry})
         if self.place.accelerator.is_main_process:
-            write_log(self.place.folder, {"step": self.step, **entry})
+            write_log(self.place.folder, self.log[-1])
 
     def take_step(self, batches: Sequence[Batch]) -> float:
         """Changes the network by one step and returns the step's mean loss.
@@ -137,10 +129,10 @@ class Run:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
-            "best": self.best.to_json() if self.best else None,
+            "best": asdict(self.best) if self.best else None,
             **{name: getattr(self, name) for name in KEPT},
         }
-        save_state(self.place.folder, self.step, state, self.place.execution.keep_states)
+        save_state(self.place.folder, state)
 
     def restore(self) -> None:
         """Goes on from the state that was saved last, if there is one."""
@@ -172,25 +164,23 @@ def fine_tune(
         conditions: all that the result depends on, whatever the rate.
 
     Raises:
-        TrainingError: the loss or a weight is not finite; the last good weights are then in the folder.
-        DataError: a sample cannot be read.
-        OptionError: a state to resume belongs to another run.
+        TrainingError: the loss or a weight is not finite.
     """
     coming = training_batches(checkpoint, training, place)
-    place.accelerator.gradient_accumulation_steps = coming.passes
+    place.accelerator.gradient_accumulation_steps = sum(part.division.passes for part in coming)
     try:
         run = _start(checkpoint, training, place, lr=lr, conditions={**conditions, "rate": lr})
-        _train(run, coming, on_step)
-    except TrainingError:
-        _draw(place)
-        raise
+        try:
+            _train(run, coming, on_step)
+        finally:
+            if place.accelerator.is_main_process and run.log:
+                plot_curve(run.log, place.folder / CURVE)
     finally:
         place.accelerator.free_memory()
-    _draw(place)
     _restore_tensors(run.network, run.best_tensors)
     step = run.best_step if run.best else run.step
     result = network_checkpoint(run.network, checkpoint)
-    return Tuned(result, lr, step, training.steps, validation=run.best, log=read_log(place.folder))
+    return Tuned(result, lr, step, training.steps, validation=run.best, log=run.log)
 
 
 def _start(checkpoint: Checkpoint, training: Training, place: Workplace, *, lr: float, conditions: Conditions) -> Run:
@@ -215,42 +205,43 @@ def _start(checkpoint: Checkpoint, training: Training, place: Workplace, *, lr: 
     if place.execution.resume:
         run.restore()
     if place.accelerator.is_main_process:
-        start_log(place.folder, run.step)
+        start_log(place.folder, run.log)
     return run
 
 
-def _train(run: Run, training: TrainingBatches, on_step: Callable[[Progress], None] | None) -> None:
+def _train(run: Run, parts: Sequence[ShuffledSamples], on_step: Callable[[Progress], None] | None) -> None:
     recipe, end = run.training.recipe, run.training.steps
     validate_every = validation_interval(recipe, len(run.training.data.train), end)
     save_every = run.place.execution.save_every or validate_every
     validation = validation_batches(run.checkpoint, run.training, run.place)
-    coming = training.from_step(run.step, 0 if run.stopped else end)
     started, first = time.monotonic(), run.step
-    while run.step < end and not run.stopped:
+    for batches in steps(parts, run.step, 0 if run.stopped else end):
         rate = run.schedule.get_last_lr()[0]
-        loss = run.take_step([next(coming) for _ in range(training.passes)])
+        loss = run.take_step(batches)
         due = run.step % validate_every == 0 or run.step == end
         if not math.isfinite(loss) or (due and not _is_finite(run.network)):
-            _give_up(run, loss)
+            raise _diverged(run, f"the loss is {loss}" if not math.isfinite(loss) else "a weight is not finite")
         pace = (run.step - first) / max(time.monotonic() - started, 1e-9) * recipe.batch
         if run.step % max(1, end // LOG_LINES) == 0:
-            run.log({"loss": loss, "lr": rate, "samples_per_second": pace})
+            run.note({"loss": loss, "lr": rate, "samples_per_second": pace})
         if on_step is not None:
             on_step(Progress(run.step, loss, rate, pace))
         if due and validation is not None:
             try:
                 _validate(run, validation)
-            except NotFiniteError:
-                _give_up(run, math.nan)
+            except NotFiniteError as error:
+                raise _diverged(run, "a logit is not finite") from error
         if run.step % save_every == 0 or run.step == end or run.stopped:
             run.save()
+        if run.stopped:
+            return
 
 
 def _validate(run: Run, batches: Batches) -> None:
     recipe = run.training.recipe
     check = validate_pairs if recipe.loss == "contrastive" else validate
     result = check(run.network, batches)
-    run.log(result.to_json())
+    run.note(asdict(result))
     if result.better_than(run.best):
         run.best, run.best_step = result, run.step
         run.best_tensors = _trained_tensors(run.network)
@@ -276,22 +267,6 @@ def _is_finite(network: Hydra) -> bool:
     return all(bool(p.isfinite().all()) for p in network.parameters() if p.requires_grad)
 
 
-def _give_up(run: Run, loss: float) -> None:
-    """Keeps the last good weights and raises TrainingError."""
-    found = f"the loss is {loss}" if not math.isfinite(loss) else "a weight is no longer finite"
+def _diverged(run: Run, found: str) -> TrainingError:
     remedy = f"lower the rate (`settings` lr={run.lr / 3:.0e}) or clip the gradient (`settings` clip=1)"
-    failed, path = run.step, run.place.folder / LAST_GOOD
-    if not run.best_tensors:
-        state = load_state(run.place.folder, run.conditions)
-        if state is None:
-            raise TrainingError(f"{found} at step {failed}, before anything was saved: {remedy}")
-        run.best_step, run.best_tensors = state["step"], state["model"]
-    _restore_tensors(run.network, run.best_tensors)
-    if run.place.accelerator.is_main_process:
-        write_checkpoint(network_checkpoint(run.network, run.checkpoint), path, force=True)
-    raise TrainingError(f"{found} at step {failed}: the weights of step {run.best_step} are kept in {path}: {remedy}")
-
-
-def _draw(place: Workplace) -> None:
-    if place.accelerator.is_main_process:
-        plot_curve(read_log(place.folder), place.folder / CURVE)
+    return TrainingError(f"{found} at step {run.step}: {remedy}")

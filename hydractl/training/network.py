@@ -112,11 +112,7 @@ def decays(name: str, slot: Slot) -> bool:
 
 
 def first_trained(spec: ModelSpec, freeze_below: int) -> int:
-    """Returns the first layer that trains in a network of one tower.
-
-    Raises:
-        OptionError: the tower has fewer layers.
-    """
+    """Returns the first layer that trains in a network of one tower."""
     (tower,) = spec.towers
     return _first(tower, freeze_below)
 

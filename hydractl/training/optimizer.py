@@ -27,9 +27,6 @@ def build_optimizer(
 
     Args:
         parameters: those that train, each with the tensor it belongs to.
-
-    Raises:
-        OptionError: timm has no optimiser of that name.
     """
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
@@ -76,11 +73,7 @@ def warmup_steps(recipe: Recipe, steps: int) -> int:
 
 
 def step_count(recipe: Recipe, samples: int) -> int:
-    """Returns the number of optimiser steps that the recipe takes over a number of training samples.
-
-    Raises:
-        OptionError: the recipe has neither steps nor epochs.
-    """
+    """Returns the number of optimiser steps that the recipe takes over a number of training samples."""
     if recipe.steps:
         return recipe.steps
     if not recipe.epochs:

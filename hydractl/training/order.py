@@ -76,13 +76,14 @@ class Division:
     world_size: int
     passes: int
 
-    def places(self, step: int, forward: int, rank: int) -> range:
-        """Returns the places in the order that one forward pass of one process takes."""
+    def places_of(self, number: int, rank: int) -> range:
+        """Returns the places in the order that a forward pass of one process takes.
+
+        Args:
+            number: of the forward pass, counted from the first step on.
+        """
+        step, forward = divmod(number, self.passes)
         parts = self.passes * self.world_size
         part = forward * self.world_size + rank
         start, end = (step * self.batch + self.batch * i // parts for i in (part, part + 1))
         return range(start, end)
-
-    def places_of(self, number: int, rank: int) -> range:
-        """Returns the same by the number of the forward pass, counted from the first step on."""
-        return self.places(*divmod(number, self.passes), rank)

@@ -14,7 +14,6 @@ from accelerate.utils import gather_object
 
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.batching import Batches
-from hydractl.errors import DataError
 from hydractl.inference import collect_logits
 from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
@@ -52,24 +51,14 @@ class Validation:
         """Returns whether accuracy is higher, or the same and NLL lower."""
         return other is None or (self.accuracy, -self.nll) > (other.accuracy, -other.nll)
 
-    def to_json(self) -> dict[str, float]:
-        """Returns the numbers as a line of the log has them."""
-        return asdict(self)
-
 
 def validate(model: Hydra, batches: Batches) -> Validation:
-    """Returns the model's results on validation data; each process computes its own batches.
-
-    Raises:
-        DataError: an image cannot be read, or the logits are not finite.
-    """
+    """Returns the model's results on validation data; each process computes its own batches."""
     with _evaluating(model):
         parts = gather_object([collect_logits(model, batches)] if len(batches) else [])
     logits = torch.cat([part.member_logits for part in parts], 1)
-    labels = [part.labels for part in parts if part.labels is not None]
-    if not labels:
-        raise DataError(f"{batches.samples.name}: holds no labels to validate with")
-    return Validation.of(tabulate(logits.numpy(), torch.cat(labels).numpy(), model.temperature))
+    labels = torch.cat([part.labels for part in parts if part.labels is not None])
+    return Validation.of(tabulate(logits.numpy(), labels.numpy(), model.temperature))
 
 
 def validate_pairs(model: Hydra, batches: Batches) -> Validation:
@@ -125,5 +114,5 @@ class Tuned:
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON, without the weights."""
-        validation = None if self.validation is None else self.validation.to_json()
+        validation = None if self.validation is None else asdict(self.validation)
         return {"name": self.name, "lr": self.lr, "step": self.step, "steps": self.steps, "validation": validation}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -99,20 +98,13 @@ OPTIONS = {"lr": "lr_grid"}
 
 
 def find_recipe(recipe: str | Path | Recipe) -> Recipe:
-    """Returns the published recipe of that name, the one in a TOML file, or the recipe itself.
-
-    Raises:
-        OptionError: neither a published recipe nor a readable file.
-    """
+    """Returns the published recipe of that name, the one in a TOML file, or the recipe itself."""
     if isinstance(recipe, Recipe):
         return recipe
     if str(recipe) in RECIPES:
         return RECIPES[str(recipe)]
-    advice = f"choose {', '.join(RECIPES)}, or name a .toml file"
     if not str(recipe).endswith(".toml"):
-        raise OptionError(f"`recipe` {recipe}: unknown: {advice}")
-    if not os.path.lexists(recipe):
-        raise OptionError(f"`recipe` {recipe}: does not exist: {advice}")
+        raise OptionError(f"`recipe` {recipe}: unknown: choose {', '.join(RECIPES)}, or name a .toml file")
     return read_recipe(Path(recipe))
 
 
@@ -128,9 +120,8 @@ def choose_recipe(
     Raises:
         OptionError: no such recipe or setting, or a value that does not fit it.
     """
-    changes = dict(settings) if isinstance(settings, Mapping) else parse_settings(settings)
-    for name, value in options.items():
-        if value is not None:
-            changed(Recipe(), {name: value}, f"`{OPTIONS.get(name, name)}`")
-            changes[name] = value
-    return changed(Recipe() if recipe is None else find_recipe(recipe), changes, "`settings`")
+    chosen = Recipe() if recipe is None else find_recipe(recipe)
+    given = {name: value for name, value in options.items() if value is not None}
+    named = ", ".join(f"`{OPTIONS.get(name, name)}`" for name in given)
+    settings = settings if isinstance(settings, Mapping) else parse_settings(settings)
+    return changed(changed(chosen, settings, "`settings`"), given, named)

@@ -10,12 +10,13 @@ import json
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tomli_w
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from hydractl import bounds
 from hydractl.checkpoint.spec import RANGES
@@ -36,13 +37,7 @@ def _several(value: Any) -> Any:
     """Returns a list, a single value or values separated by commas as a tuple."""
     if isinstance(value, str):
         return tuple(_value(part) for part in map(str.strip, value.split(",", LONGEST)) if part)
-    return tuple(value) if isinstance(value, list) else (value,)
-
-
-def _keeps_or_share(value: float) -> float:
-    if -1 < value < 0:
-        raise ValueError(f"is {value:g}, should be from 0 to 1, or -1")
-    return value
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _smallest_and_largest(value: tuple[float, ...]) -> tuple[float, ...]:
@@ -73,129 +68,105 @@ Text = Annotated[str, Field(max_length=1000)]
 Part = Annotated[str, Field(min_length=1, max_length=200)]
 LearningRate = Annotated[float, Field(gt=0, le=bounds.RATE)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Steps = Annotated[int, Field(ge=0, le=bounds.STEPS)]
+Several = BeforeValidator(_several)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Recipe:
     """The settings of fine-tuning. Zero, or an empty list, turns a setting off."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-    source: Annotated[Text, Field(description="where the numbers come from")] = ""
+    source: Text = Field(default="", description="where the numbers come from")
     # What trains.
-    train_only: Annotated[
-        tuple[Part, ...],
-        BeforeValidator(_several),
-        Field(max_length=LONGEST, description="parts of the network that train; all of them if empty"),
-    ] = ()
-    freeze_below: Annotated[
-        int,
-        Field(
-            ge=-bounds.LAYERS,
-            le=bounds.LAYERS,
-            description="no layer below this one trains; a negative number counts from the top",
-        ),
-    ] = 0
-    new_classifier: Annotated[NewClassifier, Field(description="an untrained one takes the old one's place")] = "no"
+    train_only: Annotated[tuple[Part, ...], Several] = Field(
+        default=(), max_length=LONGEST, description="parts of the network that train; all of them if empty"
+    )
+    freeze_below: int = Field(
+        default=0,
+        ge=-bounds.LAYERS,
+        le=bounds.LAYERS,
+        description="no layer below this one trains; a negative number counts from the top",
+    )
+    new_classifier: NewClassifier = Field(default="no", description="an untrained one takes the old one's place")
     # The optimiser. Several rates are tried, and validation chooses.
-    optimizer: Annotated[
-        Text, Field(min_length=1, description="by timm's name; sgd is without the step of Nesterov's")
-    ] = "adamw"
-    lr: Annotated[
-        tuple[LearningRate, ...],
-        BeforeValidator(_several),
-        Field(min_length=1, max_length=LONGEST, description="learning rate, or several to choose from by validation"),
-    ] = (1e-4,)
-    momentum: Annotated[float, Field(ge=0, lt=1, description="of an optimiser that has one")] = 0.9
-    betas: Annotated[
-        tuple[Annotated[float, Field(ge=0, lt=1)], ...],
-        BeforeValidator(_several),
-        AfterValidator(_two_or_none),
-        Field(description="of an optimiser like Adam; its own if empty"),
-    ] = ()
-    eps: Annotated[float, Field(ge=0, le=1, description="of an optimiser like Adam; its own if 0")] = 0.0
-    weight_decay: Annotated[float, Field(ge=0, le=100, description="never of biases and norms")] = 0.0
-    clip: Annotated[float, Field(ge=0, le=1e6, description="the largest norm of the gradient")] = 0.0
+    optimizer: Text = Field(
+        default="adamw", min_length=1, description="by timm's name; sgd is without the step of Nesterov's"
+    )
+    lr: Annotated[tuple[LearningRate, ...], Several] = Field(
+        default=(1e-4,),
+        min_length=1,
+        max_length=LONGEST,
+        description="learning rate, or several to choose from by validation",
+    )
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="of an optimiser that has one")
+    betas: Annotated[tuple[Annotated[float, Field(ge=0, lt=1)], ...], Several, AfterValidator(_two_or_none)] = Field(
+        default=(), description="of an optimiser like Adam; its own if empty"
+    )
+    eps: float = Field(default=0.0, ge=0, le=1, description="of an optimiser like Adam; its own if 0")
+    weight_decay: float = Field(default=0.0, ge=0, le=100, description="never of biases and norms")
+    clip: float = Field(default=0.0, ge=0, le=1e6, description="the largest norm of the gradient")
     # The schedule.
-    schedule: Annotated[Schedule, Field(description="of the learning rate after its warm-up")] = "cosine"
-    warmup: Annotated[
-        float, Field(ge=0, le=bounds.STEPS, description="steps of the warm-up; below 1 that share of all steps")
-    ] = 0.0
-    final_rate: Annotated[float, Field(ge=0, le=1, description="share of `lr` that a cosine ends at")] = 0.0
-    steps: Annotated[int, Field(ge=0, le=bounds.STEPS, description="of the optimiser; or, if 0, `epochs`")] = 0
-    epochs: Annotated[float, Field(ge=0, le=bounds.EPOCHS, description="passes over the training data")] = 0.0
-    batch: Annotated[
-        int, Field(ge=1, le=bounds.BATCH, description="samples of a step, over all devices and forward passes")
-    ] = 32
-    length_window: Annotated[
-        int,
-        Field(
-            ge=0,
-            le=bounds.STEPS,
-            description="texts of similar length share a step, sorted over this many steps",
-        ),
-    ] = 0
+    schedule: Schedule = Field(default="cosine", description="of the learning rate after its warm-up")
+    warmup: float = Field(
+        default=0.0, ge=0, le=bounds.STEPS, description="steps of the warm-up; below 1 that share of all steps"
+    )
+    final_rate: float = Field(default=0.0, ge=0, le=1, description="share of `lr` that a cosine ends at")
+    steps: Steps = Field(default=0, description="of the optimiser; or, if 0, `epochs`")
+    epochs: float = Field(default=0.0, ge=0, le=bounds.EPOCHS, description="passes over the training data")
+    batch: int = Field(
+        default=32, ge=1, le=bounds.BATCH, description="samples of a step, over all devices and forward passes"
+    )
+    length_window: Steps = Field(
+        default=0, description="texts of similar length share a step, sorted over this many steps"
+    )
     # Validation.
-    validate_every: Annotated[
-        int, Field(ge=0, le=bounds.STEPS, description="steps between two validations; 0 is after each epoch")
-    ] = 0
-    patience: Annotated[
-        int,
-        Field(ge=0, le=bounds.STEPS, description="stop after this many validations without `improvement`"),
-    ] = 0
-    improvement: Annotated[float, Field(ge=0, le=1e6, description="what counts as one")] = 0.0
+    validate_every: Steps = Field(default=0, description="steps between two validations; 0 is after each epoch")
+    patience: Steps = Field(default=0, description="stop after this many validations without `improvement`")
+    improvement: float = Field(default=0.0, ge=0, le=1e6, description="what counts as one")
     # Augmentation of images, and regularisation.
-    crop_scale: Annotated[
-        tuple[Share, ...],
-        BeforeValidator(_several),
-        AfterValidator(_smallest_and_largest),
-        Field(description="random resized crop: smallest and largest share of the area"),
-    ] = ()
-    pad_crop: Annotated[
-        int,
-        Field(ge=0, le=RANGES["image_size"][1], description="random crop out of the image padded by this many pixels"),
-    ] = 0
-    flip: Annotated[bool, Field(description="mirror half of the images")] = False
+    crop_scale: Annotated[tuple[Share, ...], Several, AfterValidator(_smallest_and_largest)] = Field(
+        default=(), description="random resized crop: smallest and largest share of the area"
+    )
+    pad_crop: int = Field(
+        default=0,
+        ge=0,
+        le=RANGES["image_size"][1],
+        description="random crop out of the image padded by this many pixels",
+    )
+    flip: bool = Field(default=False, description="mirror half of the images")
     randaugment: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=1000)], ...],
-        BeforeValidator(_several),
-        AfterValidator(_operations_and_magnitude),
-        Field(description="RandAugment: number of operations, and magnitude of 0 to 30"),
-    ] = ()
-    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share of a label given to all classes")] = 0.0
-    outlier_weight: Annotated[float, Field(ge=0, le=1000, description="weight of the loss of outliers")] = 0.5
-    outlier_share: Annotated[
-        float, Field(gt=0, le=100, description="outliers of a step, in proportion to its labelled samples")
-    ] = 0.5
-    teacher_weight: Annotated[
-        float,
-        Field(ge=0, le=1, description="weight of teachers' probabilities; labels have the rest"),
-    ] = 1.0
-    dropout: Annotated[
-        float,
-        Field(ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own"),
-        AfterValidator(_keeps_or_share),
-    ] = -1.0
-    factor_width: Annotated[
-        float,
-        Field(ge=0, le=10, description="BatchEnsemble: standard deviation of members' factors around 1, at the start"),
-    ] = 0.1
-    lora_parts: Annotated[
-        tuple[LoraPart, ...],
-        BeforeValidator(_several),
-        AfterValidator(_each_once),
-        Field(min_length=1, max_length=LONGEST, description="LoRA-Ensemble: the maps in each layer that members adapt"),
-    ] = ("attention.q", "attention.k", "attention.v", "attention.o")
-    max_length: Annotated[int, Field(ge=0, le=RANGES["positions"][1], description="tokens of a text")] = 0
-    loss: Annotated[Loss, Field(description="contrastive is for pairs of image and text")] = "cross-entropy"
+        tuple[Annotated[int, Field(ge=0, le=1000)], ...], Several, AfterValidator(_operations_and_magnitude)
+    ] = Field(default=(), description="RandAugment: number of operations, and magnitude of 0 to 30")
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1, description="share of a label given to all classes")
+    outlier_weight: float = Field(default=0.5, ge=0, le=1000, description="weight of the loss of outliers")
+    outlier_share: float = Field(
+        default=0.5, gt=0, le=100, description="outliers of a step, in proportion to its labelled samples"
+    )
+    teacher_weight: float = Field(
+        default=1.0, ge=0, le=1, description="weight of teachers' probabilities; labels have the rest"
+    )
+    dropout: float = Field(default=-1.0, ge=-1, lt=1, description="on hidden states; -1 keeps the checkpoint's own")
+    factor_width: float = Field(
+        default=0.1,
+        ge=0,
+        le=10,
+        description="BatchEnsemble: standard deviation of members' factors around 1, at the start",
+    )
+    lora_parts: Annotated[tuple[LoraPart, ...], Several, AfterValidator(_each_once)] = Field(
+        default=("attention.q", "attention.k", "attention.v", "attention.o"),
+        min_length=1,
+        max_length=LONGEST,
+        description="LoRA-Ensemble: the maps in each layer that members adapt",
+    )
+    max_length: int = Field(default=0, ge=0, le=RANGES["positions"][1], description="tokens of a text")
+    loss: Loss = Field(default="cross-entropy", description="contrastive is for pairs of image and text")
 
     def __post_init__(self) -> None:
         if self.steps and self.epochs:
             raise ValueError("steps and epochs are both given, one of the two is enough")
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """A row of the guide's table of settings."""
 
     name: str
@@ -223,21 +194,13 @@ def changed(recipe: Recipe, changes: Mapping[str, Any], where: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Reads the recipe in a TOML file; settings that it leaves out have the defaults of `Recipe`.
-
-    Raises:
-        OptionError: the file cannot be read, or see `changed`.
-    """
+    """Reads the recipe in a TOML file; settings that it leaves out have the defaults of `Recipe`."""
     origin = Origin(str(path), OptionError, REMEDY)
     return changed(Recipe(), parse_toml(read_text(path, origin, LARGEST), origin).fields, str(path))
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """Returns settings written `key=value` on the command line, the value as in TOML or as a bare word.
-
-    Raises:
-        OptionError: no `=` in it.
-    """
+    """Returns settings written `key=value` on the command line, the value as in TOML or as a bare word."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
@@ -294,5 +257,3 @@ def _ends(field: Mapping[str, Any]) -> Iterator[str]:
 
 #: The settings of a recipe and their ranges, from the declarations in `Recipe`.
 SETTINGS = _settings()
-
-__all__ = ["SETTINGS", "Recipe", "changed", "parse_settings", "read_recipe", "to_json", "to_toml"]

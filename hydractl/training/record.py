@@ -1,26 +1,17 @@
-"""The folder of a run, FILE.training beside its file: log, learning curve, and states while the run lasts."""
+"""The folder of a run, FILE.training beside its file: log, learning curve, and a state while the run lasts."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hydractl.checkpoint.folders import is_ours, mark
-from hydractl.checkpoint.output import (
-    PART,
-    append_bytes,
-    goes_on,
-    refuse_existing,
-    write_atomically,
-    write_bytes,
-    writing,
-)
+from hydractl.checkpoint.folders import is_ours, write_folder
+from hydractl.checkpoint.output import append_bytes, goes_on, refuse_existing, write_atomically, write_bytes, writing
 from hydractl.errors import CheckpointError, OutputError
 from hydractl.style import COLORS, SMALL, styled, whole_numbers
 from hydractl.training.conditions import Conditions, refuse_other
@@ -29,8 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 KIND = "training"
-LOG, CURVE, LAST_GOOD = "log.jsonl", "curve.png", "last-good.safetensors"
-STATE = re.compile(r"state-\d{8}\.pt")
+LOG, CURVE, STATE = "log.jsonl", "curve.png", "state.pt"
 #: The panels of a learning curve: a key of the log's entries, and its title.
 CURVES = {
     "loss": "training loss (nats)",
@@ -53,112 +43,73 @@ def is_done(output: Path, resume: bool, force: bool) -> bool:
             run's folder is the user's own.
     """
     folder = run_folder(output)
-    _refuse_foreign(folder)
-    states = list(_all_states(folder))
+    if os.path.lexists(folder) and not is_ours(folder, KIND):
+        raise OutputError(f"{folder}: hydractl keeps the log of a run there: move it, or name another output")
+    unfinished = any(folder.rglob(STATE))
     if resume:
-        return output.is_file() and not states
+        return output.is_file() and not unfinished
     refuse_existing(output, force)
-    if states:
+    if unfinished:
         goes_on(folder, resume, force)
     return False
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """Raises OutputError if a run's folder would replace something of the user's."""
-    remedy = "a run keeps its log there: move it, or name another output"
-    if folder.is_symlink() or (os.path.lexists(folder) and not folder.is_dir()):
-        raise OutputError(f"{folder}: is not a folder: {remedy}")
-    files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    if files and not is_ours(folder, KIND):
-        raise OutputError(f"{folder}: holds {files[0]}, which hydractl did not write: {remedy}")
-
-
 def prepare_folder(folder: Path, resume: bool) -> None:
-    """Makes a run's folder; removes what an earlier run left, unless that is resumed.
-
-    Raises:
-        OutputError: the disk refuses it.
-    """
-    with writing(folder):
-        folder.mkdir(exist_ok=True)
-        for place in _places(folder):
-            for part in place.glob(f".*{PART}"):  # left by a killed run: this one has claimed the output
-                part.unlink()
-            for path in () if resume else (*saved_states(place), place / LOG, place / CURVE, place / LAST_GOOD):
-                path.unlink(missing_ok=True)
-            if place != folder and not any(place.iterdir()):
-                place.rmdir()
-    mark(folder, KIND, [])
+    """Makes a run's folder; removes what an earlier run left, unless that is resumed."""
+    if not folder.is_dir():
+        with write_folder(folder, KIND):
+            pass
+    elif not resume:
+        _remove(folder, STATE, LOG, CURVE)
 
 
 def clear_states(folder: Path) -> None:
     """Removes the states of a finished run; its log and its curve stay."""
+    _remove(folder, STATE)
+
+
+def _remove(folder: Path, *names: str) -> None:
+    """Removes files of those names: the run's, and those of its rates in folders of their own."""
     with writing(folder):
-        for path in _all_states(folder):
+        for path in [path for name in names for path in folder.rglob(name)]:
             path.unlink()
 
 
-def _places(folder: Path) -> list[Path]:
-    """Returns the folder of a run, and those of its rates."""
-    return [folder, *sorted(place for place in folder.glob("lr-*") if place.is_dir())]
-
-
-def _all_states(folder: Path) -> Iterator[Path]:
-    for place in _places(folder):
-        yield from saved_states(place)
-
-
-def save_state(folder: Path, step: int, state: Mapping[str, Any], keep: int) -> None:
-    """Writes the state after a number of steps and removes all but the last `keep`.
-
-    Raises:
-        OutputError: the disk refuses it; older states stay.
-    """
-    with write_atomically(folder / f"state-{step:08}.pt", force=True) as file:
+def save_state(folder: Path, state: Mapping[str, Any]) -> None:
+    """Writes a run's state in the place of the one before."""
+    with write_atomically(folder / STATE, force=True) as file:
         torch.save(dict(state), file)
-    with writing(folder):
-        for path in saved_states(folder)[:-keep]:
-            path.unlink()
-
-
-def saved_states(folder: Path) -> list[Path]:
-    """Returns the states of a run, oldest first."""
-    return sorted(path for path in folder.glob("state-*.pt") if STATE.fullmatch(path.name))
 
 
 def load_state(folder: Path, conditions: Conditions) -> dict[str, Any] | None:
-    """Reads the latest state of a run; None if it has not saved one yet.
+    """Reads the state of a run; None if it has not saved one yet.
 
     Raises:
         CheckpointError: the file is damaged.
         OptionError: the run had other conditions; the first difference is named.
     """
-    paths = saved_states(folder)
-    if not paths:
+    path = folder / STATE
+    if not path.exists():
         return None
     try:
         # weights_only: a state holds numbers and names, and nothing that could run when it is read.
-        state: dict[str, Any] = torch.load(paths[-1], map_location="cpu", weights_only=True, mmap=True)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         found = dict(state["run"])
     except Exception as error:  # torch raises errors of any class on a damaged file
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointError(
-            f"{paths[-1]}: cannot be read ({reason}): remove it to go on from the one before"
-        ) from error
-    refuse_other(paths[-1], found, conditions)
+        raise CheckpointError(f"{path}: cannot be read: start over with `force`") from error
+    refuse_other(path, found, conditions)
     return state
 
 
 def refuse_other_run(folder: Path, conditions: Conditions) -> None:
     """Raises OptionError or CheckpointError if a run's states, of any rate, are of another run or damaged."""
-    for place in _places(folder):
-        load_state(place, conditions)
+    for path in folder.rglob(STATE):
+        load_state(path.parent, conditions)
 
 
-def start_log(folder: Path, step: int) -> None:
-    """Starts the log of a run, or drops the lines beyond the step that it resumes from."""
-    kept = [entry for entry in read_log(folder) if entry["step"] <= step] if step else []
-    write_bytes(folder / LOG, "".join(map(_line, kept)).encode(), force=True)
+def start_log(folder: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the log with its entries so far; lines beyond the state that a run resumes from go."""
+    write_bytes(folder / LOG, "".join(map(_line, entries)).encode(), force=True)
 
 
 def write_log(folder: Path, entry: Mapping[str, Any]) -> None:
@@ -166,36 +117,22 @@ def write_log(folder: Path, entry: Mapping[str, Any]) -> None:
     append_bytes(folder / LOG, _line(entry).encode())
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Returns the entries of a run's log up to a line that a crash cut short."""
-    entries = []
-    path = folder / LOG
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            break
-    return entries
-
-
 def _line(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry) + "\n"
 
 
-def plot_curve(entries: list[dict[str, Any]], path: Path) -> bool:
-    """Draws the entries' `CURVES` over the steps; returns False if matplotlib is not installed."""
+def plot_curve(entries: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draws the entries' `CURVES` over the steps, if matplotlib is installed."""
     try:
-        import matplotlib as mpl  # noqa: F401
+        figure = _curve(entries)
     except ImportError:
-        return False
-    figure = _curve(entries)
+        return
     with write_atomically(path, force=True) as file:
         figure.savefig(file, format="png", dpi=150)
-    return True
 
 
 @styled
-def _curve(entries: list[dict[str, Any]]) -> Figure:
+def _curve(entries: Sequence[Mapping[str, Any]]) -> Figure:
     from matplotlib.figure import Figure
 
     shown = {key: title for key, title in CURVES.items() if any(key in entry for entry in entries)}

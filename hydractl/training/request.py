@@ -182,5 +182,4 @@ class Execution:
         int | None,
         Option("Steps between saved states. Default: at each validation.", "Output", minimum=1, maximum=bounds.STEPS),
     ] = None
-    keep_states: Annotated[int, Option("Saved states to keep.", "Output", minimum=1, maximum=1000)] = 2
     force: Annotated[bool, Option("Replace an output that exists.", "Output", flags=("--force", "-f"))] = False

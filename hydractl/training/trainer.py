@@ -14,19 +14,12 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.output import make_folder
 from hydractl.data.labels import match_labels
 from hydractl.data.samples import Samples
-from hydractl.errors import DataError, OptionError, TrainingError
+from hydractl.errors import CheckpointError, DataError, OptionError, TrainingError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.surgery.provenance import SEEN, with_provenance
 from hydractl.surgery.slicing import fold, split_members
 from hydractl.training.accelerator import Workplace
-from hydractl.training.conditions import (
-    Conditions,
-    Training,
-    as_provenance,
-    read_made,
-    refuse_other,
-    training_conditions,
-)
+from hydractl.training.conditions import Conditions, Training, as_provenance, refuse_other, training_conditions
 from hydractl.training.ensembles import Ensemble, spread
 from hydractl.training.loop import fine_tune
 from hydractl.training.losses import require_fit
@@ -71,11 +64,7 @@ def _stem(model: str) -> str:
 
 
 def sample_kind(checkpoints: Sequence[Checkpoint], recipe: Recipe) -> Kind:
-    """Returns what the networks are trained on.
-
-    Raises:
-        OptionError: some take images, some texts.
-    """
+    """Returns what the networks are trained on."""
     if recipe.loss == "contrastive":
         return "pair"
     tasks = {checkpoint.spec.task for checkpoint in checkpoints}
@@ -96,7 +85,6 @@ def fine_tune_checkpoint(
 
     Raises:
         OptionError: the recipe or a teacher does not fit the model.
-        DataError: labels do not match, or a sample cannot be read.
         TrainingError: the loss or a weight is not finite, with every rate.
     """
     recipe, ensemble = training.recipe, training.ensemble
@@ -123,27 +111,21 @@ def _best_rate(
 ) -> Tuned:
     """Trains with each rate of the recipe, each in a folder of its own if there are several."""
     best: Tuned | None = None
-    failed: TrainingError | None = None
+    failed = TrainingError("no rate to train with")
     rates = training.recipe.lr
     for lr in rates:
         folder = place.folder / f"lr-{lr}" if len(rates) > 1 else place.folder
         make_folder(folder)
+        own = replace(place, folder=folder)
+        step = None if on_step is None else partial(on_step, lr)
         try:
-            tuned = fine_tune(
-                checkpoint,
-                training,
-                replace(place, folder=folder),
-                lr=lr,
-                conditions=conditions,
-                on_step=None if on_step is None else partial(on_step, lr),
-            )
+            tuned = fine_tune(checkpoint, training, own, lr=lr, conditions=conditions, on_step=step)
         except TrainingError as error:
             failed = error
             continue
         if best is None or (tuned.validation and tuned.validation.better_than(best.validation)):
             best = tuned
     if best is None:
-        assert failed is not None
         raise failed
     return best
 
@@ -165,9 +147,13 @@ def read_finished(path: Path, checkpoint: Checkpoint, training: Training, place:
         OptionError: it was made under other conditions; the first difference is named.
     """
     found = read_checkpoint(path)
-    made = read_made(found)
-    refuse_other(path, made.conditions, training_conditions(checkpoint, training, place.accelerator.mixed_precision))
-    return Tuned(found, made.lr, made.best_step, made.steps, output=path)
+    made: Any = found.provenance.get("options")
+    recipe, inputs = (made.get(name) if isinstance(made, dict) else None for name in ("recipe", "fingerprints"))
+    if found.provenance.get("command") != "finetune" or not isinstance(recipe, dict) or not isinstance(inputs, dict):
+        raise CheckpointError(f"{path}: was not made by fine-tuning: name another output, or leave `resume` out")
+    conditions = training_conditions(checkpoint, training, place.accelerator.mixed_precision)
+    refuse_other(path, {**recipe, **inputs, **made, "lr": made.get("rates")}, conditions)
+    return Tuned(found, recipe["lr"], made["best_step"], training.steps, output=path)
 
 
 def _data_provenance(training: Training) -> dict[str, Any]:
@@ -198,11 +184,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     if checkpoint.labels is None:
         raise OptionError(f"{checkpoint.name}: is a zero-shot model: fine-tune it with `recipe` clip-lit")
     unread = training.teachers is not None and recipe.teacher_weight == 1
-    step = (
-        partial(_with_some_class, labels=checkpoint.labels)
-        if unread
-        else partial(_match_or_advise, labels=checkpoint.labels, match=training.match)
-    )
+    step = partial(_with_some_class if unread else _match_or_advise, labels=checkpoint.labels, match=training.match)
     train = step(data.train)
     validation = data.validation
     if validation is not None:
@@ -210,7 +192,7 @@ def fit_labels(checkpoint: Checkpoint, training: Training) -> tuple[Checkpoint, 
     return checkpoint, replace(training, data=replace(data, train=train, validation=validation))
 
 
-def _with_some_class(samples: Samples, labels: tuple[str, ...]) -> Samples:
+def _with_some_class(samples: Samples, labels: tuple[str, ...], match: Match) -> Samples:
     # Nothing reads the class.
     return replace(samples, labels=np.zeros(len(samples), dtype=np.int64), label_names=labels)
 
@@ -223,6 +205,8 @@ def _match_or_advise(samples: Samples, labels: tuple[str, ...], match: Match) ->
 
 
 def _label_names(data: Samples) -> tuple[str, ...]:
+    if data.label_names is not None:
+        return data.label_names
     if data.labels is None:
         raise DataError(f"{data.name}: {data.label_problem or 'holds no labels'}")
-    return data.label_names or tuple(str(label) for label in range(int(data.labels.max()) + 1))
+    return tuple(str(label) for label in range(int(data.labels.max()) + 1))

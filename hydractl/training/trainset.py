@@ -134,11 +134,7 @@ def _refuse_outliers(labelled: Samples, outliers: Samples) -> None:
 
 
 def split_off(samples: Samples, count: int) -> tuple[Samples, Samples]:
-    """Splits `count` samples off, drawn evenly, the same ones whatever the seed of a run; returns the rest and them.
-
-    Raises:
-        OptionError: nothing would be left to train on.
-    """
+    """Splits `count` samples off, drawn evenly, the same ones whatever the seed of a run; returns the rest and them."""
     if count >= len(samples):
         raise OptionError(
             f"`val_split` {count}: {samples.name} has {len(samples)} samples, some must be left to train on"

@@ -132,7 +132,7 @@ def test_what_killed_runs_left_is_gone_after_the_next(actions: dict[str, Action]
     training.mkdir()
     mark(training, "training", [])
     parts = [tmp_path / ".m.part"]
-    for name in ("curve.png", "state-00000001.pt", "log.jsonl", ".hydractl.json"):
+    for name in ("curve.png", "state.pt", "log.jsonl"):
         parts.append(training / f".{name}.part")
     for part in parts:
         part.write_bytes(b"half")

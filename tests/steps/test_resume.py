@@ -78,7 +78,7 @@ def test_each_determinant_of_a_finished_run_is_held_to(place: Path, tmp_path: Pa
     before = (tmp_path / "m").read_bytes()
     assert identity(hydractl.finetune(**options(place, tmp_path / "m")).checkpoint) == identity(made.checkpoint)
     # How it is carried out may change, and where the recipe's numbers are said to come from.
-    again = {"batch_size": 2, "keep_states": 1, "recipe": replace(RECIPE, source="mine")}
+    again = {"batch_size": 2, "save_every": 1, "recipe": replace(RECIPE, source="mine")}
     hydractl.finetune(**options(place, tmp_path / "m", **again))
     for name, changes in determinants(place):
         with pytest.raises(HydractlError) as raised:
@@ -113,7 +113,7 @@ def test_each_determinant_of_an_unfinished_run_is_held_to(place: Path, tmp_path:
     with pytest.raises(Killed):
         hydractl.finetune(**asked, watch=KilledAfter(2))
     for name, changes in islice(determinants(place), 3, None, 6):
-        with pytest.raises(HydractlError, match=f"state-00000002.pt: was made with another {name} "):
+        with pytest.raises(HydractlError, match=f"state.pt: was made with another {name} "):
             hydractl.finetune(**{**asked, **changes})
     # Several rates have folders of their own, and do not begin beside the state of one.
     with pytest.raises(HydractlError, match=r"another lr \(\[0.05\], now \[0.05, 0.1\]\)"):

@@ -67,7 +67,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return read_checkpoint(save_bert(tmp_path_factory.mktemp("models") / "bert"))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def accelerator() -> Iterator[Accelerator]:
     torch.set_num_threads(1)
     with training_process(torch.device("cpu")) as accelerator:

@@ -37,7 +37,7 @@ def test_each_epoch_is_every_sample_once_in_an_order_of_its_own() -> None:
 def test_a_step_is_the_same_samples_however_they_are_dealt_out() -> None:
     for world_size, passes in ((1, 1), (2, 1), (1, 3), (3, 2)):
         division = Division(16, world_size, passes)
-        places = [division.places(5, f, r) for f in range(passes) for r in range(world_size)]
+        places = [division.places_of(5 * passes + f, r) for f in range(passes) for r in range(world_size)]
         assert [place for part in places for place in part] == list(range(80, 96))
 
 
