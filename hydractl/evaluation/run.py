@@ -17,7 +17,7 @@ from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.settings import Conformal, Settings
 from hydractl.evaluation.systems import Classifier, OnBatch, Predictor, SetAnswers
 from hydractl.metrics.checks import BoolArray, FloatArray
-from hydractl.metrics.conformal import PredictionSets, conformal_threshold, nonconformity, prediction_sets
+from hydractl.metrics.conformal import ConformalMetrics, conformal_threshold, nonconformity, prediction_sets
 from hydractl.metrics.feature_scores import MemberSamples, score_chunks, too_few
 from hydractl.metrics.ood_scores import BASELINE, Answers, OodScore, Scorer, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import PredictionTable, tabulate
@@ -46,7 +46,7 @@ class SystemPredictions:
     Attributes:
         tables: of the sets that logits are known of.
         scores: `[N]` of each set, higher = more OOD.
-        sets: prediction sets of the in-distribution data.
+        sets: size and coverage of the prediction sets of the in-distribution data.
         correct: `[N]` booleans of the labelled sets of which confidences are all that is known.
         confident: whether scores are minus the system's own confidence.
         own: the score that the system's file brings, if it is scored by it.
@@ -56,7 +56,7 @@ class SystemPredictions:
     calibration: Calibration
     tables: Mapping[SetKey, PredictionTable]
     scores: Mapping[SetKey, FloatArray]
-    sets: PredictionSets | None = None
+    sets: ConformalMetrics | None = None
     correct: Mapping[SetKey, BoolArray] = field(default_factory=dict)
     confident: bool = False
     own: OodFit | None = None
@@ -204,7 +204,7 @@ class _Measured(NamedTuple):
     table: PredictionTable | None
     scores: FloatArray
     correct: BoolArray | None
-    sets: PredictionSets | None
+    sets: ConformalMetrics | None
 
 
 def _measure(answers: SetAnswers, settled: Calibration, scorer: Scorer, conformal: Conformal | None) -> _Measured:

@@ -38,12 +38,10 @@ from hydractl.metrics.bootstrap import (
     sets_replicates,
 )
 from hydractl.metrics.checks import FloatArray
-from hydractl.metrics.conformal import conformal_metrics
 from hydractl.metrics.prediction_table import PredictionTable
-from hydractl.metrics.selective import error_metrics, selective_metrics
+from hydractl.metrics.selective import accuracy_at_coverage, error_metrics
 from hydractl.metrics.styles import OURS
 
-BINS = 15  # of confidence, for both calibration errors
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
 EXTRA = frozenset(kind.name for kind in CORRUPTIONS if kind.extra)
@@ -92,7 +90,7 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
         ood_means=group_means(ood),
         shift=shift or None,
         shift_means=shift_means(shift),
-        conformal=None if predictions.sets is None else conformal_metrics(predictions.sets),
+        conformal=predictions.sets,
         temperature=_temperature(predictions),
         cost=cost,
     )
@@ -139,7 +137,7 @@ def _labelled(key: SetKey, predictions: SystemPredictions, settings: Settings) -
     if table is None:
         correct = predictions.right(key)
         return LabelledMetrics(len(correct), accuracy=float(correct.mean()))
-    found = settings.definitions.classification_metrics(table, BINS)
+    found = settings.definitions.classification_metrics(table)
     return LabelledMetrics(len(table.msp), **asdict(found), **_diversity(table))
 
 
@@ -169,11 +167,10 @@ def _diversity(table: PredictionTable) -> dict[str, float]:
 def _selective(predictions: SystemPredictions, settings: Settings) -> Selective:
     inside, style = id_key(predictions), settings.definitions
     confidence, correct = predictions.confidence(inside), predictions.right(inside)
-    found = selective_metrics(confidence, correct)
     # What a file brings was chosen to tell OOD samples, not errors.
     doubt = predictions.scores[inside] if predictions.own is None else -confidence
     errors = error_metrics(doubt, correct, style.ood_metrics)
-    at_coverage = {f"{share:g}": value for share, value in found.accuracy_at_coverage}
+    at_coverage = {f"{share:g}": value for share, value in accuracy_at_coverage(confidence, correct).items()}
     return Selective(style.aurc(confidence, correct), at_coverage, **(asdict(errors) if errors else {}))
 
 

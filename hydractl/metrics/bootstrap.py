@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.calibration import ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
+from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
 from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.ood_detection import OodMetrics, metrics_of_counts, rank_scores
 from hydractl.metrics.prediction_table import PredictionTable
@@ -44,21 +44,15 @@ def percentile_interval(values: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def classification_replicates(
-    table: PredictionTable, replicates: int = 1000, seed: int = 0, bins: int = 15
-) -> dict[str, FloatArray]:
+def classification_replicates(table: PredictionTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
     """Returns resampled values [draws] of every field of ClassificationMetrics.
-
-    Args:
-        table: predictions of N samples with labels.
-        bins: of confidence, for both calibration errors.
 
     Raises:
         DataError: the samples have no labels.
         OptionError: no replicates.
     """
     outcomes, samples = table.labelled(), table.msp.size
-    gaps, bin_of = outcomes.correct - table.msp, equal_width_bins(table.msp, bins)
+    gaps, bin_of = outcomes.correct - table.msp, equal_width_bins(table.msp, BINS)
     distinct, ranks = np.unique(table.msp, return_inverse=True)
 
     def of(places: IntArray) -> ClassificationMetrics:
@@ -70,7 +64,7 @@ def classification_replicates(
             brier=outcomes.brier[places].mean(),
             nll=outcomes.nll[places].mean(),
             ece=binned_gap(bin_of[places], gap, samples),
-            adaptive_ece=binned_gap(equal_mass_bins(counts, bins), gap_sums, samples),
+            adaptive_ece=binned_gap(equal_mass_bins(counts, BINS), gap_sums, samples),
         )
 
     return _by_field(ClassificationMetrics, [of(places) for [places] in draw([samples], replicates, seed)])

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hydractl.metrics.checks import FloatArray, IntArray, check_confidences
+from hydractl.metrics.checks import BoolArray, FloatArray, IntArray
 from hydractl.metrics.prediction_table import PredictionTable
+
+BINS = 15  # of confidence, for both calibration errors
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,8 @@ class ReliabilityDiagram:
     accuracy: FloatArray  # [bins]
 
 
-def classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+def classification_metrics(table: PredictionTable) -> ClassificationMetrics:
     """Returns accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE.
-
-    Args:
-        table: predictions of N samples with labels.
-        bins: of confidence, for both calibration errors.
 
     Raises:
         DataError: the samples have no labels.
@@ -45,61 +42,40 @@ def classification_metrics(table: PredictionTable, bins: int = 15) -> Classifica
         accuracy=float(outcomes.correct.mean()),
         brier=float(outcomes.brier.mean()),
         nll=float(outcomes.nll.mean()),
-        ece=expected_calibration_error(table.msp, outcomes.correct, bins),
-        adaptive_ece=adaptive_calibration_error(table.msp, outcomes.correct, bins),
+        ece=expected_calibration_error(table.msp, outcomes.correct),
+        adaptive_ece=adaptive_calibration_error(table.msp, outcomes.correct),
     )
 
 
-def expected_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
+def expected_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> float:
     """Returns the top-label expected calibration error, 0..1, L1, over equal-width right-closed bins on (0,1].
 
     Args:
         confidence: [N] in [0,1].
-        correct: [N] booleans.
-        bins: how many.
-
-    Raises:
-        DataError: empty, of different lengths, or outside [0,1].
+        correct: [N].
 
     Source: Naeini et al. 2015, Guo et al. 2017.
     """
-    confidence, correct = check_confidences(confidence, correct)
     return binned_gap(equal_width_bins(confidence, bins), correct - confidence, len(confidence))
 
 
-def adaptive_calibration_error(confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15) -> float:
+def adaptive_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> float:
     """Returns the top-label adaptive calibration error, 0..1, L1, over bins of equal mass; ties share a bin.
 
     Args:
         confidence: [N] in [0,1].
-        correct: [N] booleans.
+        correct: [N].
         bins: how many; with fewer samples every distinct confidence has its own.
-
-    Raises:
-        DataError: empty, of different lengths, or outside [0,1].
 
     Source: Nixon et al. 2019.
     """
-    confidence, correct = check_confidences(confidence, correct)
     _, ranks, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     gaps = np.asarray(np.bincount(ranks, weights=correct - confidence), dtype=np.float64)
     return binned_gap(equal_mass_bins(counts, bins), gaps, len(confidence))
 
 
-def reliability_diagram(
-    confidence: NDArray[np.floating], correct: NDArray[np.bool_], bins: int = 15
-) -> ReliabilityDiagram:
-    """Returns the count, mean confidence and accuracy of each of the ECE's bins.
-
-    Args:
-        confidence: [N] in [0,1].
-        correct: [N] booleans.
-        bins: how many, of equal width.
-
-    Raises:
-        DataError: empty, of different lengths, or outside [0,1].
-    """
-    confidence, correct = check_confidences(confidence, correct)
+def reliability_diagram(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> ReliabilityDiagram:
+    """Returns the count, mean confidence and accuracy of each of the ECE's bins, of samples [N]."""
     which = equal_width_bins(confidence, bins)
     counts = np.bincount(which, minlength=bins)
     divisor = np.where(counts > 0, counts, np.nan)
@@ -118,12 +94,7 @@ def bin_edges(bins: int) -> FloatArray:
 
 
 def equal_width_bins(confidence: FloatArray, bins: int) -> IntArray:
-    """Returns the bin of each confidence, [N] in 0..bins-1; an edge belongs to the bin on its left, 0 to the first.
-
-    Args:
-        confidence: [N] in [0,1].
-        bins: how many.
-    """
+    """Returns the bin of each confidence, [N] in 0..bins-1; an edge belongs to the bin on its left, 0 to the first."""
     return np.maximum(np.searchsorted(bin_edges(bins), confidence, side="left") - 1, 0)
 
 
@@ -134,16 +105,10 @@ def equal_mass_bins(counts: IntArray, bins: int) -> IntArray:
 
     Args:
         counts: [levels] samples at each distinct confidence, ascending; may hold zeros.
-        bins: how many.
     """
-    first_sample = np.cumsum(counts) - counts
-    return np.searchsorted(mass_bin_starts(int(counts.sum()), bins), first_sample, side="right") - 1
-
-
-def mass_bin_starts(samples: int, bins: int) -> IntArray:
-    """Returns the first sample of each of the bins that `numpy.array_split` makes of so many, [bins]."""
-    size, larger = divmod(samples, bins)
-    return np.arange(bins) * size + np.minimum(np.arange(bins), larger)
+    size, larger = divmod(int(counts.sum()), bins)
+    starts = np.arange(bins) * size + np.minimum(np.arange(bins), larger)
+    return np.searchsorted(starts, np.cumsum(counts) - counts, side="right") - 1
 
 
 def binned_gap(which: IntArray, gaps: FloatArray, samples: int) -> float:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -12,14 +12,7 @@ Logits = NDArray[np.float32] | NDArray[np.float64]
 
 
 def check_member_logits(member_logits: Logits) -> None:
-    """Raises DataError unless these can be the logits of an ensemble; values are checked where they are read.
-
-    Args:
-        member_logits: [M,N,C] float32 or float64.
-
-    Raises:
-        DataError: another shape or type, no members, no samples, or fewer than two classes.
-    """
+    """Raises DataError unless these can be logits [M,N,C] of an ensemble; values are checked where they are read."""
     if member_logits.ndim != 3:
         raise DataError(f"logits of shape {member_logits.shape}: expected [members, samples, classes]")
     if member_logits.dtype not in (np.float32, np.float64):
@@ -34,11 +27,7 @@ def check_member_logits(member_logits: Logits) -> None:
 
 
 def check_labels(member_logits: Logits, labels: NDArray[np.integer]) -> IntArray:
-    """Returns the labels of an ensemble's logits as int64.
-
-    Args:
-        member_logits: [M,N,C] float32 or float64.
-        labels: [N] integers in 0..C-1.
+    """Returns the labels [N] of an ensemble's logits [M,N,C] as int64.
 
     Raises:
         DataError: not the logits of an ensemble, or labels that are not integers, one per sample, inside the classes.
@@ -56,21 +45,10 @@ def check_labels(member_logits: Logits, labels: NDArray[np.integer]) -> IntArray
     return labels.astype(np.int64)
 
 
-def check_temperature(temperature: float) -> None:
-    """Raises OptionError unless logits can be divided by the temperature.
-
-    Raises:
-        OptionError: not a positive finite number.
-    """
-    if not (np.isfinite(temperature) and temperature > 0):
-        raise OptionError(f"temperature {temperature}: expected a positive number")
-
-
 def check_scores(values: NDArray[np.floating], name: str) -> FloatArray:
-    """Returns the values as float64.
+    """Returns the values [N] as float64.
 
     Args:
-        values: [N] floats, N >= 1.
         name: what they are, for the message.
 
     Raises:
@@ -83,23 +61,3 @@ def check_scores(values: NDArray[np.floating], name: str) -> FloatArray:
         first = int(bad[0])
         raise DataError(f"{name} of sample {first} is {values[first]}: expected finite numbers")
     return values.astype(np.float64)
-
-
-def check_confidences(confidence: NDArray[np.floating], correct: NDArray[np.bool_]) -> tuple[FloatArray, BoolArray]:
-    """Returns the confidences as float64 and the correctness as booleans.
-
-    Args:
-        confidence: [N] in [0,1].
-        correct: [N] booleans.
-
-    Raises:
-        DataError: empty, of different lengths, not finite, or outside [0,1].
-    """
-    checked = check_scores(confidence, "confidence")
-    if correct.shape != checked.shape:
-        raise DataError(f"{checked.size} confidences but correctness of shape {correct.shape}")
-    outside = np.flatnonzero((checked < 0) | (checked > 1))
-    if outside.size:
-        first = int(outside[0])
-        raise DataError(f"confidence of sample {first} is {checked[first]}: expected 0 to 1")
-    return checked, correct.astype(np.bool_)

@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hydractl.errors import OptionError
-from hydractl.metrics.checks import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Logits,
-    check_labels,
-    check_scores,
-)
+from hydractl.metrics.checks import FloatArray, IntArray, Logits
 from hydractl.metrics.probabilities import (
     mean_over_members,
     member_probabilities,
@@ -28,14 +20,6 @@ ConformalMethod = Literal["lac", "aps"]
 _ROUNDING = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class PredictionSets:
-    """The size of each sample's set and whether it holds the label; [N] and [N]."""
-
-    size: IntArray
-    covered: BoolArray
-
-
 @dataclass(frozen=True)
 class ConformalMetrics:
     """Size and coverage of prediction sets on evaluation data."""
@@ -45,7 +29,7 @@ class ConformalMetrics:
 
 
 def nonconformity(
-    member_logits: Logits, labels: NDArray[np.integer], method: ConformalMethod, temperature: float = 1.0
+    member_logits: Logits, labels: IntArray, method: ConformalMethod, temperature: float = 1.0
 ) -> FloatArray:
     """Returns how badly each label fits its sample, [N] in 0..1, higher = worse.
 
@@ -54,82 +38,58 @@ def nonconformity(
 
     Args:
         member_logits: [M,N,C] of calibration samples.
-        labels: [N] integers in 0..C-1.
-        method: lac or aps.
+        labels: [N] in 0..C-1.
         temperature: divides the logits of every member.
-
-    Raises:
-        DataError: logits or labels of a wrong shape or type, empty, not finite, or outside the classes.
 
     Source: lac Sadinle et al. 2019, aps Romano et al. 2020.
     """
-    checked = check_labels(member_logits, labels)
-    scores = np.empty(len(checked))
+    scores = np.empty(len(labels))
     for samples in sample_chunks(member_logits):
         of_classes = _class_scores(member_logits, samples, method, temperature)
-        scores[samples] = np.take_along_axis(of_classes, checked[samples, None], axis=-1)[:, 0]
+        scores[samples] = np.take_along_axis(of_classes, labels[samples, None], axis=-1)[:, 0]
     return scores
 
 
-def conformal_threshold(scores: NDArray[np.floating], coverage: float = 0.9) -> float:
+def conformal_threshold(scores: FloatArray, coverage: float = 0.9) -> float:
     """Returns the nonconformity up to which a class belongs to a set, 0..1, or 1 where there are too few scores.
 
     The ceil((N + 1) coverage)-th smallest score, which guarantees the coverage on exchangeable data.
 
     Args:
         scores: [N] nonconformity of calibration samples.
-        coverage: wanted, in (0,1).
 
     Raises:
-        DataError: no scores, or not finite.
         OptionError: a coverage outside (0,1).
     """
     if not 0 < coverage < 1:
         raise OptionError(f"coverage {coverage}: expected above 0 and below 1")
-    checked = np.sort(check_scores(scores, "nonconformity"))
-    rank = int(np.ceil(round((checked.size + 1) * coverage, 9)))
+    rank = int(np.ceil(round((scores.size + 1) * coverage, 9)))
     # With too few scores only the set of all classes keeps the promise; no score exceeds 1.
-    return float(checked[rank - 1]) if rank <= checked.size else 1.0
+    return float(np.sort(scores)[rank - 1]) if rank <= scores.size else 1.0
 
 
 def prediction_sets(
-    member_logits: Logits,
-    labels: NDArray[np.integer],
-    threshold: float,
-    method: ConformalMethod,
-    temperature: float = 1.0,
-) -> PredictionSets:
-    """Returns the size of every sample's prediction set, and whether it holds the label.
+    member_logits: Logits, labels: IntArray, threshold: float, method: ConformalMethod, temperature: float = 1.0
+) -> ConformalMetrics:
+    """Returns the size of the prediction sets, and how many of them hold the label.
 
     The predicted class is always in its set: an empty set would help nobody, and more classes cover no less.
 
     Args:
         member_logits: [M,N,C] of test samples, not those of the calibration.
-        labels: [N] integers in 0..C-1.
+        labels: [N] in 0..C-1.
         threshold: from `conformal_threshold` of the same method and temperature.
-        method: lac or aps.
-        temperature: divides the logits of every member.
-
-    Raises:
-        DataError: logits or labels of a wrong shape or type, empty, not finite, or outside the classes.
 
     Source: lac Sadinle et al. 2019, aps Romano et al. 2020.
     """
-    checked = check_labels(member_logits, labels)
-    size = np.empty(len(checked), dtype=np.int64)
-    covered = np.empty(len(checked), dtype=np.bool_)
+    classes = covered = 0
     for samples in sample_chunks(member_logits):
         scores = _class_scores(member_logits, samples, method, temperature)
         chosen = scores <= max(threshold, 0.0) + _ROUNDING
         chosen[np.arange(len(scores)), scores.argmin(axis=-1)] = True
-        size[samples] = chosen.sum(axis=-1)
-        covered[samples] = np.take_along_axis(chosen, checked[samples, None], axis=-1)[:, 0]
-    return PredictionSets(size, covered)
-
-
-def conformal_metrics(sets: PredictionSets) -> ConformalMetrics:
-    """Returns the share of sets that hold their label, and the mean number of classes in a set."""
-    return ConformalMetrics(coverage=float(sets.covered.mean()), mean_size=float(sets.size.mean()))
+        classes += int(chosen.sum())
+        covered += int(np.take_along_axis(chosen, labels[samples, None], axis=-1).sum())
+    return ConformalMetrics(covered / len(labels), classes / len(labels))
 
 
 def _class_scores(member_logits: Logits, samples: slice, method: ConformalMethod, temperature: float) -> FloatArray:

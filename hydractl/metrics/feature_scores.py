@@ -15,11 +15,11 @@ from hydractl.metrics.checks import FloatArray, IntArray, Logits
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from hydractl.model.ood_head import Detector, State
+    from hydractl.model.ood_head import State
 
 #: Fitted numbers of one member by name.
 Fitted = Mapping[str, FloatArray]
-CHUNK = 1024  # samples scored at once
+CHUNK = 1024  # samples scored at once: each of them meets a whole bank of features
 PERCENTILE = 90  # of the numbers that `react` leaves as they are
 
 
@@ -195,13 +195,9 @@ def fit_combined(samples: MemberSamples) -> Fitted:
     """
     from scipy.special import logsumexp
 
-    from hydractl.model.ood_head import mahalanobis
-
     fitted = fit_mahalanobis(samples)
-    parts = (
-        -logsumexp(samples.logits, axis=-1),
-        detect(mahalanobis, stacked([fitted]), samples.features[None], None)[0],
-    )
+    distance = score_chunks("mahalanobis", stacked([fitted]), samples.features[None], samples.logits[None])
+    parts = (-logsumexp(samples.logits, axis=-1), distance)
     location, scale = (np.array([f(part) for part in parts]) for f in (np.mean, np.std))
     return {**fitted, "location": location, "scale": np.where(scale > 0, scale, 1)}
 
@@ -234,22 +230,12 @@ def rank_in_class(labels: IntArray) -> IntArray:
     return ranks
 
 
-def detect(detector: Detector, state: State, features: Logits, logits: Logits | None) -> FloatArray:
-    """Returns the scores `[M,n]` of the members' features `[M,n,D']` and logits `[M,n,C]`, in float64."""
-    import torch
-
-    read = torch.from_numpy(np.asarray(features, np.float64))
-    z = read[..., :0] if logits is None else torch.from_numpy(np.asarray(logits, np.float64))
-    return np.asarray(detector(state, read, z).numpy())
-
-
 def score_chunks(
-    name: str, state: State, features: Logits | None, member_logits: Logits, temperature: float
+    name: str, state: State, features: Logits | None, member_logits: Logits, temperature: float = 1.0
 ) -> FloatArray:
     """Returns the scores `[n]` of an ensemble's features `[M,n,D']` and logits `[M,n,C]`, in float64, some at a time.
 
     Args:
-        name: of the score.
         state: what was fitted, with the members first.
         features: None for a score of answers.
     """

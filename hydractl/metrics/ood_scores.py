@@ -153,11 +153,7 @@ OOD_SCORES = (
 
 
 def find_ood_score(name: str) -> OodScore:
-    """Returns the score of that name.
-
-    Raises:
-        OptionError: there is none.
-    """
+    """Returns the score of that name; raises OptionError if there is none."""
     for score in OOD_SCORES:
         if score.name == name:
             return score
@@ -168,23 +164,14 @@ def fit_scorer(score: OodScore, members: Iterable[MemberSamples]) -> Scorer:
     """Returns a score of features as a score of an ensemble's answers: the mean over the members' detectors.
 
     Args:
-        score: one that needs features.
         members: the calibration samples as each of the M members sees them, taken one after the other.
 
     Raises:
         DataError: the samples are too few for this score, or lack what it needs.
     """
     from hydractl.metrics import feature_scores
-    from hydractl.metrics.probabilities import mean_over_members
-    from hydractl.model.ood_head import DETECTORS
 
     assert score.fit is not None
-    fit, detector = getattr(feature_scores, score.fit), DETECTORS[score.name]
-    # Once for all batches: a bank of 50,000 samples is hundreds of megabytes.
+    fit = getattr(feature_scores, score.fit)
     state = feature_scores.stacked(fit(samples) for samples in members)
-
-    def of_answers(answers: Answers) -> FloatArray:
-        assert answers.features is not None
-        return mean_over_members(feature_scores.detect(detector, state, answers.features, answers.member_logits))
-
-    return of_answers
+    return lambda answers: feature_scores.score_chunks(score.name, state, answers.features, answers.member_logits)

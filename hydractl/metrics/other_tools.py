@@ -1,11 +1,10 @@
-"""Metrics as other tools define them: OpenOOD 1.5, torch-uncertainty 0.13, and the FPR95 of its older releases.
+"""Metrics as other tools define them: OpenOOD 1.5 and torch-uncertainty 0.13.
 
 OpenOOD: AUPR is the trapezoid under the precision-recall curve; FPR95 is read off a ROC curve without its collinear
 points; ensembles average logits.
 
 torch-uncertainty: entropy is the members' mean; calibration bins are closed on the left and 1 has its own; equal-mass
-bins split ties; AURC is a trapezoid over coverages from 1/N. The older FPR95 takes the recall nearest to 95 %, on
-either side of it.
+bins split ties; AURC is a trapezoid over coverages from 1/N.
 
 Each takes and raises what the function of ours does whose place it takes.
 """
@@ -17,10 +16,10 @@ from dataclasses import replace
 import numpy as np
 
 from hydractl.errors import DataError
-from hydractl.metrics.calibration import ClassificationMetrics, bin_edges, binned_gap
+from hydractl.metrics.calibration import BINS, ClassificationMetrics, bin_edges, binned_gap
 from hydractl.metrics.calibration import classification_metrics as classification_metrics
-from hydractl.metrics.checks import BoolArray, FloatArray, check_confidences
-from hydractl.metrics.ood_detection import OodMetrics, count_scores
+from hydractl.metrics.checks import BoolArray, FloatArray
+from hydractl.metrics.ood_detection import OodMetrics
 from hydractl.metrics.ood_detection import ood_metrics as ood_metrics
 from hydractl.metrics.prediction_table import PredictionTable
 from hydractl.metrics.selective import aurc as aurc
@@ -45,43 +44,30 @@ def trapezoidal_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> Oo
     )
 
 
-def nearest_recall_ood_metrics(id_scores: FloatArray, ood_scores: FloatArray) -> OodMetrics:
-    """Returns our detection metrics, with the FPR95 at the threshold whose recall is nearest to 95 %."""
-    id_counts, ood_counts = count_scores(id_scores, ood_scores)
-    flagged_id, flagged_ood = np.cumsum(id_counts[::-1]), np.cumsum(ood_counts[::-1])
-    last = int(np.searchsorted(flagged_ood, flagged_ood[-1]))
-    # From the laxest threshold up, as theirs: of thresholds with one recall, the one that flags most ID.
-    recall = flagged_ood[last::-1] / flagged_ood[-1]
-    nearest = int(np.argmin(np.abs(recall - 0.95)))
-    return replace(ood_metrics(id_scores, ood_scores), fpr95=float(flagged_id[last - nearest] / flagged_id[-1]))
-
-
-def mean_logits_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+def mean_logits_classification_metrics(table: PredictionTable) -> ClassificationMetrics:
     """Returns our metrics, with the accuracy of the mean logits."""
     right = table.mean_logits_prediction == table.labelled().labels
-    return replace(classification_metrics(table, bins), accuracy=float(right.mean()))
+    return replace(classification_metrics(table), accuracy=float(right.mean()))
 
 
-def left_closed_classification_metrics(table: PredictionTable, bins: int = 15) -> ClassificationMetrics:
+def left_closed_classification_metrics(table: PredictionTable) -> ClassificationMetrics:
     """Returns our metrics, with torch-uncertainty's calibration errors."""
     correct = table.labelled().correct
     return replace(
-        classification_metrics(table, bins),
-        ece=left_closed_calibration_error(table.msp, correct, bins),
-        adaptive_ece=tie_splitting_calibration_error(table.msp, correct, bins),
+        classification_metrics(table),
+        ece=left_closed_calibration_error(table.msp, correct),
+        adaptive_ece=tie_splitting_calibration_error(table.msp, correct),
     )
 
 
-def left_closed_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = 15) -> float:
+def left_closed_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> float:
     """Returns the expected calibration error over bins [left, right), where a confidence of 1 has a bin of its own."""
-    confidence, correct = check_confidences(confidence, correct)
     which = np.searchsorted(bin_edges(bins), confidence, side="right") - 1
     return binned_gap(which, correct - confidence, confidence.size)
 
 
-def tie_splitting_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = 15) -> float:
+def tie_splitting_calibration_error(confidence: FloatArray, correct: BoolArray, bins: int = BINS) -> float:
     """Returns the adaptive calibration error over bins of equal size that split ties in the order of the data."""
-    confidence, correct = check_confidences(confidence, correct)
     gaps = (correct - confidence)[np.argsort(confidence, kind="stable")]
     return float(sum(abs(part.sum()) for part in np.array_split(gaps, bins)) / confidence.size)
 

@@ -77,9 +77,6 @@ def tabulate(
         member_logits: [M,N,C] float32 or float64.
         labels: [N] integers in 0..C-1, or None for samples without, as OOD ones.
         temperature: divides the logits of every member; > 1 softens.
-
-    Raises:
-        DataError: logits or labels of a wrong shape or type, empty, not finite, or outside the classes.
     """
     checked = None if labels is None else check_labels(member_logits, labels)
     chunks = []
@@ -95,12 +92,7 @@ def in_order(parts: Sequence[T], positions: NDArray[np.integer]) -> T:
     Args:
         parts: dataclasses of one form, such as tables, whose fields are arrays of samples, None or such dataclasses.
         positions: [N] where each sample stands in the set, each place once.
-
-    Raises:
-        DataError: there are no parts.
     """
-    if not parts:
-        raise DataError("there are no predictions to measure")
     order = np.argsort(positions)
 
     def joined(columns: Sequence[Any]) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hydractl.errors import DataError
-from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_member_logits, check_temperature
+from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_member_logits
 
 # Member logits held in float64 at once: 16 MiB, a few times that with the temporaries.
 _CHUNK_ELEMENTS = 2**21
@@ -14,14 +14,7 @@ _LARGEST_LOGIT = 1e100
 
 
 def sample_chunks(member_logits: Logits) -> Iterator[slice]:
-    """Yields consecutive ranges of samples whose logits [M,n,C] fit the working memory.
-
-    Args:
-        member_logits: [M,N,C].
-
-    Raises:
-        DataError: not the logits of an ensemble.
-    """
+    """Yields consecutive ranges of samples whose logits [M,n,C] fit the working memory."""
     check_member_logits(member_logits)
     members, samples, classes = member_logits.shape
     size = max(1, _CHUNK_ELEMENTS // (members * classes))
@@ -35,7 +28,6 @@ def scaled_logits(member_logits: Logits, samples: slice, temperature: float) -> 
     Raises:
         DataError: a logit is NaN or infinite.
     """
-    check_temperature(temperature)
     scaled = member_logits[:, samples].astype(np.float64, order="C")
     scaled /= temperature
     if not (np.abs(scaled) <= _LARGEST_LOGIT).all():
@@ -49,22 +41,14 @@ def scaled_logits(member_logits: Logits, samples: slice, temperature: float) -> 
 
 
 def member_probabilities(scaled: FloatArray) -> FloatArray:
-    """Returns the softmax over classes, [...,C]; uniform logits give exactly 1/C.
-
-    Args:
-        scaled: [...,C] finite logits.
-    """
+    """Returns the softmax over classes, [...,C]; uniform logits give exactly 1/C."""
     exponentials: FloatArray = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
     exponentials /= exponentials.sum(axis=-1, keepdims=True)
     return exponentials
 
 
 def mean_over_members(values: FloatArray) -> FloatArray:
-    """Returns the mean over the first axis, exactly the common value where all members agree.
-
-    Args:
-        values: [M,...].
-    """
+    """Returns the mean over the first axis of [M,...], exactly the common value where all members agree."""
     # A plain sum of equal values over M is off by a rounding, which would give equal members a mutual
     # information above zero and an ensemble of copies another confidence than the network it copies.
     first = values[0]
@@ -77,11 +61,8 @@ def mean_probabilities(member_logits: Logits, temperature: float = 1.0) -> Float
     """Returns the members' mean softmax probabilities, [N,C] float64.
 
     Args:
-        member_logits: [M,N,C] float32 or float64.
+        member_logits: [M,N,C].
         temperature: divides the logits of every member; > 1 softens.
-
-    Raises:
-        DataError: not the logits of an ensemble, or not finite.
 
     Source: [HE] 4.2.
     """

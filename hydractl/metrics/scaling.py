@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 
 from hydractl.errors import DataError
-from hydractl.metrics.checks import FloatArray, IntArray, Logits, check_labels
+from hydractl.metrics.checks import FloatArray, IntArray, Logits
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
     mean_over_members,
@@ -45,22 +44,18 @@ class FittedTemperature:
         return f"T = {self.temperature:.4f}"
 
 
-def fit_temperature(member_logits: Logits, labels: NDArray[np.integer]) -> FittedTemperature:
+def fit_temperature(member_logits: Logits, labels: IntArray) -> FittedTemperature:
     """Returns the one temperature on all members' logits whose mean probability has the lowest NLL; deterministic.
 
     Args:
-        member_logits: [M,N,C] float32 or float64, M >= 1.
-        labels: [N] integers in 0..C-1.
-
-    Raises:
-        DataError: logits or labels of a wrong shape or type, empty, not finite, or outside the classes.
+        member_logits: [M,N,C].
+        labels: [N] in 0..C-1.
 
     Source: Guo et al. 2017; on ensembles Rahaman & Thiery 2021 ("pool, then calibrate" with the pool inside).
     """
-    checked = check_labels(member_logits, labels)
 
     def loss(log_temperature: float) -> float:
-        return _nll(member_logits, checked, float(np.exp(log_temperature)))
+        return _nll(member_logits, labels, float(np.exp(log_temperature)))
 
     # The NLL is unimodal for one member only, so a grid finds the valley and Brent's method its bottom.
     grid = np.linspace(np.log(BOUNDS[0]), np.log(BOUNDS[1]), num=15)
@@ -120,27 +115,27 @@ class FittedVector:
         )
 
 
-def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVector:
+def fit_vector(member_logits: Logits, labels: IntArray) -> FittedVector:
     """Returns the scale and shift of each class, the same for all members, whose mean probability has the lowest NLL.
 
     It starts from the fitted temperature, so that it is never worse on these samples; deterministic.
 
     Args:
-        member_logits: [M,N,C] float32 or float64, M >= 1.
-        labels: [N] integers in 0..C-1, each class at least once.
+        member_logits: [M,N,C].
+        labels: [N] in 0..C-1, each class at least once.
 
     Raises:
-        DataError: logits or labels of a wrong shape or type, empty, not finite, or a class without samples.
+        DataError: a class has no samples.
 
     Source: Guo et al. 2017, vector scaling: softmax(w * z + b).
     """
-    checked, classes = check_labels(member_logits, labels), member_logits.shape[2]
-    if absent := classes - len(np.unique(checked)):
+    classes = member_logits.shape[2]
+    if absent := classes - len(np.unique(labels)):
         raise DataError(
             f"{absent} of {classes} classes have no sample, so nothing tells their scale: give more data, or choose "
             "`method` temperature"
         )
-    start = fit_temperature(member_logits, checked)
+    start = fit_temperature(member_logits, labels)
     before = start.nll_before
     if start.at_bound and start.temperature == 1:
         return FittedVector((1.0,) * classes, (0.0,) * classes, before, before, at_bound=True, argmax_changed=0.0)
@@ -148,7 +143,7 @@ def fit_vector(member_logits: Logits, labels: NDArray[np.integer]) -> FittedVect
     low = np.r_[first[:classes] / LARGEST_FACTOR, np.full(classes, -LARGEST_SHIFT)]
     high = np.r_[first[:classes] * LARGEST_FACTOR, np.full(classes, LARGEST_SHIFT)]
     found = minimize(
-        lambda point: _nll_and_gradient(member_logits, checked, point),
+        lambda point: _nll_and_gradient(member_logits, labels, point),
         first,
         jac=True,
         method="L-BFGS-B",

@@ -34,7 +34,7 @@ class Style:
         name: its name in options and reports.
         help: the differences from ours, to stand after its name.
         ood_metrics: of ID and OOD scores, `[N]` and `[N']`, higher = more OOD.
-        classification_metrics: of labelled predictions, with so many bins of confidence.
+        classification_metrics: of labelled predictions.
         aurc: the area under the risk-coverage curve of confidences `[N]`, by whether the predictions are right, `[N]`.
         scores: the OOD scores it defines in its own way, by name.
         lacks: the OOD scores it does not have, by name.
@@ -44,8 +44,8 @@ class Style:
     name: str
     help: str
     ood_metrics: Callable[[FloatArray, FloatArray], OodMetrics] = lambda *scores: _tools().ood_metrics(*scores)
-    classification_metrics: Callable[[PredictionTable, int], ClassificationMetrics] = lambda *table: (
-        _tools().classification_metrics(*table)
+    classification_metrics: Callable[[PredictionTable], ClassificationMetrics] = lambda table: (
+        _tools().classification_metrics(table)
     )
     aurc: Callable[[FloatArray, BoolArray], float] = lambda *confidence: _tools().aurc(*confidence)
     scores: Mapping[str, Scorer] = field(default_factory=dict)
@@ -66,41 +66,30 @@ class Style:
 
 
 OURS = Style("hydractl", "the definitions of this project")
-TORCH_UNCERTAINTY = Style(
-    "torch-uncertainty",
-    "as torch-uncertainty 0.13: entropy is the members' mean, calibration bins are closed on the left, equal-mass bins "
-    "split ties, AURC is a trapezoid",
-    classification_metrics=lambda *table: _tools().left_closed_classification_metrics(*table),
-    aurc=lambda *confidence: _tools().trapezoidal_aurc(*confidence),
-    scores={"entropy": lambda answers: answers.table.expected_entropy},
-)
 STYLES = (
     OURS,
     Style(
         "openood",
         "as OpenOOD 1.5: ensembles average logits, AUPR is a trapezoid, FPR95 is read off a thinned ROC curve",
         ood_metrics=lambda *scores: _tools().trapezoidal_ood_metrics(*scores),
-        classification_metrics=lambda *table: _tools().mean_logits_classification_metrics(*table),
+        classification_metrics=lambda table: _tools().mean_logits_classification_metrics(table),
         scores={"msp": lambda answers: -answers.table.mean_logits_msp},
         lacks=("entropy", "mutual-information"),
         packages=("sklearn",),
     ),
-    TORCH_UNCERTAINTY,
-    replace(
-        TORCH_UNCERTAINTY,
-        name="torch-uncertainty-legacy",
-        help="as older torch-uncertainty: FPR95 at the recall nearest to 95 %",
-        ood_metrics=lambda *scores: _tools().nearest_recall_ood_metrics(*scores),
+    Style(
+        "torch-uncertainty",
+        "as torch-uncertainty 0.13: entropy is the members' mean, calibration bins are closed on the left, equal-mass "
+        "bins split ties, AURC is a trapezoid",
+        classification_metrics=lambda table: _tools().left_closed_classification_metrics(table),
+        aurc=lambda *confidence: _tools().trapezoidal_aurc(*confidence),
+        scores={"entropy": lambda answers: answers.table.expected_entropy},
     ),
 )
 
 
 def find_style(name: str) -> Style:
-    """Returns the style of that name.
-
-    Raises:
-        OptionError: there is none.
-    """
+    """Returns the style of that name; raises OptionError if there is none."""
     for style in STYLES:
         if style.name == name:
             return style

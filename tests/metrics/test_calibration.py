@@ -3,7 +3,6 @@ import pytest
 import torch
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from hydractl.errors import DataError
 from hydractl.metrics.calibration import (
     adaptive_calibration_error,
     classification_metrics,
@@ -99,18 +98,3 @@ def test_reliability_diagram_by_hand():
     assert diagram.counts.tolist() == [3, 1]
     assert diagram.confidence == pytest.approx([1.4 / 3, 1], abs=1e-15)
     assert diagram.accuracy == pytest.approx([2 / 3, 1], abs=1e-15)
-
-
-@pytest.mark.parametrize("error", [expected_calibration_error, adaptive_calibration_error, reliability_diagram])
-@pytest.mark.parametrize(
-    ("confidence", "correct", "message"),
-    [
-        ([], [], "at least one"),
-        ([0.5, np.nan], [True, True], "sample 1 is nan"),
-        ([0.5, 1.5], [True, True], "sample 1 is 1.5"),
-        ([0.5], [True, True], r"shape \(2,\)"),
-    ],
-)
-def test_confidences_that_make_no_sense_are_refused(error, confidence, correct, message):
-    with pytest.raises(DataError, match=message):
-        error(np.array(confidence), np.array(correct, dtype=bool))

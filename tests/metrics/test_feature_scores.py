@@ -9,10 +9,9 @@ from sklearn.decomposition import PCA
 
 from hydractl.errors import DataError
 from hydractl.metrics import feature_scores
-from hydractl.metrics.feature_scores import MemberSamples, detect, principal_dimensions, stacked
+from hydractl.metrics.feature_scores import MemberSamples, principal_dimensions, score_chunks, stacked
 from hydractl.metrics.ood_scores import OOD_SCORES, Answers, find_ood_score, fit_scorer
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.model.ood_head import DETECTORS
 
 CLASSES, WIDTH, COUNT = 4, 10, 200
 NAMES = [score.name for score in OOD_SCORES if score.needs_features]
@@ -30,7 +29,7 @@ def samples(generator):
 
 def detected(name, samples, features):
     weight, bias = samples.affine
-    return detect(DETECTORS[name], stacked([fit(name, samples)]), features[None], (features @ weight.T + bias)[None])[0]
+    return score_chunks(name, stacked([fit(name, samples)]), features[None], (features @ weight.T + bias)[None])
 
 
 def fit(name, samples):
@@ -66,7 +65,8 @@ def test_mahalanobis_of_fewer_samples_than_features_counts_known_directions_only
     fitted = fit("mahalanobis", MemberSamples(features, np.zeros((4, 2)), np.array([0, 0, 1, 1])))
     far = np.array([[[2.0, 4, 7], [0, 0, 0]]])
 
-    np.testing.assert_allclose(detect(DETECTORS["mahalanobis"], stacked([fitted]), far, None), [[4, 0]], atol=1e-12)
+    found = score_chunks("mahalanobis", stacked([fitted]), far, np.zeros((1, 2, 2)))
+    np.testing.assert_allclose(found, [4, 0], atol=1e-12)
 
 
 def test_a_shrunk_covariance_is_that_of_scikit_learn(generator):

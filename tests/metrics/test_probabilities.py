@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError
 from hydractl.metrics.probabilities import mean_probabilities
 
 
@@ -39,16 +39,7 @@ def test_any_finite_logits_give_a_distribution(logits, temperature):
     np.testing.assert_allclose(probabilities.sum(-1), 1, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_logit_that_is_not_finite_is_named(value):
-    logits = np.zeros((2, 3, 4), dtype=np.float32)
-    logits[1, 2, 3] = value
-
-    with pytest.raises(DataError, match=f"member 1, sample 2, class 3 is {value}"):
-        mean_probabilities(logits)
-
-
-def test_the_position_of_a_bad_logit_counts_from_the_first_sample():
+def test_a_logit_that_is_not_finite_is_named():
     logits = np.zeros((1, 3_000, 1_000), dtype=np.float32)
     logits[0, 2_999, 7] = np.nan
 
@@ -70,9 +61,3 @@ def test_the_position_of_a_bad_logit_counts_from_the_first_sample():
 def test_what_cannot_be_the_logits_of_an_ensemble_is_refused(logits, message):
     with pytest.raises(DataError, match=message):
         mean_probabilities(logits)
-
-
-@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
-def test_a_temperature_must_be_positive(temperature):
-    with pytest.raises(OptionError, match="temperature"):
-        mean_probabilities(np.zeros((1, 2, 3)), temperature)

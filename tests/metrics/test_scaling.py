@@ -86,15 +86,6 @@ def test_data_without_signal_end_at_the_other_bound():
     assert fit_temperature(logits, np.array([1, 1, 0])).at_bound
 
 
-def test_what_cannot_be_fitted_is_refused():
-    with pytest.raises(DataError, match="0 samples"):
-        fit_temperature(np.zeros((1, 0, 3)), np.zeros(0, dtype=int))
-    with pytest.raises(DataError, match="label 3"):
-        fit_temperature(np.zeros((1, 1, 3)), np.array([3]))
-    with pytest.raises(DataError, match="is nan"):
-        fit_temperature(np.full((1, 1, 3), np.nan), np.array([0]))
-
-
 def test_how_many_predictions_it_changes() -> None:
     generator = np.random.default_rng(0)
     logits = 5 * generator.normal(size=(3, 400, 4)).astype(np.float32)

