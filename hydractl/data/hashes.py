@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -53,23 +53,22 @@ def _hash(kind: bytes, content: bytes) -> int:
 
 def hash_inputs(inputs: Sequence[Any]) -> tuple[Hashes, dict[int, str]]:
     """Returns the hash of each input, `[N]`, and a message for the position of each bad input."""
-    if isinstance(inputs, EncodedImages):
+    # Pillow decodes outside the interpreter lock; a data set of the user's own may not bear threads.
+    with ThreadPoolExecutor(None if isinstance(inputs, EncodedImages) else 1) as pool:
         starts = range(0, len(inputs), CHUNK)
-        with ThreadPoolExecutor() as pool:  # threads suffice: Pillow decodes outside the interpreter lock
-            results = [one for chunk in pool.map(partial(_hash_chunk, inputs), starts) for one in chunk]
-    else:
-        results = [_hash_or_problem(partial(inputs.__getitem__, at)) for at in range(len(inputs))]
+        results = [one for chunk in pool.map(partial(_hash_chunk, inputs), starts) for one in chunk]
     bad = {at: result for at, result in enumerate(results) if isinstance(result, str)}
     return np.array([0 if isinstance(result, str) else result for result in results], dtype=np.uint64), bad
 
 
-def _hash_chunk(images: EncodedImages, start: int) -> list[int | str]:
-    return [_hash_or_problem(decode) for decode in images.decoders(slice(start, start + CHUNK))]
+def _hash_chunk(inputs: Sequence[Any], start: int) -> list[int | str]:
+    chunk = inputs[start : start + CHUNK]
+    return [_hash_or_problem(chunk, at) for at in range(len(chunk))]
 
 
-def _hash_or_problem(read: Callable[[], Any]) -> int | str:
+def _hash_or_problem(inputs: Sequence[Any], place: int) -> int | str:
     try:
-        one = read()
+        one = inputs[place]
         return text_hash(one) if isinstance(one, str | tuple) else image_hash(one)
     except DataError as error:
         return str(error)

@@ -95,10 +95,6 @@ class Lazy(Sequence[Any]):
         return self.read(self.places[index])
 
 
-def _decoded_at(decoders: Sequence[Callable[[], Image.Image]], place: int) -> Image.Image:
-    return decoders[place]()
-
-
 class EncodedImages(Sequence[Image.Image]):
     """The images of a table's column, decoded when read; a slice reads all its rows but decodes none."""
 
@@ -119,11 +115,14 @@ class EncodedImages(Sequence[Image.Image]):
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, int):
-            position = range(len(self))[index]
-            return self[position : position + 1][0]
-        decoders = self.decoders(index)
-        return Lazy(range(len(decoders)), partial(_decoded_at, decoders))
+        places = range(len(self))[index]
+        if isinstance(places, int):
+            return self[places : places + 1][0]
+        encoded = self._rows[index][self._column].to_pylist()
+        return Lazy(range(len(places)), partial(self._decoded, encoded, places))
+
+    def _decoded(self, encoded: Sequence[Any], places: range, at: int) -> Image.Image:
+        return decode_image(encoded[at], f"{self._name}: sample {places[at]}", self._folder)
 
     def file(self, index: int) -> str | None:
         """Returns the file of an image, from the current folder; None if the table holds the image itself."""
@@ -135,12 +134,3 @@ class EncodedImages(Sequence[Image.Image]):
             return None
         here = Path.cwd()
         return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else str(path)
-
-    def decoders(self, rows: slice) -> list[Callable[[], Image.Image]]:
-        """Returns a decoder for each image of some rows, which are all read at once."""
-        positions = range(len(self))[rows]
-        encoded = self._rows[rows][self._column].to_pylist()
-        return [
-            partial(decode_image, one, f"{self._name}: sample {at}", self._folder)
-            for at, one in zip(positions, encoded, strict=True)
-        ]

@@ -135,7 +135,7 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
         inputs: Sequence[Any] = _texts(table, chosen.inputs, str(request))
     else:
         inputs = EncodedImages(table, chosen.inputs[0], str(request), request.folder)
-    samples = Samples(request.data.name, request.modality, inputs, chosen_columns=chosen)
+    samples = Samples(request.data.name, request.modality, inputs, columns=chosen.inputs)
     read = chosen.label_problem or "" if chosen.label is None else read_labels(table, chosen.label)
     if isinstance(read, str):
         samples = replace(samples, label_problem=read)

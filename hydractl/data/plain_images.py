@@ -9,7 +9,6 @@ import json
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import floor
 from typing import Annotated, Any, Literal
 
@@ -27,21 +26,13 @@ IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # what timm's settings 
 
 @dataclass(frozen=True)
 class PlainImages:
-    """A function of one image to `[channels,height,width]`, and one of a batch to floating-point numbers."""
+    """Prepares images one by one, each as `[channels,height,width]`."""
 
-    pixels: Callable[[Image.Image], Tensor]
-    normalized: Callable[[Tensor], Tensor]
+    prepare: Callable[[Image.Image], Tensor]
 
     def __call__(self, images: Sequence[Image.Image], return_tensors: str) -> dict[str, Tensor]:
-        """Returns `pixel_values` `[B,channels,height,width]`.
-
-        Raises:
-            ValueError: the images come out in different sizes.
-        """
-        parts = [self.pixels(image) for image in images]
-        if len(sizes := {tuple(part.shape[1:]) for part in parts}) > 1:
-            raise ValueError(f"they come out as {list(min(sizes))} and {list(max(sizes))}")
-        return {"pixel_values": self.normalized(torch.stack(parts))}
+        """Returns `pixel_values` `[B,channels,height,width]` of images that come out in one size."""
+        return {"pixel_values": torch.stack([self.prepare(image) for image in images])}
 
 
 def plain_images(files: Mapping[str, Any], channels: int) -> PlainImages | None:
@@ -51,10 +42,12 @@ def plain_images(files: Mapping[str, Any], channels: int) -> PlainImages | None:
         return None
     try:
         if settings.keys() == {"image_processor_type", "pretrained_cfg"}:
-            return _of_timm(_Timm.model_validate_json(json.dumps(settings["pretrained_cfg"])), channels)
-        return _of_transformers(_Transformers.model_validate_json(json.dumps(settings)), channels)
+            found: _Timm | _Transformers = _Timm.model_validate_json(json.dumps(settings["pretrained_cfg"]))
+        else:
+            found = _Transformers.model_validate_json(json.dumps(settings))
     except ValidationError:
         return None
+    return PlainImages(found.prepare) if found.suits(channels) else None
 
 
 class _Rectangle(Schema):
@@ -84,31 +77,25 @@ class _Transformers(Schema):
     image_std: Items[float]
     do_convert_rgb: bool | None = None
 
+    def suits(self, channels: int) -> bool:
+        """Returns whether the settings are complete, and of images of so many channels."""
+        if (self.do_convert_rgb and channels != 3) or (self.do_center_crop and self.crop_size is None):
+            return False
+        return bool(self.rescale_factor) and _suit(self.image_mean, self.image_std, channels)
 
-def _of_transformers(settings: _Transformers, channels: int) -> PlainImages | None:
-    crop = settings.crop_size if settings.do_center_crop else None
-    if (settings.do_convert_rgb and channels != 3) or (settings.do_center_crop and crop is None):
-        return None
-    if not settings.rescale_factor or not _suit(settings.image_mean, settings.image_std, channels):
-        return None
-    mode = {2: "bilinear", 3: "bicubic"}[settings.resample]
-    return PlainImages(partial(_pixels, settings, crop, mode), partial(_normalized, settings))
-
-
-def _pixels(settings: _Transformers, crop: _Rectangle | None, mode: str, image: Image.Image) -> Tensor:
-    found = _channels_first(image)
-    if settings.do_resize:
-        found = _resized(found, _size(settings.size, image), mode)
-    return found if crop is None else _middle(found, (crop.height, crop.width), int)
-
-
-def _normalized(settings: _Transformers, batch: Tensor) -> Tensor:
-    if not settings.do_normalize:
-        return batch * settings.rescale_factor if settings.do_rescale else batch
-    mean, deviation = torch.tensor(settings.image_mean), torch.tensor(settings.image_std)
-    if settings.do_rescale:  # in one step with the mean, as theirs
-        mean, deviation = (each * (1.0 / settings.rescale_factor) for each in (mean, deviation))
-    return batch.to(torch.float32).sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
+    def prepare(self, image: Image.Image) -> Tensor:
+        """Returns the pixels of an image."""
+        pixels = _channels_first(image)
+        if self.do_resize:
+            pixels = _resized(pixels, _size(self.size, image), {2: "bilinear", 3: "bicubic"}[self.resample])
+        if self.do_center_crop and self.crop_size is not None:
+            pixels = _middle(pixels, (self.crop_size.height, self.crop_size.width), int)
+        if not self.do_normalize:
+            return pixels * self.rescale_factor if self.do_rescale else pixels
+        mean, deviation = torch.tensor(self.image_mean), torch.tensor(self.image_std)
+        if self.do_rescale:  # in one step with the mean, as theirs
+            mean, deviation = (each * (1.0 / self.rescale_factor) for each in (mean, deviation))
+        return pixels.to(torch.float32).sub_(mean.view(-1, 1, 1)).div_(deviation.view(-1, 1, 1))
 
 
 class _Timm(Schema):
@@ -123,25 +110,20 @@ class _Timm(Schema):
     mean: Items[float] = IMAGENET[0]
     std: Items[float] = IMAGENET[1]
 
+    def suits(self, channels: int) -> bool:
+        """Returns whether the settings are of square images of so many channels."""
+        depth, height, width = self.input_size
+        return depth == channels and height == width and _suit(self.mean, self.std, channels)
 
-def _of_timm(settings: _Timm, channels: int) -> PlainImages | None:
-    depth, height, width = settings.input_size
-    if depth != channels or height != width or not _suit(settings.mean, settings.std, channels):
-        return None
-    return PlainImages(partial(_timm_pixels, settings), partial(_timm_normalized, settings))
-
-
-def _timm_pixels(settings: _Timm, image: Image.Image) -> Tensor:
-    _, height, width = settings.input_size
-    resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[settings.interpolation]
-    rows, columns = _size(_Edge(shortest_edge=floor(height / settings.crop_pct)), image)
-    resized = image if image.size == (columns, rows) else image.resize((columns, rows), resample)
-    return _middle(_channels_first(resized), (height, width), round)
-
-
-def _timm_normalized(settings: _Timm, batch: Tensor) -> Tensor:
-    mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (settings.mean, settings.std))
-    return batch.to(torch.float32).div_(255).sub_(mean).div_(deviation)
+    def prepare(self, image: Image.Image) -> Tensor:
+        """Returns the pixels of an image."""
+        _, height, width = self.input_size
+        resample = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[self.interpolation]
+        rows, columns = _size(_Edge(shortest_edge=floor(height / self.crop_pct)), image)
+        resized = image if image.size == (columns, rows) else image.resize((columns, rows), resample)
+        pixels = _middle(_channels_first(resized), (height, width), round)
+        mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (self.mean, self.std))
+        return pixels.to(torch.float32).div_(255).sub_(mean).div_(deviation)
 
 
 def _suit(means: Sequence[float], deviations: Sequence[float], channels: int) -> bool:

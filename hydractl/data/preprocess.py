@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 UNBOUNDED = 10**9  # tokenizers without a length limit name a number beyond any table of positions
 CHUNK = 1024  # texts measured at a time
-GROUP = 2**25  # pixels of images that are prepared together
 
 
 @dataclass(frozen=True)
@@ -43,38 +42,21 @@ class ImagePreprocessor:
         Raises:
             DataError: the images come out in different sizes, or one cannot be read.
         """
-        parts = [self._pixels(group) for group in self._groups(images)]
+        # One by one: decoded, a batch of photographs takes gigabytes.
+        parts = [self._pixels(image) for image in images]
         sizes = [list(part.shape[1:]) for part in parts]
         if any(size != sizes[0] for size in sizes):
-            raise _misfit(sum(map(len, parts)), f"they come out as {min(sizes)} and {max(sizes)}")
-        return {"pixel_values": parts[0] if len(parts) == 1 else torch.cat(parts)}
+            raise DataError(
+                f"{len(parts)} images do not fit one batch, they come out as {min(sizes)} and {max(sizes)}: "
+                "does preprocessor_config.json resize or crop to one size?"
+            )
+        return {"pixel_values": torch.cat(parts)}
 
-    def _groups(self, images: Iterable[Image.Image]) -> Iterator[list[Image.Image]]:
-        """Yields a few photographs at a time: decoded, a batch of them takes gigabytes."""
-        group: list[Image.Image] = []
-        pixels = 0
-        for image in images:
-            group.append(with_channels(image, self.channels))
-            pixels += image.width * image.height
-            if pixels >= GROUP:
-                yield group
-                group, pixels = [], 0
-        if group:
-            yield group
-
-    def _pixels(self, images: list[Image.Image]) -> Tensor:
-        try:
-            pixels: Tensor = self.processor(images=images, return_tensors="pt")["pixel_values"]
-        except ValueError as error:
-            raise _misfit(len(images), shortened(str(error).partition("\n")[0], 150)) from error
+    def _pixels(self, image: Image.Image) -> Tensor:
+        prepared = with_channels(image, self.channels)
+        with failing_as(lambda reason: DataError(f"the model's image processor fails on {image} ({reason})")):
+            pixels: Tensor = self.processor(images=[prepared], return_tensors="pt")["pixel_values"]
         return pixels
-
-
-def _misfit(count: int, reason: str) -> DataError:
-    return DataError(
-        f"{count} images do not fit one batch after preprocessing ({reason}): "
-        "does preprocessor_config.json resize or crop to one size?"
-    )
 
 
 @dataclass(frozen=True)
@@ -141,32 +123,17 @@ class Preprocessor:
         coming = iter(samples)
         first = next(coming, None)
         if self.image and isinstance(first, Image.Image):
-            return self.image(self._only(Image.Image, chain([first], coming)))
+            return self.image(chain([first], coming))
         if self.text and isinstance(first, str | tuple):
-            return self.text([*self._only((str, tuple), chain([first], coming))])
-        raise self._unfit(first)
-
-    def _only(self, kind: type | tuple[type, ...], samples: Iterable[Any]) -> Iterator[Any]:
-        for sample in samples:
-            if not isinstance(sample, kind):
-                raise self._unfit(sample)
-            yield sample
+            return self.text([first, *coming])
+        found = "nothing" if first is None else type(first).__name__
+        raise DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
     def lengths(self, texts: Sequence[Any]) -> NDArray[np.int64]:
-        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`.
-
-        Raises:
-            DataError: samples of another modality, or a model that takes no texts.
-        """
-        if not len(texts):
-            return np.zeros(0, dtype=np.int64)
-        if self.text is None or not isinstance(texts[0], str | tuple):
-            raise self._unfit(texts[0])
+        """Returns the tokens of each text or pair of texts as the model sees it, `[N]`."""
+        if self.text is None:
+            raise DataError("the model takes PIL images, not texts")
         return self.text.lengths(texts)[0]
-
-    def _unfit(self, sample: object) -> DataError:
-        found = "nothing" if sample is None else type(sample).__name__
-        return DataError(f"the model takes {'PIL images' if self.image else 'texts'}, not {found}")
 
 
 def preprocessor_from_json(

@@ -1,6 +1,7 @@
 """Image processors and tokenizers opened from files that a checkpoint brings.
 
-The usual ones are ours, which start at once and give the same numbers; all others are those of `transformers`.
+The usual image processors are ours, which start at once and give the same numbers; all others are those of
+`transformers`.
 
 The libraries raise any exception on a damaged file, sometimes only at first use, and make images of any size. So sizes
 are checked first, each processor and tokenizer is tried once when it is opened, and any failure becomes one error.
@@ -19,7 +20,6 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from hydractl.checkpoint.spec import ImageEmbeddings, TextEmbeddings
 from hydractl.data.images import with_channels
 from hydractl.data.plain_images import plain_images
-from hydractl.data.plain_texts import plain_texts
 from hydractl.errors import CheckpointError, HydractlError
 from hydractl.schema import Origin, Schema, document
 from hydractl.text import first_sentence
@@ -117,11 +117,9 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
             "add the tokenizer of the model it was trained from"
         )
     with _refusing(where, [name for name in TEXT_FILES if name in files], folder):
-        tokenizer: Any = plain_texts(files)
-        if tokenizer is None:
-            from transformers import AutoTokenizer
+        from transformers import AutoTokenizer
 
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         _try_tokenizer(tokenizer, embeddings)
     return tokenizer
 

@@ -1,7 +1,4 @@
-"""Several processes on one job, as torchrun starts them, and several threads in each, with unchanged results.
-
-Processes exchange values by accelerate, except for sums that must round as on one rank.
-"""
+"""Several processes on one job, as torchrun starts them, and several threads in each, with unchanged results."""
 
 from __future__ import annotations
 
@@ -52,9 +49,8 @@ class Ranks:
         """Returns the sum over ranks, on every rank; exact where all ranks but one hold zeros."""
         if self.size == 1:
             return tensor
-        from accelerate.utils import reduce
-
-        summed: Tensor = reduce(tensor.to(self.device), "sum")
+        summed = tensor.to(self.device, copy=True)
+        dist.all_reduce(summed)
         return summed.to(tensor.device)
 
     def in_turn(self, parts: Iterator[Tensor], total: Tensor, count: int) -> Tensor:
@@ -79,9 +75,8 @@ class Ranks:
         """Returns the tensor of `rank` on every rank."""
         if self.size == 1:
             return tensor
-        from accelerate.utils import broadcast
-
-        held: Tensor = broadcast(tensor.to(self.device), rank)
+        held = tensor.to(self.device, copy=True)
+        dist.broadcast(held, rank)
         return held.to(tensor.device)
 
     def ask(self, what: object, own: Any = None) -> list[Any]:
@@ -96,11 +91,10 @@ class Ranks:
         """
         if self.size == 1:
             return [own]
-        from accelerate.utils import broadcast_object_list, gather_object
-
+        answers: list[Any] = [None] * self.size
         try:
-            broadcast_object_list([what])
-            answers: list[Any] = gather_object([own])
+            dist.broadcast_object_list([what])
+            dist.all_gather_object(answers, own)
         except RuntimeError as error:
             raise HydractlError("a process of this job ended too early: see its own error") from error
         for answer in answers:
@@ -110,23 +104,21 @@ class Ranks:
 
     def hear(self) -> Any:
         """Returns the question of the leading rank; ends this process silently if that rank failed and printed why."""
-        from accelerate.utils import broadcast_object_list
-
+        heard: list[Any] = [None]
         try:
-            [heard] = broadcast_object_list([None])
+            dist.broadcast_object_list(heard)
         except RuntimeError as error:
             raise SystemExit(1) from error
-        if heard == END:
+        if heard[0] == END:
             self.reply(None)
             raise SystemExit(1)
-        return heard
+        return heard[0]
 
     def reply(self, answer: object) -> None:
         """Answers the leading rank, which raises an answer that is an error, once for all ranks."""
-        from accelerate.utils import gather_object
-
         try:
-            gather_object([answer])
+            everyone: list[Any] = [None] * self.size
+            dist.all_gather_object(everyone, answer)
         except RuntimeError as error:
             raise SystemExit(1) from error
 
@@ -161,24 +153,20 @@ def join_ranks(device: torch.device) -> Iterator[Ranks]:
     # The functions of this module keep the group that exists at its import. An import after the start, such as that by
     # torch._dynamo, would keep our group, whose threads then outlive the interpreter and abort the process.
     importlib.import_module("torch.distributed.nn.functional")
-    from accelerate import PartialState
-
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(local_device(device))
     store, rank, size = next(rendezvous("env://"))
     dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    state = PartialState(cpu=not gpu)  # finds the existing group
     try:
         yield Ranks(rank, size, "cuda" if gpu else "cpu")
         # Ranks leave together: gloo aborts a rank whose peer closes the connection while its threads still read. A peer
         # may still be reading from the barrier; the launcher's store needs no connection between ranks.
-        state.wait_for_everyone()
+        dist.barrier()
         store.set(f"left/{rank}", "yes")
         store.wait([f"left/{number}" for number in range(size)], PATIENCE)
     finally:
-        state.destroy_process_group()
-        PartialState._reset_state()  # otherwise it keeps the destroyed group
+        dist.destroy_process_group()
 
 
 def local_device(device: torch.device) -> torch.device:

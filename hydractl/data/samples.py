@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,6 @@ from hydractl.data.hashes import Hashes, hash_inputs
 from hydractl.data.images import EncodedImages, Lazy
 from hydractl.data.reading import Modality
 from hydractl.errors import DataError
-
-if TYPE_CHECKING:
-    from hydractl.data.table_columns import ChosenColumns
 
 Labels = NDArray[np.int64]
 
@@ -38,7 +35,7 @@ class Samples:
     labels: Labels | None = None
     label_names: tuple[str, ...] | None = None
     label_problem: str | None = None
-    chosen_columns: ChosenColumns | None = None
+    columns: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     hashes: Hashes | None = None

@@ -32,10 +32,6 @@ class ChosenColumns:
     label: str | None
     label_problem: str | None = None
 
-    def __str__(self) -> str:
-        label = f"label {self.label}" if self.label else "no label"
-        return f"input {', '.join(self.inputs)}; {label}"
-
 
 def nested_columns(features: datasets.Features, reading: Reading) -> dict[str, Any]:
     """Returns the types of those named columns that lie inside another, as `translation.en` does."""

@@ -169,8 +169,7 @@ def describe_data(comparison: Comparison) -> DataInfo:
 
 
 def _set_info(samples: Samples) -> SetInfo:
-    columns = tuple(samples.chosen_columns.inputs) if samples.chosen_columns else None
-    return SetInfo(samples.name, len(samples), columns)
+    return SetInfo(samples.name, len(samples), samples.columns)
 
 
 def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak, ...]]:

@@ -37,7 +37,7 @@ def test_texts_with_labels(tmp_path: Path) -> None:
     samples = opened(texts(tmp_path / "a.csv", "good,yes", "NA,no", '"one, two",yes'))
     assert (samples.name, samples.inputs) == ("a", ["good", "NA", "one, two"])
     assert (samples.labels.tolist(), samples.label_names) == ([1, 0, 1], ("no", "yes"))
-    assert str(samples.chosen_columns) == "input text; label label"
+    assert samples.columns == ("text",)
 
 
 def test_pairs_of_texts(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Our own image processors and tokenizer, bit for bit those of transformers and timm; unknown settings are theirs."""
+"""Our own image processors, bit for bit those of transformers and timm; unknown settings are theirs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoImageProcessor, AutoTokenizer, TimmWrapperImageProcessor
+from transformers import AutoImageProcessor, TimmWrapperImageProcessor
 
 from hydractl.checkpoint.disk import read_preprocessing
 from hydractl.data.plain_images import plain_images
-from hydractl.data.plain_texts import plain_texts
 from tests.data.conftest import picture
-from tests.data.tokenizers_and_processors import bert_tokenizer, clip_files, vit_files
+from tests.data.tokenizers_and_processors import clip_files, vit_files
 
 IMAGES = [picture(seed, *shape) for seed, shape in enumerate([(8, 8, 3), (31, 17, 3), (5, 30, 3), (64, 65, 3)])]
 TIMM = {"input_size": [3, 12, 12], "mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.25], "num_classes": 2}
@@ -78,37 +77,3 @@ def test_other_settings_of_images_are_left_to_their_library(unknown: dict[str, A
     files = read_preprocessing(vit_files(tmp_path))
     files["preprocessor_config.json"].update(unknown)
     assert plain_images(files, 3) is None
-
-
-@pytest.mark.parametrize("settings", [{}, {"model_max_length": 9}, {"name_or_path": "x", "extra_special_tokens": {}}])
-def test_texts_and_pairs(settings: dict[str, Any], tmp_path: Path) -> None:
-    files = standard(tmp_path, **settings)
-    ours, theirs = plain_texts(files), AutoTokenizer.from_pretrained(tmp_path)
-    assert ours is not None
-    assert ours.model_max_length == theirs.model_max_length
-    assert (len(ours), ours.get_vocab(), ours.pad_token) == (len(theirs), theirs.get_vocab(), theirs.pad_token)
-    texts = ["A good film.", "very [MASK]", "badly, very badly. " * 9, "Goodest é [SEP] A", ""]
-    for given in (texts, list(zip(texts, reversed(texts), strict=True))):
-        for limit in (8, 400):
-            found = ours(given, padding="longest", truncation=True, max_length=limit, return_tensors="pt")
-            wanted = theirs(given, padding="longest", truncation=True, max_length=limit, return_tensors="pt")
-            assert found.keys() == wanted.keys()
-            assert all(torch.equal(found[name], wanted[name]) for name in found)
-    whole, theirs_whole = ours(texts, padding=False), theirs(texts, padding=False)
-    assert [one.ids for one in whole.encodings] == theirs_whole["input_ids"]
-
-
-def standard(folder: Path, **settings: Any) -> dict[str, Any]:
-    """The files that transformers itself saves of a BERT tokenizer."""
-    AutoTokenizer.from_pretrained(bert_tokenizer(folder, **settings)).save_pretrained(folder)
-    return json.loads(json.dumps(read_preprocessing(folder)))
-
-
-@pytest.mark.parametrize(
-    "unknown",
-    [{"tokenizer_class": "RobertaTokenizer"}, {"do_lower_case": False}, {"padding_side": "left"}, {"cls_token": "[X]"}],
-)
-def test_other_settings_of_texts_are_left_to_their_library(unknown: dict[str, Any], tmp_path: Path) -> None:
-    files = standard(tmp_path)
-    files["tokenizer_config.json"].update(unknown)
-    assert plain_texts(files) is None

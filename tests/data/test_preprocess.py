@@ -146,15 +146,6 @@ def test_images_that_do_not_fit_one_batch(tmp_path: Path) -> None:
         preprocessor(IMAGES)
 
 
-def test_large_images_are_prepared_few_at_a_time_to_the_same_pixels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    preprocessor = preprocessor_from_folder(vit_files(tmp_path), image_spec())
-    whole = preprocessor(IMAGES)["pixel_values"]
-    monkeypatch.setattr("hydractl.data.preprocess.GROUP", 100)
-    assert torch.equal(preprocessor(iter(IMAGES))["pixel_values"], whole)
-
-
 class Panic(BaseException):
     """As tokenizers raise it, which are written in Rust."""
 
