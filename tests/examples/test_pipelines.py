@@ -8,7 +8,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from datasets import Dataset
+from PIL import Image
 from safetensors.torch import save_file
 
 from hydractl.families.load import read_checkpoint
@@ -65,17 +68,25 @@ def test_three_networks_from_nothing_that_share_their_beginning(tmp_path: Path) 
 def test_a_pretrained_network_of_timm_is_fine_tuned_at_another_size(tmp_path: Path) -> None:
     import timm
 
-    sizes = {"patch_size": 8, "embed_dim": 12, "depth": 1}
+    sizes = {"patch_size": 8, "embed_dim": 12, "depth": 2}
     pretrained = timm.create_model("vit_tiny_patch16_224", img_size=64, num_classes=7, **sizes)
     config = {"architecture": "vit_tiny_patch16_224", "num_classes": 7, "model_args": {**sizes, "img_size": 64}}
     (tmp_path / "timm").mkdir()
     save_file(pretrained.state_dict(), tmp_path / "timm" / "model.safetensors")
     (tmp_path / "timm" / "config.json").write_text(json.dumps({**config, "pretrained_cfg": pretrained.pretrained_cfg}))
-    make(tmp_path, "vit-tiny-cifar10", PRETRAINED=tmp_path / "timm", CIFAR10=save_images(tmp_path / "pets"), SIZE=32,
-         SEEDS="0 3", PRECISION="no", QUICK=1, FINETUNE="--device cpu")  # fmt: skip
+    for split, seed in (("train", 0), ("test", 1)):
+        save_images(tmp_path / "pets" / split, count=20, seed=seed)
+    pixels = np.random.default_rng(0).integers(0, 255, (600, 2, 2, 3), dtype=np.uint8)
+    Dataset.from_dict({"image": [Image.fromarray(one) for one in pixels]}).to_parquet(tmp_path / "imagenet.parquet")
+    make(tmp_path, "vit-tiny-table", PRETRAINED=tmp_path / "timm", CIFAR10=tmp_path / "pets", SIZE=32, SEEDS="0 3",
+         OOD=f"far/noise={save_images(tmp_path / 'noise', seed=2)}", IMAGENET=tmp_path / "imagenet.parquet",
+         TINY_TRUNK=1, TINY_HEADS=1, TINY_UNITS=12, PRECISION="no", QUICK=1, FINETUNE="--device cpu")  # fmt: skip
     networks = [read_checkpoint(str(tmp_path / "build" / "vit-tiny" / f"net{seed}.safetensors")) for seed in (0, 3)]
     assert all(len(network.labels) == len(LABELS) for network in networks)
     assert networks[0].spec.tower("vision").embeddings.image_size == (32, 32)
+    assert models(tmp_path, "vit-tiny") == ["net0", "tuned", "taught", "units", "units-taught", "deep-ensemble"]
+    with_units = read_checkpoint(str(tmp_path / "build" / "vit-tiny" / "units.safetensors"))
+    assert with_units.members == 3
 
 
 @pytest.mark.slow
