@@ -30,6 +30,7 @@ STYLE: Any = {
     "axes.grid": True,
     "grid.color": GRID,
     "axes.axisbelow": True,
+    "axes.facecolor": "none",
     "axes.titlesize": 10,
     "figure.titlesize": 11,
     "legend.frameon": False,

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from functools import partial
-from io import StringIO
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.report import escape
 from hydractl.report.drawing import Key, Panel, Picture, line_keys
 from hydractl.style import INK, draw_matrix, line, styled, whole_numbers
-from hydractl.text import aligned
+from hydractl.text import aligned, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,20 +41,19 @@ SIMILARITIES = {
     "logits_cosine": "cosine of logits",
     "weights_cosine": "cosine of weights' changes",
 }
-#: The columns of a benchmark: heading and text of a row. All but the first need `NUMBERS_WIDTH` characters.
+#: The columns of a benchmark: heading and text of a row.
 TIMING_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("ms", lambda row: f"{row.timing.milliseconds:.2f}"),
     ("IQR", lambda row: f"{row.timing.spread:.2f}"),
-    ("samples\n/s", lambda row: f"{row.throughput:.1f}"),
-    ("peak\nMB", lambda row: f"{row.timing.peak_memory / 1e6:.0f}"),
-    ("params\nM", lambda row: f"{row.weight.parameters / 1e6:.2f}"),
-    ("mult-adds\nG", lambda row: f"{row.weight.multiply_adds / 1e9:.2f}"),
-    ("performed\nG", lambda row: f"{row.weight.performed / 1e9:.2f}"),
-    ("time\nratio", lambda row: f"{row.ratio:.3f}"),
-    ("counted\nratio", lambda row: f"{row.counted_ratio:.3f}"),
-    ("time /\ncounted", lambda row: f"{row.over_counted:.3f}"),
+    ("samples/s", lambda row: f"{row.throughput:.1f}"),
+    ("peak MB", lambda row: f"{row.timing.peak_memory / 1e6:.0f}"),
+    ("params M", lambda row: f"{row.weight.parameters / 1e6:.2f}"),
+    ("mult-adds G", lambda row: f"{row.weight.multiply_adds / 1e9:.2f}"),
+    ("performed G", lambda row: f"{row.weight.performed / 1e9:.2f}"),
+    ("ratio", lambda row: f"{row.ratio:.3f}"),
+    ("counted", lambda row: f"{row.counted_ratio:.3f}"),
+    ("ratio / counted", lambda row: f"{row.over_counted:.3f}"),
 )
-NUMBERS_WIDTH = 80
 
 
 def budget_lines(points: Sequence[Point]) -> Iterator[str]:
@@ -109,30 +106,13 @@ def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
                 f"{positive.value:.1%} ± {positive.error:.1%}",
             ]
         )
-    gap, slope, mean = _noisy_means(analysis)
-    rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{mean:+.2g}   {'':6}", ""])
+    means = [(effect.losses.gap, effect.slope, effect.curvature.value) for effect in analysis.effects]
+    gap, slope, curve = np.mean(means, 0)
+    rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{curve:+.2g}   {'':6}", ""])
     yield from aligned(rows)
     yield "in nats; gap: pruned network's loss minus the model's; slope: <grad L, dtheta>;"
     yield "curvature: mean of diag(H_n - H_t); positive: share of weights above 0;"
     yield f"± one standard error of {analysis.draws} draws; {analysis.dropped} heads of {analysis.weights} weights"
-
-
-def noise_facts(analysis: NoiseAnalysis) -> dict[str, object]:
-    """Returns the facts of a notebook's table."""
-    gap, slope, curvature = _noisy_means(analysis)
-    return {
-        "loss gap, clean": f"{analysis.clean.gap:+.4f}",
-        "loss gap, noisy": f"{gap:+.4f}",
-        "<grad L_n, dtheta>": f"{slope:+.4g}",
-        "mean diag(H_n - H_t)": f"{curvature:+.3g}",
-    }
-
-
-def _noisy_means(analysis: NoiseAnalysis) -> tuple[float, float, float]:
-    gaps, slopes, curvatures = zip(
-        *((effect.losses.gap, effect.slope, effect.curvature.value) for effect in analysis.effects), strict=True
-    )
-    return float(np.mean(gaps)), float(np.mean(slopes)), float(np.mean(curvatures))
 
 
 class _Measure(NamedTuple):
@@ -182,19 +162,6 @@ def _similarity(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.4f}"
 
 
-def similarity_facts(found: Similarity) -> dict[str, object]:
-    """Returns the mean of each matrix over pairs of different members."""
-    means = {title: mean_of_pairs(getattr(found, name)) for name, title in SIMILARITIES.items()}
-    return {f"{title}, mean of pairs": "-" if mean is None else f"{mean:.4f}" for title, mean in means.items()}
-
-
-def mean_of_pairs(matrix: Matrix) -> float | None:
-    """Returns the mean over pairs of different members; None where no pair has a number."""
-    others = matrix[~np.eye(len(matrix), dtype=bool)]
-    known = others[~np.isnan(others)]
-    return float(known.mean()) if len(known) else None
-
-
 @styled
 def similarity_figure(found: Similarity) -> Figure:
     """Returns the matrices with their numbers in the cells; one without numbers is left out."""
@@ -214,29 +181,13 @@ def similarity_figure(found: Similarity) -> Figure:
     return figure
 
 
-def timing_lines(rows: Sequence[Row], width: int) -> Iterator[str]:
+def timing_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yields the lines of a table for each batch size and precision.
 
     Multiply-adds are of one sample, as published and as performed; `counted` is the ratio of those performed.
-
-    Args:
-        width: of a line, in characters.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     for (dtype, batch_size), group in groupby(rows, lambda row: (row.dtype, row.batch_size)):
-        part = list(group)
-        title = f"{dtype}, batch {batch_size}"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        longest = max(len(row.name) for row in part)
-        # Names give way first in a narrow window: a number must not be cut short.
-        table.add_column("model", min_width=min(longest, max(width - NUMBERS_WIDTH, 0)), overflow="fold")
-        for heading, _ in TIMING_COLUMNS:
-            table.add_column(heading, justify="right", overflow="fold")
-        for row in part:
-            table.add_row(escape.terminal(row.name), *(text(row) for _, text in TIMING_COLUMNS))
-        out = StringIO()
-        Console(force_jupyter=False, file=out, width=width).print(table)
-        yield from out.getvalue().splitlines()
+        yield f"{dtype}, batch {batch_size}"
+        numbers = [[printable(row.name), *(text(row) for _, text in TIMING_COLUMNS)] for row in group]
+        yield from aligned([["model", *(heading for heading, _ in TIMING_COLUMNS)], *numbers])
+        yield ""

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from io import StringIO
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict
 
-from hydractl.artifacts import RECIPE, ArtifactFile, ModelReference, open_artifact
+from hydractl.artifacts import RECIPE, ModelReference, open_artifact
 from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.errors import ArtifactError
 from hydractl.schema import Items, Origin, Schema, read_json, shown
@@ -77,45 +77,6 @@ def describe(path: Path) -> Described:
     return Described(name, kind.help, facts, body)
 
 
-class _Numbers(Schema):
-    model_config = ConfigDict(extra="ignore")
-
-    accuracy: float
-    auroc: float | None = None
-    nll: float | None = None
-
-
-class _Baseline(ArtifactFile):
-    baseline: _Numbers | None = None
-
-
-class _Member(_Numbers):
-    nll: float
-    multiply_adds: Annotated[float, Field(gt=0)]
-
-
-class _Step(_Member):
-    candidate: str
-
-
-class _Curve(ArtifactFile):
-    """The curve of a selection; a selection written by hand may lack it."""
-
-    objective: str
-    members: Items[Any]
-    candidates: Items[str]
-    baseline: _Member
-    curve: Annotated[Items[_Step], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> _Curve:
-        if len(self.curve) < len(self.members):
-            raise ValueError(f"curve has {len(self.curve)} steps, should have {len(self.members)}, one for each member")
-        if self.baseline.auroc is None and any(step.auroc is not None for step in self.curve):
-            raise ValueError("baseline.auroc is missing, the curve has one")
-        return self
-
-
 class _BuildFile(Schema):
     model_config = ConfigDict(extra="ignore")
 
@@ -130,14 +91,12 @@ def _circuit(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.report.head_maps import heat_map
 
     found = circuits.read_circuit(source)
-    baseline = open_artifact(source, circuits.FORMAT, circuits.VERSION).read(_Baseline).baseline
     order = list(map(_head, found.ranking))
     towers = found.model.towers if found.model else {}
     facts = {
         "objective": found.objective or "none: written by hand",
         "heads": f"{len(order)} ranked" + (f" of {sum(map(prod, towers.values()))}" if towers else ""),
         **_made_of(found.model),
-        **({} if baseline is None else {"network": _numbers(baseline)}),
         "dropped first": ", ".join(order[:8]) + (" ..." if len(order) > 8 else ""),
     }
     places: dict[Head, float] = {head: place for place, head in enumerate(found.ranking)}
@@ -162,17 +121,12 @@ def _selection(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
     from hydractl.selection import selection_file as selections
 
     found = selections.read_selection(source)
-    document = open_artifact(source, selections.FORMAT, selections.VERSION)
     facts: dict[str, object] = {}
     for number, one in enumerate(found.members):
         dropped = ", ".join(map(_head, in_candidate_order(one.heads)))
         made = f"the file {one.file.reference}" if one.file else f"without {dropped}"
         facts[f"member {number}"] = f"{one.candidate or 'a member'}, {made}"
-    facts |= _made_of(found.model)
-    if "curve" not in document.fields:
-        return facts, ()
-    curve = document.read(_Curve).model_dump() | {"members": [{"candidate": one.candidate} for one in found.members]}
-    return selection_facts(curve) | facts, ["", *curve_lines(curve)]
+    return {**facts, **_made_of(found.model)}, ()
 
 
 def _report(source: str) -> tuple[Mapping[str, object], Sequence[str]]:
@@ -219,11 +173,6 @@ def _made_of(model: ModelReference | None) -> Mapping[str, object]:
 
 def _head(head: Head) -> str:
     return f"{head.tower} {head.layer}.{head.head}"
-
-
-def _numbers(found: _Numbers) -> str:
-    auroc = "" if found.auroc is None else f", AUROC {100 * found.auroc:.2f} %"
-    return f"accuracy {100 * found.accuracy:.2f} %{auroc}"
 
 
 #: The JSON artifacts that `inspect` describes.

@@ -1,4 +1,4 @@
-"""Pictures: panels side by side in a file or flowing on a page, as the same bytes for the same numbers."""
+"""Pictures: panels side by side, as the same bytes for the same numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydractl.checkpoint.output import refuse_existing, write_bytes
 from hydractl.errors import OptionError, require
-from hydractl.report.escape import drawn, html
+from hydractl.report.escape import drawn
 from hydractl.style import GRID, INK, SMALL, line, styled
 
 if TYPE_CHECKING:
@@ -60,13 +60,16 @@ def whole(picture: Picture) -> Figure:
     """Returns all panels in one figure, the names of colours below them, where they hide nothing."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import AutoLocator
 
     rows, columns = arranged(len(picture.panels))
     size = (SMALL[0] * columns, SMALL[1] * rows) if rows * columns > 1 else (6.0, 3.4)
     figure = Figure(figsize=size, layout="constrained")
     for place, panel in enumerate(picture.panels):
         axes = figure.add_subplot(rows, columns, place + 1)
-        _draw(panel, axes)
+        panel.draw(axes)
+        if isinstance(locator := axes.xaxis.get_major_locator(), AutoLocator):
+            locator.set_params(nbins=5)  # the width has room for no more numbers
         axes.set_title(drawn(panel.title))
     if picture.legend:
         lines = [
@@ -83,32 +86,10 @@ def arranged(count: int) -> tuple[int, int]:
     return rows, -(-count // rows)
 
 
-def _draw(panel: Panel, axes: Axes) -> None:
-    """Draws a panel, with no more numbers below it than its width has room for."""
-    from matplotlib.ticker import AutoLocator
-
-    panel.draw(axes)
-    locator = axes.xaxis.get_major_locator()
-    if isinstance(locator, AutoLocator):
-        locator.set_params(nbins=5)
-
-
-@styled
-def inline(picture: Picture) -> str:
-    """Returns the picture for a page: panels that flow, names as text, ink and grid in the colours of the page."""
-    from matplotlib.figure import Figure
-
-    parts = []
-    for panel in picture.panels:
-        figure = Figure(figsize=SMALL, layout="constrained")
-        axes = figure.add_subplot()
-        axes.set_facecolor("none")
-        _draw(panel, axes)
-        text = _saved(figure, ".svg", facecolor="none").decode()
-        drawing = text[text.index("<svg") :].replace(INK, "currentColor").replace(GRID, "var(--line)")
-        parts.append(f'<div class="panel"><div class="name">{html(panel.title)}</div>{drawing}</div>')
-    names = "".join(f'<span style="--color:{key.color}">{html(key.name)}</span>' for key in picture.legend)
-    return f'<div class="panels">{"".join(parts)}</div><div class="legend">{names}</div>'
+def inline(figure: Figure) -> str:
+    """Returns a picture for a page: names as text, ink and grid in the colours of the page."""
+    text = _saved(figure, ".svg", bbox_inches="tight", facecolor="none").decode()
+    return text[text.index("<svg") :].replace(INK, "currentColor").replace(GRID, "var(--line)")
 
 
 def svg(figure: Figure) -> str:

@@ -43,6 +43,9 @@ _LATEX = {
     "*": "{*}",
     "±": r"$\pm$",
     "†": r"$\dagger$",
+    # Fonts may lack triangles.
+    "▲": "$^{+}$",
+    "▼": "$^{-}$",
 }
 #: The first characters of a spreadsheet's formula.
 _FORMULA = ("=", "+", "-", "@")

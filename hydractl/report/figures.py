@@ -67,7 +67,6 @@ TITLES = {
     "shift": "Accuracy and calibration under shift; severity 0 is the data as it is",
 }
 
-UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 #: Ticks of an axis of shares, as far as they are reached.
 SHARES = (0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1)
 
@@ -157,12 +156,10 @@ def _cost(models: Mapping[str, System], shown: Sequence[str]) -> Picture | None:
     costs = [entry.cost.multiply_adds for entry in models.values() if entry.cost]
     if len(costs) < 2:
         return None
-    unit, letter = next((one for one in UNITS if max(costs) >= one[0]), UNITS[-1])
     panels = []
-    label = f"multiply-adds for one sample ({letter})"
     for column in filter(None, (_mean_auroc(models), Column("NLL", ("id", "nll"), "plain", "lower"))):
-        if len(points := _points(models, shown, column, unit)) > 1:
-            draw = partial(_draw_cost, points=points, higher=column.better == "higher", label=label)
+        if len(points := _points(models, shown, column)) > 1:
+            draw = partial(_draw_cost, points=points, higher=column.better == "higher")
             panels.append(Panel(column.name, draw))
     return Picture(panels, line_keys(shown)) if panels else None
 
@@ -175,25 +172,28 @@ def _mean_auroc(models: Mapping[str, System]) -> Column | None:
     return Column("AUROC (%)", ("ood", next(iter(sets)), "auroc"), "percent", "higher") if sets else None
 
 
-def _points(models: Mapping[str, System], shown: Sequence[str], column: Column, unit: float) -> list[_Point]:
+def _points(models: Mapping[str, System], shown: Sequence[str], column: Column) -> list[_Point]:
     found, scale = [], 100 if column.kind == "percent" else 1
     for name, entry in models.items():
         value, ends = column.value(entry), column.ends(entry)
         if value is not None and entry.cost:
             interval = None if ends is None else (scale * ends[0], scale * ends[1])
             color = _color(shown.index(name)) if name in shown else GREY
-            found.append(_Point(entry.cost.multiply_adds / unit, scale * value, interval, color))
+            found.append(_Point(entry.cost.multiply_adds, scale * value, interval, color))
     return sorted(found, key=lambda point: point.color != GREY)  # grey ones hide no other
 
 
-def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool, label: str) -> None:
+def _draw_cost(axes: Axes, points: Sequence[_Point], higher: bool) -> None:
+    from matplotlib.ticker import EngFormatter
+
     best = _best_for_their_cost(points, higher)
     axes.plot([one.cost for one in best], [one.value for one in best], color=GREY, linestyle="--", linewidth=1)
     for one in points:
         if one.interval:
             axes.plot([one.cost] * 2, one.interval, color=one.color, linewidth=1.5)
         axes.plot(one.cost, one.value, color=one.color, marker="o", markersize=7)
-    axes.set(xlabel=label, ylabel=f"{'higher' if higher else 'lower'} is better")
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.set(xlabel="multiply-adds for one sample", ylabel=f"{'higher' if higher else 'lower'} is better")
     axes.margins(x=0.15, y=0.2)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from hydractl.analysis.head_groups import Group, Separated
+    from hydractl.analysis.head_groups import Separated
     from hydractl.circuit.overlap import Overlap
 
 SHADES = " ░▒▓█"
@@ -112,16 +112,6 @@ def separated_lines(found: Separated) -> Iterator[str]:
             ),
         ]
     )
-
-
-def separated_facts(found: Separated) -> dict[str, object]:
-    """Returns the facts of a notebook's table."""
-
-    def fact(group: Group) -> str:
-        distances = f"Euclidean {_distance(group.euclidean)}, Mahalanobis {_distance(group.mahalanobis)}"
-        return f"{group.heads} heads, {distances}"
-
-    return {f"last layer, {name}": fact(group) for name, group in found.last.items()}
 
 
 def _distance(value: float | None) -> str:

@@ -15,14 +15,13 @@ from hydractl.report.artifact import report_json
 from hydractl.report.drawing import inline, png, svg, whole
 from hydractl.report.figures import TITLES, pictures, told_apart
 from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import JUDGED, MARKS, Verdict, verdicts
+from hydractl.report.verdict import verdicts
 from hydractl.text import printable, printable_json
 
 PAGE = "index.html"
 KIND = "report"  # marks the folders that may be replaced
 
 TOLD = 5  # verdicts before the table; further ones fold away
-CARDS = ("accuracy", "nll", "mean_auroc")
 
 
 def refuse_existing_report(folder: Path, force: bool) -> None:
@@ -46,15 +45,14 @@ def write_report(folder: Path, report: Results, force: bool = False, full: bool 
     Raises:
         OutputError: see `refuse_existing_report`; or the disk refuses it.
     """
-    found = pictures(report)
-    figures = {name: whole(picture) for name, picture in found.items()}
+    figures = {name: whole(picture) for name, picture in pictures(report).items()}
     content = seen_from(folder, report_json(report))
     table = result_table(report, full, brief=True)
     texts = {
         "report.json": printable_json(content) + "\n",
         "table.md": markdown(table),
         "table.tex": latex(table),
-        PAGE: html_page(report, {name: inline(picture) for name, picture in found.items()}, folder),
+        PAGE: html_page(report, {name: inline(figure) for name, figure in figures.items()}, folder),
         **{f"figures/{name}.svg": svg(figure) for name, figure in figures.items()},
     }
     make_folder(folder.parent, parents=True)
@@ -90,14 +88,11 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
         report=content,
         models=content["models"],
         tables=[("results", "Results", main), ("details", "Every metric", result_table(report, full=True))],
-        verdicts=[found[name].sentence() for name in _by_weight(models, found)],
+        verdicts=[found[name].sentence() for name in sorted(found, key=lambda name: -models[name].members)],
         told=TOLD,
-        cards=list(_cards(models, found)),
         compared=bool(found),
-        caption=main.explained(),
-        pictures=[
-            (TITLES[name], drawn[name].count("<svg") > 1, Markup(drawn[name])) for name in TITLES if name in drawn
-        ],
+        caption=main.caption,
+        pictures=[(TITLES[name], Markup(drawn[name])) for name in TITLES if name in drawn],
         shown=len(shown),
         chosen_by=chosen_by,
         maps=list(_head_maps(models)),
@@ -108,40 +103,6 @@ def html_page(report: Results, drawn: Mapping[str, str], folder: Path = Path()) 
 
 def _finalized(value: Any) -> Any:
     return printable(value) if type(value) is str else value
-
-
-def _by_weight(models: Mapping[str, System], found: Mapping[str, Verdict]) -> list[str]:
-    """Returns the systems that were compared, the one with the most members first."""
-    return sorted(found, key=lambda name: -models[name].members)
-
-
-def _cards(models: Mapping[str, System], found: Mapping[str, Verdict]) -> Iterator[dict[str, str]]:
-    """Yields the numbers to remember: the system with the most members against the first, and its cost."""
-    if not found:
-        return
-    name = _by_weight(models, found)[0]
-    verdict, first = found[name], models[found[name].first]
-    for judgement in verdict.judgements:
-        if judgement.key not in CARDS:
-            continue
-        column = JUDGED[judgement.key]
-        unit = " %" if column.kind == "percent" else ""
-        yield {
-            "title": f"{column.name}{unit}, {column.better} is better",
-            "text": f"{column.text(first)} → {column.text(models[name])}",
-            "mark": MARKS[judgement.outcome],
-            "outcome": judgement.outcome,
-            "note": f"{judgement.text}: {judgement.outcome}",
-        }
-    if verdict.multiply_adds is not None:
-        parameters = "" if verdict.parameters is None else f"{verdict.parameters:.2f} times the parameters; "
-        yield {
-            "title": "cost, lower is better",
-            "text": f"{verdict.multiply_adds:.2f} × multiply-adds",
-            "mark": "",
-            "outcome": "",
-            "note": f"{parameters}{verdict.first} → {name}",
-        }
 
 
 def _samples(models: Mapping[str, System]) -> Iterator[tuple[str, Sequence[Sample]]]:

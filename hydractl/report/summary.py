@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
 from hydractl.checkpoint.heads import Head, member_heads, without
-from hydractl.checkpoint.layout import Layout, Unit, every_unit, member_units, stored_shapes
+from hydractl.checkpoint.layout import Layout, Unit, member_units, stored_shapes
 from hydractl.checkpoint.slots import all_heads, parameter_count, slots
 from hydractl.checkpoint.spec import ModelSpec, TowerSpec
 from hydractl.checkpoint.tensors import DTYPES
@@ -21,10 +21,17 @@ KEPT, DROPPED = "■", "·"
 
 def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
     """Returns sizes, members, kept heads, trunk and provenance of a model, as plain JSON."""
-    spec = checkpoint.spec
     return {
         "model": checkpoint.name,
         "sha256": identity(checkpoint),
+        **_sizes(checkpoint),
+        "provenance": dict(checkpoint.provenance),
+    }
+
+
+def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
+    spec = checkpoint.spec
+    return {
         "family": checkpoint.family,
         "task": spec.task,
         "members": checkpoint.members,
@@ -38,7 +45,6 @@ def summarize(checkpoint: Checkpoint) -> dict[str, Any]:
         "temperature": checkpoint.temperature,
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
         "ood": None if checkpoint.ood is None else asdict(checkpoint.ood.fit),
-        "provenance": dict(checkpoint.provenance),
     }
 
 
@@ -71,44 +77,18 @@ def _of_dense(spec: ModelSpec) -> int:
 
 def key_facts(checkpoint: Checkpoint) -> dict[str, object]:
     """Returns the facts of a notebook's table, without reading weights."""
-    spec, heads = checkpoint.spec, checkpoint.heads
-    performed = multiply_adds(spec, checkpoint.layout)
-    kept = {
-        tower.name: [sum(len(layer[member]) for layer in heads[tower.name]) for member in range(checkpoint.members)]
-        for tower in spec.towers
-    }
-    units = {
-        tower.name: [
-            sum(len(layer[member]) for layer in every_unit(checkpoint.layout, spec, tower.name))
-            for member in range(checkpoint.members)
-        ]
-        for tower in spec.towers
-        if tower.name in checkpoint.units
-    }
-    return {
-        "family": f"{checkpoint.family}, {spec.task}",
-        "members": checkpoint.members,
-        **{
-            f"{tower.name} heads": f"{'+'.join(map(str, kept[tower.name]))} of {tower.layers * tower.heads}"
-            for tower in spec.towers
-        },
-        **{
-            f"{name} units": f"{'+'.join(map(str, counts))} of {spec.tower(name).layers * spec.tower(name).mlp_width}"
-            for name, counts in units.items()
-        },
-        "parameters": f"{parameter_count({name: tensor.shape for name, tensor in checkpoint.tensors.items()}):,}",
-        "mult-adds": _with_ratio(performed, _of_dense(spec)),
-    }
+    sizes = _sizes(checkpoint)
+    return _facts(sizes) | dict(_kept(sizes["towers"]))
 
 
-def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
+def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
     """Returns the facts of a summary, by the names that `hydractl inspect` prints."""
-    labels = summary["labels"]
+    labels, performed, dense = (summary[key] for key in ("labels", "multiply_adds", "dense_multiply_adds"))
     facts: dict[str, object] = {
         "family": f"{summary['family']}, {summary['task']}",
         "members": summary["members"],
         "parameters": f"{summary['parameters']:,} ({', '.join(summary['dtypes'])})",
-        "mult-adds": _with_ratio(summary["multiply_adds"], summary["dense_multiply_adds"]),
+        "mult-adds": f"{performed:,} a sample ({performed / dense:.2f} x one network with every head)",
         "labels": "none" if labels is None else _first(labels),
     }
     if summary["separate"]:
@@ -120,17 +100,25 @@ def summary_facts(summary: Mapping[str, Any]) -> dict[str, object]:
     if (fit := summary["ood"]) is not None:
         flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
         facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"
-    return {**facts, "sha256": summary["sha256"]}
+    return facts
 
 
-def _with_ratio(performed: int, dense: int) -> str:
-    return f"{performed:,} a sample ({performed / dense:.2f} x one network with every head)"
+def _kept(towers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields how many heads the members of each tower keep, and how many units where some are missing."""
+    for name, tower in towers.items():
+        for what, most in (("heads", tower["heads"]), ("units", tower["mlp_width"])):
+            if layers := tower.get(f"kept_{what}"):
+                counts = (
+                    sum(most if kept is None else len(kept[member]) for kept in layers)
+                    for member in range(len(tower["kept_heads"][0]))
+                )
+                yield f"{name} {what}", f"{'+'.join(map(str, counts))} of {tower['layers'] * most}"
 
 
 def summary_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Yields the lines that `hydractl inspect` prints: facts first, then a map with a column per member."""
     yield printable(str(summary["model"]))
-    for name, fact in summary_facts(summary).items():
+    for name, fact in {**_facts(summary), "sha256": summary["sha256"]}.items():
         yield f"  {name:<11} {printable(str(fact))}"
     for name, tower in summary["towers"].items():
         yield ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,11 +15,9 @@ from rich.text import Text
 from hydractl.evaluation.results import Results, System
 from hydractl.report import escape
 from hydractl.report.columns import Column, column_groups, main_groups
-from hydractl.report.verdict import ASCII_MARKS, MARKS, Marks, Outcome, caption, legend, marked, outcome, verdicts
+from hydractl.report.verdict import MARKS, Outcome, caption, marked, outcome, verdicts
 from hydractl.text import printable
 
-#: The marks in LaTeX, whose fonts may lack triangles.
-RAISED: Marks = {"better": "$^{+}$", "worse": "$^{-}$", "within chance": ""}
 GAP = 3  # blanks between groups of columns on a terminal
 COLOURS = {"better": "green", "worse": "red"}
 
@@ -42,9 +40,10 @@ class Cell:
     interval: str | None
     difference: str | None
 
-    def mark(self, marks: Marks = MARKS) -> str:
-        """Returns the mark beside the number; empty unless it differs beyond chance."""
-        return marks[self.outcome] if self.outcome else ""
+    @property
+    def mark(self) -> str:
+        """The mark beside the number; empty unless it differs beyond chance."""
+        return MARKS[self.outcome] if self.outcome else ""
 
     @property
     def after(self) -> str:
@@ -74,24 +73,18 @@ class Table:
 
     Attributes:
         verdicts: a sentence for each system that was compared with the first.
-        legend: explains the marks; empty where nothing was compared.
-        caption: the definitions behind the numbers.
+        caption: the lines that explain the marks and the numbers.
     """
 
     systems: tuple[str, ...]
     groups: tuple[TableGroup, ...]
     verdicts: tuple[str, ...]
-    legend: Callable[[Marks], str]
     caption: tuple[str, ...]
 
     @property
     def columns(self) -> list[TableColumn]:
         """The columns of all groups."""
         return [column for group in self.groups for column in group.columns]
-
-    def explained(self, marks: Marks = MARKS) -> list[str]:
-        """Returns the lines that explain the marks and the numbers."""
-        return [line for line in (self.legend(marks), *self.caption) if line]
 
 
 def result_table(report: Results, full: bool = False, brief: bool = False) -> Table:
@@ -110,7 +103,6 @@ def result_table(report: Results, full: bool = False, brief: bool = False) -> Ta
             TableGroup(one.title, tuple(_column(column, entries) for column in one.columns)) for one in groups
         ),
         verdicts=tuple(verdict.sentence() for verdict in verdicts(models).values()),
-        legend=lambda marks: legend(models, marks),
         caption=tuple(caption(report, full)),
     )
 
@@ -141,19 +133,19 @@ def markdown(table: Table) -> str:
     for row, system in enumerate(table.systems):
         cells = (_markdown_cell(column.cells[row]) for column in table.columns)
         lines.append(f"| {' | '.join([escape.markdown(system), *cells])} |")
-    return "\n".join([*lines, "", *map(escape.markdown, [*table.verdicts, *table.explained()]), ""])
+    return "\n".join([*lines, "", *map(escape.markdown, [*table.verdicts, *table.caption]), ""])
 
 
 def _markdown_cell(cell: Cell) -> str:
     shown = f"**{cell.text}**" if cell.best else cell.text
-    return f"{shown} {cell.mark()}".rstrip() + cell.after
+    return f"{shown} {cell.mark}".rstrip() + cell.after
 
 
 def latex(table: Table) -> str:
     """Returns the table as a LaTeX `tabular` for booktabs, with intervals and the best in bold."""
     titles = [rf"\multicolumn{{{len(group.columns)}}}{{c}}{{{escape.latex(group.title)}}}" for group in table.groups]
     lines = [
-        *(f"% {printable(text)}" for text in [*table.verdicts, *table.explained(RAISED)]),
+        *(f"% {printable(text)}" for text in [*table.verdicts, *table.caption]),
         rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
         r"\toprule",
         " & ".join(["", *titles]) + r" \\",
@@ -168,38 +160,15 @@ def latex(table: Table) -> str:
 
 def _latex_cell(cell: Cell) -> str:
     text = escape.latex(cell.text)
-    return (rf"\textbf{{{text}}}" if cell.best else text) + cell.mark(RAISED) + cell.after
-
-
-def html(table: Table) -> str:
-    """Returns the table as a piece of HTML for a notebook, with the best of each column in bold."""
-    if not table.systems:
-        return "<p>no systems</p>"
-    titles = "".join(f'<th colspan="{len(group.columns)}">{escape.html(group.title)}</th>' for group in table.groups)
-    names = "".join(f"<th>{escape.html(column.name)}</th>" for column in table.columns)
-    body = ""
-    for row, system in enumerate(table.systems):
-        cells = "".join(f"<td>{_html_cell(column.cells[row])}</td>" for column in table.columns)
-        body += f"<tr><th>{escape.html(system)}</th>{cells}</tr>"
-    below = "<br>".join(map(escape.html, [*table.verdicts, *table.explained()]))
-    head = f"<tr><th></th>{titles}</tr><tr><th>system</th>{names}</tr>"
-    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table><p>{below}</p>"
-
-
-def _html_cell(cell: Cell) -> str:
-    text = escape.html(cell.text)
-    return (f"<b>{text}</b>" if cell.best else text) + cell.mark()
+    return (rf"\textbf{{{text}}}" if cell.best else text) + escape.latex(cell.mark) + cell.after
 
 
 def draw(table: Table, console: Console) -> None:
     """Prints the table; groups of columns that do not fit the console's width go on below."""
     if not table.systems:
         return
-    marks = ASCII_MARKS if console.options.ascii_only else MARKS
     systems = _grid("", {"system": [escape.terminal(system) for system in table.systems]}, "left")
-    grids = [
-        _grid(group.title, {column.name: _texts(column, marks) for column in group.columns}) for group in table.groups
-    ]
+    grids = [_grid(group.title, {column.name: _texts(column) for column in group.columns}) for group in table.groups]
     for number, run in enumerate(_fit(grids, console, console.width - _width(systems, console))):
         if number:
             console.print()
@@ -209,17 +178,17 @@ def draw(table: Table, console: Console) -> None:
     console.print()
     for sentence in table.verdicts:
         console.print(escape.terminal(sentence))
-    for text in table.explained(marks):
+    for text in table.caption:
         console.print(escape.terminal(text, "dim"))
 
 
-def _texts(column: TableColumn, marks: Marks) -> list[Text]:
+def _texts(column: TableColumn) -> list[Text]:
     """Returns the numbers of a column; those without a mark have blanks in its place."""
-    width = max(len(cell.mark(marks)) for cell in column.cells)
+    width = max(len(cell.mark) for cell in column.cells)
     return [
         Text.assemble(
             (cell.text, "bold" if cell.best else ""),
-            (cell.mark(marks).ljust(width), COLOURS.get(cell.outcome or "", "")),
+            (cell.mark.ljust(width), COLOURS.get(cell.outcome or "", "")),
         )
         for cell in column.cells
     ]

@@ -12,11 +12,8 @@ from hydractl.metrics.styles import OURS, STYLES
 from hydractl.report.columns import Column, at
 
 Outcome = Literal["better", "worse", "within chance"]
-Marks = Mapping[Outcome, str]
 #: The mark of an outcome beside a number; the arrow means better or worse, whichever way the number went.
-MARKS: Marks = {"better": "▲", "worse": "▼", "within chance": ""}
-ASCII_MARKS: Marks = {"better": "^", "worse": "v", "within chance": ""}
-
+MARKS: Mapping[Outcome, str] = {"better": "▲", "worse": "▼", "within chance": ""}
 LEAK = "†"
 
 
@@ -140,26 +137,20 @@ def outcome(column: Column, entry: System) -> Outcome | None:
     return "better" if (low > 0) == (column.better == "higher") else "worse"
 
 
-def legend(models: Mapping[str, System], marks: Marks = MARKS) -> str:
-    """Returns the line that explains the marks of a table; empty if nothing was compared."""
-    first = next(iter(models), "")
-    compared = any(entry.difference for entry in models.values())
-    text = f"{marks['better']} better, {marks['worse']} worse than {first} beyond chance (paired 95 % interval)."
-    return text if compared else ""
-
-
 def marked(name: str, entry: System) -> str:
     """Returns the name of a system in a table, with a mark where it was evaluated on samples that made it."""
     return f"{name} {LEAK}" if entry.leaks else name
 
 
 def caption(report: Results, full: bool = False) -> Iterator[str]:
-    """Yields the lines under a table: what tells OOD from ID, and how it was averaged.
+    """Yields the lines under a table: what its marks mean, what tells OOD from ID, and how it was averaged.
 
     Args:
         full: whether the table shows every metric.
     """
     models = report.models
+    if any(entry.difference for entry in models.values()):
+        yield f"▲ better, ▼ worse than {next(iter(models))} beyond chance (paired 95 % interval)."
     style = report.options.get("style", OURS.name)
     score = report.options.get("ood_score", BASELINE)
     if any(system.ood for system in models.values()):

@@ -74,7 +74,7 @@ class AnalyseHeads:
         from hydractl.circuit.separation import separations
         from hydractl.data.ranks import Ranks
         from hydractl.data.sources import parse_data
-        from hydractl.report.head_maps import separated_facts, separated_lines
+        from hydractl.report.head_maps import separated_lines
 
         self.picture.check()
         parse_data(self.ood_data, "OOD data")  # several sets have no single centroid
@@ -91,7 +91,7 @@ class AnalyseHeads:
         if figure is not None:
             self.picture.write(lambda: figure)
         origin = origin_of(checkpoint, remembered(self, budget=len(ranking), template=material.template))
-        return Finding(found, _heads_json(found) | origin, list(separated_lines(found)), separated_facts(found))
+        return Finding(found, _heads_json(found) | origin, list(separated_lines(found)))
 
     def _ranking(self, checkpoint: Checkpoint) -> Sequence[Head]:
         """Returns the heads that the circuit drops."""
@@ -181,7 +181,7 @@ class AnalyseMembers:
         from hydractl.analysis.similarity import require_several, similarity
         from hydractl.data.labels import read_classes
         from hydractl.data.open import open_samples
-        from hydractl.report.analyses import similarity_facts, similarity_figure, similarity_lines
+        from hydractl.report.analyses import similarity_figure, similarity_lines
         from hydractl.steps.inputs import as_checkpoint
         from hydractl.steps.models import running
 
@@ -200,7 +200,7 @@ class AnalyseMembers:
         self.picture.write(lambda: similarity_figure(found))
         options = remembered(self, template=reading.template if network.spec.task == "zero-shot" else None)
         content = {"samples": len(samples), **_similarity_json(found), **origin_of(checkpoint, options)}
-        return Finding(found, content, list(similarity_lines(found)), similarity_facts(found))
+        return Finding(found, content, list(similarity_lines(found)))
 
 
 analyse_members = function(AnalyseMembers)
@@ -269,7 +269,7 @@ class AnalyseNoise:
         from hydractl.analysis.noise import analyse_noise, heads_taken
         from hydractl.data.corruptions import corrupted, parse_corruptions
         from hydractl.data.ranks import Ranks
-        from hydractl.report.analyses import noise_facts, noise_lines, noise_picture
+        from hydractl.report.analyses import noise_lines, noise_picture
         from hydractl.report.drawing import whole
 
         self.picture.check()
@@ -294,7 +294,7 @@ class AnalyseNoise:
             )
         self.picture.write(lambda: whole(noise_picture(analysis)))
         origin = origin_of(checkpoint, remembered(self, template=material.template))
-        return Finding(analysis, _noise_json(analysis) | origin, list(noise_lines(analysis)), noise_facts(analysis))
+        return Finding(analysis, _noise_json(analysis) | origin, list(noise_lines(analysis)))
 
 
 analyse_noise = function(AnalyseNoise)

@@ -127,12 +127,8 @@ class AnalyseBudgets:
         self.picture.write(lambda: whole(budget_picture(rows)))
         leaked = {"leaks": [plain(leak.known) for leak in leaks]} if leaks else {}
         options = remembered(self, template=material.template, budgets=self.budgets or None)
-        summary = {
-            f"{point.method} {point.dropped}": f"accuracy {point.quality.accuracy:.2%}, NLL {point.quality.nll:.4f}"
-            for point in points
-        }
         content = {"points": rows, **origin_of(checkpoint, options), **leaked}
-        return Finding(points, content, list(budget_lines(rows)), summary)
+        return Finding(points, content, list(budget_lines(rows)))
 
     def _points(
         self, material: Material, cuts: Sequence[Cut], members: Sequence[Checkpoint], watch: Watcher

@@ -110,7 +110,7 @@ class AnalyseOverlap:
         pairs = overlaps(dropped, {name: one.restriction.among(heads_of(grid)) for name, one in named.items()})
         self.picture.write(lambda: overlap_figure(dropped, grid, pairs))
         found = Overlaps(named, dropped, pairs, common=shared_by(list(dropped.values())), grid=grid)
-        return Finding(found, _json(found), list(_lines(found)), _facts(found))
+        return Finding(found, _json(found), list(_lines(found)))
 
     def _lists(self, given: ListLike) -> list[HeadList]:
         """Returns the lists of heads that something stands for: one, or one for each member of a model."""
@@ -204,14 +204,6 @@ def _lines(found: Overlaps) -> Iterator[str]:
         yield f"dropped by all {len(found.dropped)}: {len(found.common)}"
     yield ""
     yield from map_lines(found.dropped, found.grid)
-
-
-def _facts(found: Overlaps) -> dict[str, str]:
-    return {
-        " and ".join(pair.names): f"{len(pair.shared)} of {found.budget} heads, {pair.by_chance:.1f} by chance, "
-        f"JSD over layers {pair.over_layers:.4f} bits, over heads {pair.over_heads:.4f} bits"
-        for pair in found.pairs
-    }
 
 
 def _of_circuit(circuit: Circuit) -> HeadList:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
-from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.bounds import BATCH, whole
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 else:  # what the command line derives arguments from
     Models = Sequence[Any]
     Sizes = Dtypes = Any
-
-PIPE_WIDTH = 120
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +52,7 @@ class Benchmarked(Table):
     def lines(self) -> Iterator[str]:
         from hydractl.report.analyses import timing_lines
 
-        yield from timing_lines(self.rows, get_terminal_size((PIPE_WIDTH, 24)).columns)
+        yield from timing_lines(self.rows)
 
     def facts(self) -> Mapping[str, object]:
         return {

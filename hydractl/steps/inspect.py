@@ -44,15 +44,15 @@ class Inspect:
     def run(self, watch: Watcher) -> Finding[Mapping[str, Any]]:
         file = file_of_ours(str(self.model)) if isinstance(self.model, str | Path) else None
         if file is None:
-            from hydractl.report.summary import summarize, summary_facts, summary_lines
+            from hydractl.report.summary import summarize, summary_lines
 
             summary = summarize(as_checkpoint(self.model))
-            return Finding(summary, summary, list(summary_lines(summary)), summary_facts(summary))
+            return Finding(summary, summary, list(summary_lines(summary)))
         from hydractl.report.describe import describe
 
         found = describe(file)
         content = asdict(found)
-        return Finding(content, content, list(found.lines()), found.facts)
+        return Finding(content, content, list(found.lines()))
 
 
 inspect = function(Inspect)

@@ -49,7 +49,7 @@ class ListFamilies:
         ]
         about = {family.name: f"{family.task:<20}  {', '.join(_reads(family))}" for family in FAMILIES}
         notes = ["", VERIFIED, "", "not read:", *(f"  {name}: {reason}" for name, reason in REFUSED.items())]
-        return Finding(FAMILIES, {"families": listed, "refused": REFUSED}, [*_aligned(about), *notes], about)
+        return Finding(FAMILIES, {"families": listed, "refused": REFUSED}, [*_aligned(about), *notes])
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class ListRecipes:
         if self.recipe is not None:
             found = find_recipe(self.recipe)
             content = to_json(found)
-            return Finding({str(self.recipe): found}, content, to_toml(found).splitlines(), content)
+            return Finding({str(self.recipe): found}, content, to_toml(found).splitlines())
         about = {name: _summary(recipe) for name, recipe in RECIPES.items()}
         content = {"recipes": {name: to_json(recipe) for name, recipe in RECIPES.items()}}
-        return Finding(RECIPES, content, _aligned(about), about)
+        return Finding(RECIPES, content, _aligned(about))
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,10 @@ class ListSuites:
         if self.suite is not None:
             found = find_suite(self.suite)
             content = _suite_json(found)
-            facts = {name: task.id_data for name, task in found.tasks.items()}
-            return Finding({found.name: found}, content, tomli_w.dumps(content).splitlines(), facts)
+            return Finding({found.name: found}, content, tomli_w.dumps(content).splitlines())
         about = {name: suite.about for name, suite in SUITES.items()}
         content = {"suites": {name: _suite_json(suite) for name, suite in SUITES.items()}}
-        return Finding(SUITES, content, _aligned(about), about)
+        return Finding(SUITES, content, _aligned(about))
 
 
 list_families, list_recipes, list_suites = function(ListFamilies), function(ListRecipes), function(ListSuites)

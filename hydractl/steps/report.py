@@ -71,9 +71,11 @@ class Reported(Table):
         draw(result_table(self.report, self.full), console)
 
     def _repr_html_(self) -> str:
-        from hydractl.report.table import html, result_table
+        from markdown_it import MarkdownIt
 
-        return html(result_table(self.report, self.full))
+        from hydractl.report.table import markdown, result_table
+
+        return MarkdownIt().enable("table").render(markdown(result_table(self.report, self.full)))
 
 
 @dataclass(frozen=True)

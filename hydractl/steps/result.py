@@ -84,13 +84,11 @@ class Finding(Table, Generic[Value]):
         value: what a command found.
         content: the same and how it was made, as plain JSON.
         table: the lines that people read.
-        summary: the facts of a notebook's table.
     """
 
     value: Value
     content: Mapping[str, Any]
     table: Sequence[str]
-    summary: Mapping[str, object]
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.content)
@@ -98,5 +96,6 @@ class Finding(Table, Generic[Value]):
     def lines(self) -> Iterator[str]:
         yield from self.table
 
-    def facts(self) -> Mapping[str, object]:
-        return self.summary
+    def _repr_html_(self) -> str:
+        lines = "\n".join(map(html, self.table))
+        return f"<pre>{lines}</pre>"

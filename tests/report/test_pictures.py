@@ -24,12 +24,10 @@ from hydractl.evaluation.results import (
     ScoreHistograms,
     System,
 )
-from hydractl.evaluation.timing import Row, Timing, Weight
-from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure, timing_lines
+from hydractl.report.analyses import budget_picture, noise_picture, similarity_figure
 from hydractl.report.drawing import Key, Panel, Picture, whole, write_picture
 from hydractl.report.figures import MOST, _draw_cost, _Point, pictures, told_apart
 from hydractl.report.head_maps import heat_map_figure, overlap_figure, project, separation_figure
-from hydractl.steps.benchmark import PIPE_WIDTH
 from hydractl.style import COLORS, GREY, INK, draw_matrix, line
 
 MAPS = {"vision": [[0.1, 0.2, 0.3], [0.4, None, 0.6]]}
@@ -173,7 +171,7 @@ def test_of_many_systems_the_first_and_the_best_are_drawn_and_the_cost_of_all() 
 def test_the_line_joins_the_best_for_their_cost(higher: bool, joined: list[tuple[float, float]]) -> None:
     places = [(4, 5), (1, 4), (3, 1), (1, 3), (2, 2), (3, 5), (4, 1)]
     axes = Figure().subplots()
-    _draw_cost(axes, [_Point(cost, value, None, GREY) for cost, value in places], higher, "cost")
+    _draw_cost(axes, [_Point(cost, value, None, GREY) for cost, value in places], higher)
     (drawn,) = (one for one in axes.get_lines() if one.get_linestyle() == "--")
     assert [tuple(point) for point in drawn.get_xydata()] == joined
 
@@ -197,13 +195,3 @@ def test_a_head_of_width_one_lies_on_a_line() -> None:
     found = project("head", np.array([[0.0], [2.0]]), np.array([[4.0]]))
     np.testing.assert_allclose(np.abs(found.inside - found.outside), [[4, 0], [2, 0]], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found.shares, [1, 0], rtol=0, atol=1e-12)
-
-
-def test_no_number_is_cut_short() -> None:
-    weight = Weight(parameters=231_360_000, size=462_720_000, multiply_adds=46_400_000_000, performed=42_590_000_000)
-    timing = Timing(milliseconds=1147.25, fastest=1100.0, spread=124.75, rounds=3, peak_memory=466_000_000)
-    row = Row("uneven-members of a long name", "bfloat16", 16, timing, weight, 2.515, 2.642)
-    lines = list(timing_lines([row], PIPE_WIDTH))
-    numbers = ("1147.25", "124.75", "466", "231.36", "46.40", "42.59", "2.515", "2.642", f"{2.515 / 2.642:.3f}")
-    assert all(number in "\n".join(lines) for number in numbers)
-    assert max(map(len, lines)) <= PIPE_WIDTH

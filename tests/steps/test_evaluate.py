@@ -60,7 +60,7 @@ def test_a_result_reads_well(vit: Path, other: Path, images: Path, noise: Path) 
     found = library.evaluate({"<a>": vit, "b": other}, id_data=images, ood_data=str(noise))
     assert "AUROC %" in repr(found) and repr(found) == "\n".join(found.lines())
     page = found._repr_html_()
-    assert page.startswith("<table>") and page.count("<tr>") == 4
+    assert page.startswith("<table>") and page.count("<tr>") == 3
     assert "<th>&lt;a&gt;</th>" in page and "<b>" in page
     assert "OOD is positive" in page
     whole = library.evaluate({"a": vit, "b": other}, id_data=images, ood_data=str(noise), full=True)

@@ -21,25 +21,18 @@ from tests.report.test_table import result
 
 HEADS = [{"tower": "vision", "layer": 1, "head": 0}, {"tower": "vision", "layer": 0, "head": 2}]
 MODEL = {"reference": "vit", "sha256": "0" * 64, "towers": {"vision": [2, 3]}}
-NUMBERS = {"accuracy": 0.9, "auroc": 0.8, "nll": 0.3, "multiply_adds": 10}
-CURVE = {
-    "objective": "avg",
-    "candidates": ["dense", "acc 1"],
-    "baseline": NUMBERS,
-    "curve": [{"candidate": "acc 1", **NUMBERS, "auroc": None, "multiply_adds": 15}],
-}
 ARTIFACTS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "hydractl-circuit": (
-        {"objective": "acc", "baseline": {"accuracy": 0.5, "auroc": 0.25}, "steps": HEADS, "model": MODEL},
-        ["objective      acc", "2 ranked of 6", "vision 1.0, vision 0.2", "accuracy 50.00 %, AUROC 25.00 %", "layer"],
+        {"objective": "acc", "steps": HEADS, "model": MODEL},
+        ["objective      acc", "2 ranked of 6", "vision 1.0, vision 0.2", "layer"],
     ),
     "hydractl-scores": (
         {"method": "taylor", "towers": {"vision": [[0.0, 1.0], [2.0, 4.0]]}, "model": MODEL},
         ["method  taylor", "from 0 (light) to 4 (dark)"],
     ),
     "hydractl-selection": (
-        {"members": [{"candidate": "acc 1", "dropped": HEADS}], **CURVE},
-        ["acc 1, without vision 0.2, vision 1.0", "1.50 x the network's", "90.00 %        -  0.3000"],
+        {"members": [{"candidate": "acc 1", "dropped": HEADS}]},
+        ["acc 1, without vision 0.2, vision 1.0"],
     ),
     "hydractl-report": (
         report_json(Results(models={"single": result(0.5)}, data=DataInfo(id=SetInfo("pets")))),
@@ -104,9 +97,9 @@ def test_a_recipe_and_the_folders_of_a_build_and_a_report(tmp_path: Path) -> Non
     (tmp_path / "r.toml").write_text("lr = 0.5\n")
     assert "not the default  lr\n" in repr(library.inspect(tmp_path / "r.toml"))
     written(tmp_path / "report.json", "hydractl-report")
-    assert "systems" in library.inspect(tmp_path).facts()
+    assert "  systems" in repr(library.inspect(tmp_path))
     written(tmp_path / "build.json", "hydractl-build")
-    assert "verdict" in library.inspect(tmp_path).facts()
+    assert "  verdict" in repr(library.inspect(tmp_path))
 
 
 def test_inspect_maps_the_heads_of_each_member(hydractl: Command, vit: Path, tmp_path: Path) -> None:
