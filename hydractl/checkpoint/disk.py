@@ -74,7 +74,7 @@ def last_of_trainer(folder: Path) -> Path:
 
 
 def _open_file(path: Path) -> tuple[dict[str, LazyTensor], dict[str, str]]:
-    if path.suffix in PICKLE_SUFFIXES or _looks_pickled(path):
+    if path.suffix in PICKLE_SUFFIXES:
         raise _pickle_error(path)
     try:
         # It checks the header against the file's size; numpy loads faster than torch, and reads no numbers here.
@@ -127,28 +127,11 @@ def _lazy(path: Path, file: BinaryIO, start: int, name: str, view: Any) -> LazyT
     return LazyTensor(shape, kind, StoredNumbers(f"{path}: {name}", file, start, kind=kind, shape=shape))
 
 
-def _looks_pickled(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(8)
-    # A safetensors file starts with its header's length in eight bytes, the last of them zero; a pickle with its
-    # protocol, a zipped one (torch.save) with the archive's mark.
-    pickled = start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and any(start[3:])
-    return pickled or start[:4] == b"PK\x03\x04"
-
-
 def _pickle_error(path: Path) -> CheckpointError:
-    if path.name.startswith("pytorch_model") and not _is_of_timm(path.parent / "config.json"):
-        fix = f"AutoModel...from_pretrained({path.parent.name!r}).save_pretrained(FOLDER) with transformers"
-    else:
-        fix = (
-            'python -c "import torch, safetensors.torch as s; '
-            f"s.save_file(torch.load('{path}', weights_only=True), '{path.with_name(WEIGHTS_NAME)}')\""
-        )
-    return CheckpointError(f"{path}: is a pickle, which can run code when opened: convert it once: {fix}")
-
-
-def _is_of_timm(config: Path) -> bool:
-    return config.is_file() and '"architecture"' in config.read_text("utf-8", "replace")
+    return CheckpointError(
+        f"{path}: is a pickle, which can run code when opened: convert it once: load it with the library that wrote it "
+        "and save it as safetensors, in transformers by AutoModel.from_pretrained(FOLDER).save_pretrained(NEW)"
+    )
 
 
 def read_weight_map(folder: Path) -> dict[str, str]:

@@ -71,19 +71,15 @@ def _explained(reference: str, error: Exception) -> CheckpointError:
     """Returns an error of the hub's client as one of ours; raises an error of the disk again."""
     from huggingface_hub import errors, is_offline_mode
 
-    missing, reason = "no such file or folder", (str(error).strip() or type(error).__name__).splitlines()[0]
-    unanswered = f"{missing}, and the hub does not answer ({reason}): try again, a download goes on where it stopped"
-    offline = f"{missing}, and not in the hub's cache: unset HF_HUB_OFFLINE to fetch it"
-    findings = {
-        errors.HFValidationError: missing,
-        errors.GatedRepoError: "is gated: accept its terms on the hub, then give `token` or HF_TOKEN",
-        errors.RepositoryNotFoundError: (
-            f"{missing}, and the hub shows no such repository: check the name; a private one needs `token` or HF_TOKEN"
-        ),
-        errors.RevisionNotFoundError: "the repository has no such revision: check what follows the @",
-        errors.LocalEntryNotFoundError: offline if is_offline_mode() else unanswered,
-    }
-    known = next((finding for kind, finding in findings.items() if isinstance(error, kind)), None)
-    if known is None and isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, errors.RepositoryNotFoundError):  # gated ones too
+        what = "and no repository that the hub shows: a private or gated one needs its terms accepted and HF_TOKEN"
+    elif isinstance(error, errors.RevisionNotFoundError):
+        what = "and the repository has no such revision: check what follows the @"
+    elif is_offline_mode():
+        what = "and not in the hub's cache: unset HF_HUB_OFFLINE to fetch it"
+    elif isinstance(error, OSError) and error.filename is not None:
         raise error
-    return CheckpointError(f"{reference}: {known or unanswered}")
+    else:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        what = f"and the hub does not answer ({reason}): try again, a download goes on where it stopped"
+    return CheckpointError(f"{reference}: no such file or folder, {what}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
 Task = Literal["image-classification", "text-classification", "zero-shot"]
@@ -352,40 +353,29 @@ class ModelSpec:
 
 def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
     """Returns a spec as `dataclasses.asdict`, without later fields that have their defaults."""
-
-    def trimmed(value: Any, content: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(trimmed(*pair) for pair in zip(value, content, strict=True))
-        if not is_dataclass(value):
-            return content
-        shown = {each.name: (getattr(value, each.name), each) for each in fields(value)}
-        return {
-            name: trimmed(own, content[name])
-            for name, (own, each) in shown.items()
-            if not (each.metadata.get("later") and own == each.default)
-        }
-
-    result: dict[str, Any] = trimmed(spec, asdict(spec))
+    result: dict[str, Any] = _to_json(spec)
     return result
 
 
+def _to_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_to_json, value))
+    if not is_dataclass(value):
+        return value
+    found = {each: getattr(value, each.name) for each in fields(value)}
+    return {
+        each.name: _to_json(own)
+        for each, own in found.items()
+        if not (each.metadata.get("later") and own == each.default)
+    }
+
+
 def spec_from_json(value: Mapping[str, Any]) -> ModelSpec:
-    """Returns the spec that `dataclasses.asdict` wrote, also from JSON; does not check its types.
+    """Returns the spec that `spec_to_json` wrote, also from JSON.
 
     Raises:
-        ValueError: a size is out of its range, or the parts do not belong together.
+        ValueError: a field is of another type or out of its range, or the parts do not belong together.
     """
+    from pydantic import TypeAdapter
 
-    def tower(values: Mapping[str, Any]) -> TowerSpec:
-        kind: Any = ImageEmbeddings if values["name"] == "vision" else TextEmbeddings
-        parts = {"embeddings": kind, "rotary": Rotary, "local": Local, "relative": Relative}
-        made = {name: parts[name](**tuples(values[name])) for name in parts if values.get(name) is not None}
-        return TowerSpec(**{**tuples(values), **made})
-
-    def tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-        # JSON has no tuples: all lists here were tuples.
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-
-    adapter = value.get("adapter")
-    own = None if adapter is None else Adapter(**{**adapter, "parts": tuple(adapter["parts"])})
-    return ModelSpec(**{**value, "towers": tuple(map(tower, value["towers"])), "adapter": own})
+    return TypeAdapter(ModelSpec).validate_json(json.dumps(value), strict=True, extra="forbid")

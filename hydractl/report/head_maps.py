@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
     from hydractl.analysis.head_groups import Separated
-    from hydractl.circuit.overlap import Overlap
 
 SHADES = " ░▒▓█"
 GONE = " x "  # in the place of a head that the network does not have
@@ -211,14 +210,14 @@ def map_lines(dropped: Rankings, sizes: Sizes) -> Iterator[str]:
 
 
 @styled
-def overlap_figure(dropped: Rankings, sizes: Sizes, pairs: Sequence[Overlap]) -> Figure:
-    """Returns panels with the step at which each choice drops each head, and below how alike each pair is."""
+def overlap_figure(dropped: Rankings, sizes: Sizes) -> Figure:
+    """Returns panels with the step at which each choice drops each head, and how many choices drop it."""
     from matplotlib.figure import Figure
 
     rows, columns = arranged(len(dropped) + 1)
-    heights = [*(rows * _map_height(layers) for layers, _ in sizes.values()), 1.9 + 0.35 * len(dropped)]
+    heights = [rows * _map_height(layers) for layers, _ in sizes.values()]
     figure = Figure(figsize=(3.3 * max(3, columns), sum(heights)), layout="constrained")
-    *towers, bottom = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    towers = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     longest = max(2, *map(len, dropped.values()))
     for part, (tower, size) in zip(towers, sizes.items(), strict=True):
         grids = {name: _steps(ranking, tower, size) for name, ranking in dropped.items()}
@@ -230,26 +229,7 @@ def overlap_figure(dropped: Rankings, sizes: Sizes, pairs: Sequence[Overlap]) ->
             axes = part.add_subplot(rows, columns, place + 1)
             bar = _draw_map(axes, cells, f"{title}: {tower}", label, cmap=colors, vmin=low, vmax=high)
             whole_numbers(bar.ax.yaxis)
-    _draw_pairs(bottom, list(dropped), len(next(iter(dropped.values()))), pairs)
     return figure
-
-
-def _draw_pairs(figure: SubFigure, names: Sequence[str], budget: int, pairs: Sequence[Overlap]) -> None:
-    """Draws three matrices, a row and a column per choice: heads shared, and both divergences."""
-    panels: dict[str, tuple[float, Callable[[Overlap], float]]] = {
-        "share of heads in common": (1.0, lambda pair: len(pair.shared) / budget),
-        "JSD over layers, bits": (0.0, lambda pair: pair.over_layers),
-        "JSD over heads, bits": (0.0, lambda pair: pair.over_heads),
-    }
-    for axes, (title, (own, value)) in zip(figure.subplots(1, len(panels)), panels.items(), strict=True):
-        matrix = np.full((len(names), len(names)), own)
-        for pair in pairs:
-            a, b = map(names.index, pair.names)
-            matrix[a, b] = matrix[b, a] = value(pair)
-        draw_matrix(axes, matrix, numbers=True, cmap="Blues", vmin=0, vmax=1)
-        axes.set_title(title)
-        axes.set_xticks(range(len(names)), list(map(drawn, names)), rotation=30, ha="right", fontsize=8)
-        axes.set_yticks(range(len(names)), list(map(drawn, names)), fontsize=8)
 
 
 def _steps(ranking: Sequence[Head], tower: str, size: tuple[int, int]) -> NDArray[np.float64]:

@@ -13,11 +13,9 @@ from hydractl.text import abridged
 if TYPE_CHECKING:
     from rich.console import Console
 
-CELLS = 10  # of a bar
 SHORTEST, LONGEST = 20, 60  # characters of an input in a table
-OTHERS = 56  # characters that its other columns take
+OTHERS = 45  # characters that its other columns take
 FLAG = "OOD"
-PARTS = " ▏▎▍▌▋▊▉"  # a cell in eighths
 
 
 def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: Console) -> None:
@@ -44,27 +42,13 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: 
     longest = min(LONGEST, max(SHORTEST, console.width - OTHERS))
     for row in listed:
         name = escape.terminal(abridged(" ".join(row["input"].split()), longest))
-        shown = bar(row["msp"], console.options.ascii_only)
-        confidence = Text.assemble((shown, "yellow" if row["ood"] else "green"), f" {row['msp']:.4f}")
+        confidence = Text(f"{row['msp']:.4f}", "yellow" if row["ood"] else "green")
         share = f"{row['typicality']:.3f} " if typical else ""
         flag = Text.assemble(share, escape.terminal(FLAG if row["ood"] else "", "bold yellow"))
         cells = [flag] if typical or flagged else []
         table.add_row(name, escape.terminal(row["label"]), confidence, f"{row['mutual_information']:.4f}", *cells)
     console.print(table)
     console.print(escape.terminal(meaning, "dim"))
-
-
-def bar(share: float, ascii_only: bool = False) -> str:
-    """Returns a share from 0 to 1 as a bar of ten cells.
-
-    >>> bar(0.5, ascii_only=True)
-    '#####.....'
-    """
-    if ascii_only:
-        filled = round(share * CELLS)
-        return "#" * filled + "." * (CELLS - filled)
-    whole, eighths = divmod(round(share * CELLS * 8), 8)
-    return ("█" * whole + PARTS[eighths]).ljust(CELLS)[:CELLS]
 
 
 def predictions_csv(rows: Iterable[Mapping[str, Any]]) -> str:

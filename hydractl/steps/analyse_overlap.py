@@ -60,7 +60,7 @@ class AnalyseOverlap:
     Prints for each pair the heads that both drop, how many random choices from the same heads would share, and two
     Jensen-Shannon divergences of the dropped heads' distributions, in bits: over layers, 0 for the same and 1 for no
     layer in common, and over single heads. Scores drop their lowest heads; a Hydra is compared member by member.
-    A map shows the heads that each drops; `plot` draws it, and the pairs.
+    A map shows the heads that each drops; `plot` draws it.
 
     >>> same = hydractl.analyse_overlap(["circuit.json", "circuit.json"], budget=3)
     >>> len(same.value.common), same.value.pairs[0].over_layers
@@ -108,7 +108,7 @@ class AnalyseOverlap:
         dropped = dict(zip(named, first_dropped(read, self.budget), strict=True))
         grid = sizes(read)
         pairs = overlaps(dropped, {name: one.restriction.among(heads_of(grid)) for name, one in named.items()})
-        self.picture.write(lambda: overlap_figure(dropped, grid, pairs))
+        self.picture.write(lambda: overlap_figure(dropped, grid))
         found = Overlaps(named, dropped, pairs, common=shared_by(list(dropped.values())), grid=grid)
         return Finding(found, _json(found), list(_lines(found)))
 

@@ -26,23 +26,22 @@ def heads_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
     Raises:
         OptionError: neither a number nor a share, or more than there are.
     """
-    heads = len(member_heads(checkpoint.heads, 0))
-    count = number_of_heads(budget, heads)
-    if count is None:
-        raise OptionError(f"`budget` {budget}: expected 0 to {heads}, the number of heads, or a share as in 33%")
-    return count
+    return _leaving("budget", budget, len(member_heads(checkpoint.heads, 0)))
 
 
-def units_leaving(budget: int | str | None, checkpoint: Checkpoint) -> int:
-    """Returns the number of MLP units in a budget, 0 if there is none.
+def units_leaving(budget: int | str, checkpoint: Checkpoint) -> int:
+    """Returns the number of MLP units in a budget.
 
     Raises:
         OptionError: neither a number nor a share, or more than there are.
     """
-    units = len(member_units(checkpoint.layout, checkpoint.spec, 0))
-    count = 0 if budget is None else number_of_heads(budget, units)
+    return _leaving("units", budget, len(member_units(checkpoint.layout, checkpoint.spec, 0)))
+
+
+def _leaving(option: str, budget: int | str, most: int) -> int:
+    count = number_of_heads(budget, most)
     if count is None:
-        raise OptionError(f"`units` {budget}: expected 0 to {units}, the number of MLP units, or a share as in 33%")
+        raise OptionError(f"`{option}` {budget}: expected 0 to {most}, all that there are, or a share as in 33%")
     return count
 
 

@@ -129,19 +129,13 @@ def headless(checkpoint: Checkpoint) -> Iterator[str]:
 
 
 def alike(members: Sequence[Checkpoint]) -> Iterator[str]:
-    """Yields notes on members that are the same, or that may differ too little."""
+    """Yields notes on members that are the same."""
     same: dict[str, list[str]] = {}
     for number, member in enumerate(members, 1):
         same.setdefault(identity(member), []).append(str(number))
     for numbers in same.values():
         if len(numbers) > 1:
             yield f"members {', '.join(numbers)} are identical: together they know no more than one of them"
-    origins = {_origin(member.provenance) for member in members}
-    if len(same) > 1 and len(origins) == 1 and (origin := origins.pop()):
-        yield (
-            f"all members were pruned by {origin} and none was fine-tuned: they may make the same mistakes; "
-            "finetune them, or let select choose members that do well together"
-        )
 
 
 def _input(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -154,12 +148,3 @@ def _without_search_data(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _without_search_data(inner) for name, inner in value.items() if name != SEEN}
     return [_without_search_data(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _origin(provenance: Mapping[str, Any]) -> str:
-    """Returns the method that pruned a network last, with its artifact; empty if the last step was another."""
-    options = provenance.get("options")
-    if provenance.get("command") != "prune" or not isinstance(options, Mapping):
-        return ""
-    named = (options.get(name) for name in ("method", "objective", "scores"))
-    return " ".join(str(name) for name in named if name is not None)

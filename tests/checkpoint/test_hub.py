@@ -165,7 +165,7 @@ def test_what_is_cached_is_not_fetched_again_and_is_there_offline(
 def test_revisions(hub: Hub, folder: Path) -> None:
     hub.add(folder)
     assert read_checkpoint("owner/name@v1").name == "owner/name@v1"
-    with pytest.raises(CheckpointError, match="owner/name@v2: the repository has no such revision"):
+    with pytest.raises(CheckpointError, match="the repository has no such revision"):
         read_checkpoint("owner/name@v2")
 
 
@@ -180,20 +180,20 @@ def test_shards_are_found_by_their_index(hub: Hub, tmp_path: Path, folder: Path)
 def test_a_token_opens_what_is_private(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add(folder)
     hub.private_token = "secret"
-    with pytest.raises(CheckpointError, match="a private one needs `token` or HF_TOKEN"):
+    with pytest.raises(CheckpointError, match="a private or gated one needs"):
         read_checkpoint("owner/name")
     monkeypatch.setenv("HF_TOKEN", "secret")
     assert identity(read_checkpoint("owner/name")) == identity(read_checkpoint(folder))
 
 
 def test_what_the_hub_refuses_is_one_line(hub: Hub, folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="owner/other: no such file or folder, and the hub shows no such repo"):
+    with pytest.raises(CheckpointError, match="owner/other: no such file or folder, and no repository"):
         read_checkpoint("owner/other")
     hub.files = {"config.json": b"{}", "pytorch_model.bin": b"x"}
     with pytest.raises(CheckpointError, match=r"no safetensors weights of it \(pickles"):
         read_checkpoint("owner/name")
     hub.gated = True
-    with pytest.raises(CheckpointError, match="is gated: accept its terms"):
+    with pytest.raises(CheckpointError, match="gated one needs its terms accepted"):
         read_checkpoint("owner/name")
 
 

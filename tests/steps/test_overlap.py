@@ -52,7 +52,7 @@ def test_circuits_scores_and_pruned_models_alike(run: Command, vit: Path, here: 
     by_hand = save_circuit("c.json", (0, 0), (0, 1), (0, 2))
     result = run("analyse", "overlap", "hydra", by_hand, "--plot=pairs.svg")
     assert result.out.splitlines()[1].startswith("hydra member 0  hydra member 1")
-    assert ">JSD over heads, bits<" in (here / "pairs.svg").read_text()
+    assert ">dropped by how many: vision<" in (here / "pairs.svg").read_text()
     other = save_vit(here / "other", seed=5)
     assert run("prune", other, "--method=random", "--budget=3", "-o", "o.safetensors").code == 0
     refused = run("analyse", "overlap", "s.json", "o.safetensors")

