@@ -56,16 +56,6 @@ def impulse_noise(x: Pixels, share: float, draw: Generator) -> Pixels:
     return np.where(hit, white.astype(np.float64), x)
 
 
-def speckle_noise(x: Pixels, spread: float, draw: Generator) -> Pixels:
-    """Adds noise with this standard deviation times the value."""
-    return x + x * draw.normal(scale=spread, size=x.shape)
-
-
-def gaussian_blur(x: Pixels, sigma: float, _: Generator) -> Pixels:
-    """Blurs by a Gaussian, sigma in pixels."""
-    return gaussian_filter(x, sigma, mode="nearest", axes=(0, 1))
-
-
 def defocus_blur(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
     """Blurs by a disk, as a lens out of focus does.
 
@@ -108,8 +98,9 @@ def glass_blur(x: Pixels, strength: tuple[float, int, int], draw: Generator) -> 
         # Pixels move one after the other, and a copy may be copied again.
         for place, source in zip(places.tolist(), (places + moves @ (1, width)).tolist(), strict=True):
             origin[place] = origin[source]
-    levels = np.floor(gaussian_blur(x, sigma, draw) * 255 + 1e-6) / 255
-    return gaussian_blur(levels.reshape(-1, channels)[origin].reshape(x.shape), sigma, draw)
+    levels = np.floor(gaussian_filter(x, sigma, mode="nearest", axes=(0, 1)) * 255 + 1e-6) / 255
+    moved = levels.reshape(-1, channels)[origin].reshape(x.shape)
+    return gaussian_filter(moved, sigma, mode="nearest", axes=(0, 1))
 
 
 def motion_blur(x: Pixels, strength: tuple[int, float], draw: Generator) -> Pixels:
@@ -250,18 +241,6 @@ def brightness(x: Pixels, more: float, _: Generator) -> Pixels:
     value = x.max(-1, keepdims=True)
     brighter = (value + more).clip(max=1)
     return np.where(value > 0, x * (brighter / np.where(value > 0, value, 1)), brighter)
-
-
-def saturate(x: Pixels, strength: tuple[float, float], _: Generator) -> Pixels:
-    """Changes S of HSV by a factor and an offset; images of one channel stay as they are."""
-    if x.shape[-1] == 1:
-        return x
-    factor, offset = strength
-    value, chroma = x.max(-1, keepdims=True), np.ptp(x, axis=-1, keepdims=True)
-    saturation = chroma / np.where(value > 0, value, 1)
-    # The distance of each channel from V, relative to the largest; a grey pixel has hue 0, which is red.
-    distance = np.where(chroma > 0, (value - x) / np.where(chroma > 0, chroma, 1), (0, 1, 1))
-    return value * (1 - distance * (saturation * factor + offset).clip(0, 1))
 
 
 def contrast(x: Pixels, factor: float, _: Generator) -> Pixels:

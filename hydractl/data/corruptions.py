@@ -44,7 +44,6 @@ class Corruption:
         group: one of GROUPS.
         large, small: its strength at severities 1 to 5, for images of 64 pixels and more (ImageNet-C) and for
             smaller ones (CIFAR-10-C).
-        extra: not among the fifteen kinds of published means.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Corruption:
     help: str
     large: Strengths
     small: Strengths
-    extra: bool = False
 
     def strength(self, severity: int, size: tuple[int, int]) -> Any:
         """Returns its strength for an image of some width and height."""
@@ -112,13 +110,6 @@ CORRUPTIONS = (
                large=(0.6, 0.5, 0.4, 0.3, 0.25), small=(0.95, 0.9, 0.85, 0.75, 0.65)),
     Corruption("jpeg_compression", "digital", "strongly compressed",
                large=(25, 18, 15, 10, 7), small=(80, 65, 58, 50, 40)),
-    Corruption("speckle_noise", "noise", "noise that grows with the light", extra=True,
-               large=(0.15, 0.2, 0.35, 0.45, 0.6), small=(0.06, 0.1, 0.12, 0.16, 0.2)),
-    Corruption("gaussian_blur", "blur", "out of focus, softly", extra=True,
-               large=(1, 2, 3, 4, 6), small=(0.4, 0.6, 0.7, 0.8, 1)),
-    Corruption("saturate", "digital", "pale, then gaudy", extra=True,
-               large=((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
-               small=((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),
 )
 # fmt: on
 
@@ -134,19 +125,16 @@ def parse_corruptions(text: str) -> list[tuple[Corruption, int]]:
 
     Args:
         text: kinds, groups of kinds or `all`, separated by commas, then severities, by default all five, as in
-            `gaussian_noise,weather:1-3`. Groups and `all` contain only the benchmarks' fifteen kinds.
+            `gaussian_noise,weather:1-3`.
 
     Raises:
-        OptionError: an unknown or repeated kind, or severities outside 1 to 5.
+        OptionError: an unknown kind, or severities outside 1 to 5.
     """
     if (found := FORM.fullmatch(text)) is None:
         raise OptionError(
             f"`corrupt` {text}: expected kinds, then severities from 1 to 5, as in gaussian_noise,contrast:1-5"
         )
-    kinds = [kind for name in found["kinds"].split(",") for kind in _named(name.strip())]
-    for kind in kinds:
-        if kinds.count(kind) > 1:
-            raise OptionError(f"`corrupt` {text}: {kind.name} is named twice: name it once")
+    kinds = dict.fromkeys(kind for name in found["kinds"].split(",") for kind in _named(name.strip()))
     first, last = (int(found["first"]), int(found["last"] or found["first"])) if found["first"] else (1, 5)
     if first > last:
         raise OptionError(f"`corrupt` {text}: severities go upwards: write {last}-{first}")
@@ -154,7 +142,7 @@ def parse_corruptions(text: str) -> list[tuple[Corruption, int]]:
 
 
 def _named(name: str) -> list[Corruption]:
-    found = [kind for kind in CORRUPTIONS if kind.name == name or (name in ("all", kind.group) and not kind.extra)]
+    found = [kind for kind in CORRUPTIONS if kind.name == name or name in ("all", kind.group)]
     if not found:
         names = [kind.name for kind in CORRUPTIONS]
         raise OptionError(f"`corrupt` {name}: is no corruption: choose from {', '.join(['all', *GROUPS, *names])}")
@@ -168,14 +156,12 @@ def corrupted(images: Samples, kind: Corruption, severity: int, seed: int = 0) -
         severity: 1 to 5; 5 is the worst.
 
     Raises:
-        OptionError: the samples are texts, or an unknown severity.
+        OptionError: the samples are texts.
     """
     from hydractl.data.images import Lazy
 
     if images.modality != "image":
         raise OptionError(f"`corrupt` is for images, {images.name} holds texts: give shifted texts as `shift_data`")
-    if severity not in SEVERITIES:
-        raise OptionError(f"`corrupt` {kind.name}:{severity}: severities are 1 to 5")
     worse = partial(_worse, images.inputs, kind=kind, severity=severity, seed=seed)
     return replace(images, inputs=Lazy(range(len(images)), worse), hashes=None)
 

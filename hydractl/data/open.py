@@ -145,11 +145,7 @@ def _of_table(table: datasets.Dataset, request: _Request) -> Samples:
 
 
 def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[Text]:
-    """Returns the text of each sample, or the pair of texts from two columns, empty ones included.
-
-    Raises:
-        DataError: a column holds something other than strings.
-    """
+    """Returns the text of each sample, or the pair of texts from two columns, empty ones included."""
     for column in columns:
         if not is_text(table.features[column]):
             kind = type_name(table.features[column])
@@ -160,11 +156,7 @@ def _texts(table: datasets.Dataset, columns: Sequence[str], where: str) -> list[
 
 
 def _without_bad(samples: Samples, request: _Request) -> Samples:
-    """Returns the samples less unreadable images and empty texts, if these are to be skipped.
-
-    Raises:
-        DataError: empty texts that are not to be skipped, or no sample that can be read.
-    """
+    """Returns the samples less unreadable images and empty texts, if these are to be skipped."""
     empty = [at for at, text in enumerate(samples.inputs) if _is_empty(text)] if request.modality == "text" else []
     if empty and not request.skip_bad:
         counted = f"{len(empty)} of {len(samples)} texts are empty, the first is sample {empty[0]}"

@@ -54,8 +54,11 @@ class ImagePreprocessor:
 
     def _pixels(self, image: Image.Image) -> Tensor:
         prepared = with_channels(image, self.channels)
-        with failing_as(lambda reason: DataError(f"the model's image processor fails on {image} ({reason})")):
+        try:
             pixels: Tensor = self.processor(images=[prepared], return_tensors="pt")["pixel_values"]
+        except ValueError as error:
+            size = f"{image.width} x {image.height}"
+            raise DataError(f"the model's image processor fails on an image of {size} pixels: {error}") from error
         return pixels
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
@@ -19,17 +19,11 @@ from torch.distributed.rendezvous import rendezvous
 
 from hydractl.errors import HydractlError
 
-In = TypeVar("In")
-Out = TypeVar("Out")
 # A rank may wait long for another with more work; a rank that dies ends the job by closing its connections.
 PATIENCE = timedelta(days=1)
 END = "end"
-
-
-class InParallel(Protocol):
-    """A map, results in order."""
-
-    def __call__(self, function: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]: ...
+#: A map, results in order.
+InParallel: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True)
@@ -189,8 +183,8 @@ def batch_workers(device: torch.device) -> Iterator[InParallel]:
     workers = threads if device.type == "cpu" else 1
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
 
-    def in_parallel(function: Callable[[In], Out], items: Iterable[In], /) -> Iterator[Out]:
-        begun: deque[Future[Out]] = deque()
+    def in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
+        begun: deque[Future[Any]] = deque()
         for item in items:
             begun.append(pool.submit(function, item))
             if len(begun) == workers + 1:

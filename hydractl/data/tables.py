@@ -14,7 +14,6 @@ import datasets
 import huggingface_hub
 from datasets.data_files import EmptyDatasetError
 from datasets.exceptions import DataFilesNotFoundError, DatasetGenerationError
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from hydractl.data.files import FILE_FORMATS, image_files, image_splits, read_image_folder, split_of_word
 from hydractl.data.sources import DataSpec
@@ -142,27 +141,15 @@ def _check_reachable(source: str) -> None:
     cached = Path(datasets.config.HF_DATASETS_CACHE, source.replace("/", "___"))
     try:
         huggingface_hub.HfApi().dataset_info(source, timeout=10)
-    except GatedRepoError as error:
-        raise DataError(f"{source}: is gated: ask for access on the hub, then log in with `hf auth login`") from error
-    except RepositoryNotFoundError as error:
-        raise DataError(f"{source}: is no file or folder here and no public data set on the hub") from error
-    except Exception as error:  # no network, a proxy or offline mode, by whichever HTTP client is installed
+    except Exception as error:  # of the hub, of the network, or of whichever HTTP client is installed
         if not cached.is_dir():
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DataError(f"{source}: is no file or folder here, and the hub cannot be asked: {reason}") from error
+            raise DataError(
+                f"{source}: is no file or folder here, and the hub does not give it: {_reason(error)}"
+            ) from error
 
 
 def _complete(wanted: str | None, splits: Sequence[str], where: str) -> str:
-    """Returns a request with every split named: the only split where `wanted` names none.
-
-    Args:
-        wanted: the text behind the source, e.g. `validation`, `val`, `train[:10%]`, `[:100]` or None.
-        splits: the splits of the source.
-        where: the source, for messages.
-
-    Raises:
-        DataError: several splits and no choice among them, or an unknown split.
-    """
+    """Returns a request such as `val+train[:10%]` with every split's full name; `[:100]` slices the only split."""
     if not wanted or wanted.startswith("["):
         if len(splits) != 1:
             raise DataError(f"{where}: holds the splits {', '.join(splits)}: name one, as in {where}:{splits[0]}")

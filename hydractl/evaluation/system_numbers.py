@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydractl.data.corruptions import CORRUPTIONS
 from hydractl.errors import DataError, OptionError
 from hydractl.evaluation.results import (
     GROUPS,
@@ -44,7 +43,7 @@ from hydractl.metrics.styles import OURS
 
 OWN = "own confidence"  # the name in a report of the score of a system that brings one
 #: The kinds of corruption that published means leave out.
-EXTRA = frozenset(kind.name for kind in CORRUPTIONS if kind.extra)
+EXTRA = frozenset({"speckle_noise", "gaussian_blur", "spatter", "saturate"})
 #: The default number of resamples, and the most samples that are resampled by default: more would take minutes.
 RESAMPLES, MOST_RESAMPLED = 1000, 100_000
 #: The parts of a system that are averaged over seeds.

@@ -9,7 +9,6 @@ import pytest
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 from PIL import Image
-from scipy.ndimage import gaussian_filter
 from scipy.ndimage import zoom as resampled
 
 from hydractl.data import corrupt
@@ -26,7 +25,7 @@ def grey(*rows: list[float]) -> NDArray[np.float64]:
 
 
 def test_fifteen_kinds_are_the_benchmarks() -> None:
-    of_group = {group: [row.name for row in CORRUPTIONS if row.group == group and not row.extra] for group in GROUPS}
+    of_group = {group: [row.name for row in CORRUPTIONS if row.group == group] for group in GROUPS}
     assert of_group == {
         "noise": ["gaussian_noise", "shot_noise", "impulse_noise"],
         "blur": ["defocus_blur", "glass_blur", "motion_blur", "zoom_blur"],
@@ -47,7 +46,6 @@ def test_noise_has_its_mean_and_variance() -> None:
     flat = np.full((300, 300, 1), 0.5)
     for worse, mean, spread in (
         (corrupt.gaussian_noise(flat, 0.1, default_rng(0)), 0.5, 0.1),
-        (corrupt.speckle_noise(flat, 0.1, default_rng(0)), 0.5, 0.05),
         (corrupt.shot_noise(flat, 20, default_rng(0)), 0.5, np.sqrt(10) / 20),  # Poisson of mean 10, of 20
     ):
         assert worse.mean() == pytest.approx(mean, abs=3 * spread / 300)
@@ -148,18 +146,11 @@ def test_frost_adds_its_texture() -> None:
     assert 0.25 < red < green < blue
 
 
-def test_brightness_and_saturation_in_hsv() -> None:
+def test_brightness_in_hsv() -> None:
     colours = np.array([[[0.8, 0.4, 0.4], [0.5, 0.5, 0.5], [0.0, 0.0, 0.0], [0.2, 0.6, 0.3]]])
     brighter = corrupt.brightness(colours, 0.3, default_rng(0))
     expected = [[1.0, 0.5, 0.5], [0.8, 0.8, 0.8], [0.3, 0.3, 0.3], [0.3, 0.9, 0.45]]
     np.testing.assert_allclose(brighter[0], expected, atol=1e-12)
-    # Saturations .5, 0, 0 and 2/3 become .7, .2, .2 and .86...; a grey pixel has hue 0.
-    gaudy = corrupt.saturate(colours, (1.0, 0.2), default_rng(0))
-    expected = [[0.8, 0.24, 0.24], [0.5, 0.4, 0.4], [0.0, 0.0, 0.0], [0.08, 0.6, 0.21]]
-    np.testing.assert_allclose(gaudy[0], expected, atol=1e-12)
-    pale = corrupt.saturate(colours[:, :1], (0.5, 0.0), default_rng(0))
-    np.testing.assert_allclose(pale[0], [[0.8, 0.6, 0.6]], atol=1e-12)
-    assert corrupt.saturate(grey([0.3]), (5, 0.1), default_rng(0)).tolist() == [[[0.3]]]
 
 
 def test_a_warp_that_moves_all_points_alike_is_a_shift() -> None:
@@ -170,24 +161,8 @@ def test_a_warp_that_moves_all_points_alike_is_a_shift() -> None:
     np.testing.assert_allclose(bent, x, atol=1e-9)
 
 
-class Bends(Fixed):
-    """Points stay where they are; each pixel is bent by half a pixel downwards and rightwards."""
-
-    def uniform(self, low=0.0, high=1.0, size=None):  # type: ignore[no-untyped-def]
-        return np.full(size, 0.0 if size == (3, 2) else 1.0)
-
-
-def test_a_bend_of_half_a_pixel_is_the_mean_of_neighbours() -> None:
-    x = pixels(9, 9)
-    bent = corrupt.elastic_transform(x, (0.5, 2.0, 1.0), Bends(0.0))
-    expected = (x[:-1, :-1] + x[1:, :-1] + x[:-1, 1:] + x[1:, 1:]) / 4
-    np.testing.assert_allclose(bent[:-1, :-1], expected, atol=1e-9)
-
-
-def test_blur_pixels_and_jpeg_are_what_scipy_and_pillow_make() -> None:
+def test_pixels_and_jpeg_are_what_pillow_makes() -> None:
     x = to_pixels(to_image(pixels(16, 16)))
-    blurred = corrupt.gaussian_blur(x, 1.2, default_rng(0))
-    np.testing.assert_allclose(blurred, gaussian_filter(x, (1.2, 1.2, 0), mode="nearest"), atol=1e-12)
     coarse = corrupt.pixelate(x, 0.5, default_rng(0))
     blocks = x.reshape(8, 2, 8, 2, 3).mean((1, 3)).repeat(2, 0).repeat(2, 1)
     np.testing.assert_allclose(coarse, blocks, atol=1 / 255)

@@ -194,7 +194,7 @@ def test_a_card_names_the_classes(tmp_path: Path) -> None:
 
 
 def test_the_hub_out_of_reach_is_one_line() -> None:
-    with pytest.raises(DataError, match="no file or folder here, and the hub cannot be asked") as caught:
+    with pytest.raises(DataError, match="no file or folder here, and the hub does not give it") as caught:
         rows("nobody/nothing:test")
     assert "\n" not in str(caught.value)
 

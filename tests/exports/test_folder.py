@@ -18,7 +18,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.testing import assert_close
-from transformers.initialization import guard_torch_init_functions
 
 import hydractl.auto  # noqa: F401  (importing it is what makes the automatic classes find the folders)
 from hydractl.checkpoint.contents import Checkpoint
@@ -206,18 +205,6 @@ def test_the_entry_names_every_module_itself() -> None:
     modules = flat_modules()
     named = re.findall(r"^\s*from\s+\.(\S+)\s+import", modules[MODELING], flags=re.MULTILINE)
     assert set(named) == {file_name(module) for module in modules}
-
-
-def test_weights_that_are_loaded_are_not_drawn_anew(tmp_path: Path) -> None:
-    """As transformers 5.9 does with all of a model: it tells what is loaded by a mark on the parameter."""
-    write_hydra(hydra_of(build_reference("vit"), tmp_path / "theirs"), tmp_path / "hydra")
-    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "hydra")
-    for parameter in model.parameters():
-        parameter._is_hf_initialized = True
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with guard_torch_init_functions():
-        model.apply(model._init_weights)
-    assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 hub = test_hub.hub
