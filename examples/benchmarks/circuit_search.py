@@ -210,7 +210,7 @@ def searches(reference: ViTForImageClassification, model: Hydra, steps: int, sam
 
     def ours(mode: Mode) -> None:
         search = Search(tuple(member_heads(model.heads, 0)), steps, mode)
-        (found,) = extract_circuits(model, data, search, [Ranking("avg")])
+        (found,) = extract_circuits(model, [data], search, [Ranking("avg")])
         chosen[mode.name] = [step.head for step in found.steps]
         if found.shortcut:
             print(f"screened: {found.shortcut.checked} candidates scored exactly", flush=True)

@@ -60,7 +60,7 @@ def naive_candidates(reference: str, data: ScoringData) -> Callable[[], float]:
 
 def search(material: Material, data: ScoringData, objective: Objective, budget: int, mode: Mode) -> Ranking:
     wanted = Search(tuple(member_heads(material.model.heads, 0)), budget, mode)
-    (found,) = extract_circuits(material.model, data, wanted, [Ranking(objective)])
+    (found,) = extract_circuits(material.model, [data], wanted, [Ranking(objective)])
     return found
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field
 
 from hydractl.artifacts import (
-    REMEDY,
     ArtifactFile,
     Index,
     ModelReference,
@@ -23,8 +22,8 @@ from hydractl.artifacts import (
 from hydractl.checkpoint.heads import Head
 from hydractl.circuit.objective import Measure, Objective
 from hydractl.circuit.ranking import DroppedHead, Ranking, Restriction, Shortcut
-from hydractl.errors import ArtifactError, OptionError
-from hydractl.schema import Items, Origin, Schema, document
+from hydractl.errors import OptionError
+from hydractl.schema import Items, Schema
 
 FORMAT = "hydractl-circuit"
 VERSION = 1
@@ -53,6 +52,8 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
         origin: what it was made from and how: `model`, `options`, `search_data`, `versions`.
     """
     assert ranking.baseline is not None
+    shortcut = ranking.shortcut
+    account = {"search": {shortcut.kind: ranking.slack, "checked": list(shortcut.checked)}} if shortcut else {}
     steps = [
         {**step.head._asdict(), "score": step.measure.score(ranking.objective), **_numbers(step.measure)}
         for step in ranking.steps
@@ -63,21 +64,22 @@ def circuit_json(ranking: Ranking, origin: Mapping[str, Any]) -> dict[str, Any]:
         "objective": ranking.objective,
         "baseline": _numbers(ranking.baseline),
         "steps": steps,
-        **({"search": _account(ranking, ranking.shortcut)} if ranking.shortcut else {}),
+        **account,
         **origin,
     }
 
 
 def circuit_of(ranking: Ranking, origin: Mapping[str, Any]) -> Circuit:
     """Returns the circuit that `circuit_json` writes, as `read_circuit` reads it."""
-    name = f"the {ranking.objective} circuit of {origin['model']['reference']}"
-    return _circuit(
-        name, document(circuit_json(ranking, origin), Origin(name, ArtifactError, REMEDY)).read(_CircuitFile)
+    options = origin.get("options", {})
+    return Circuit(
+        f"the {ranking.objective} circuit of {origin['model']['reference']}",
+        tuple(step.head for step in ranking.steps),
+        ranking.objective,
+        model=ModelReference(**origin["model"]),
+        search_data=origin.get("search_data"),
+        restriction=Restriction(options.get("towers"), options.get("layers")),
     )
-
-
-def _account(ranking: Ranking, shortcut: Shortcut) -> dict[str, Any]:
-    return {shortcut.kind: ranking.slack, "checked": list(shortcut.checked)}
 
 
 def _numbers(measure: Measure) -> dict[str, float]:
@@ -109,19 +111,11 @@ class _Restriction(Schema):
     layers: Annotated[str, Field(max_length=20)] | None = None
 
 
-def _is_range(options: _Restriction) -> _Restriction:
-    try:
-        Restriction(options.towers, options.layers).among(())
-    except OptionError as error:
-        raise ValueError(str(error)) from error
-    return options
-
-
 class _CircuitFile(ArtifactFile):
     objective: Objective | None = None
     steps: Annotated[Items[_Step], AfterValidator(_each_once)]
     search_data: dict[str, Any] | None = None
-    options: Annotated[_Restriction, AfterValidator(_is_range)] = _Restriction()
+    options: _Restriction = _Restriction()
 
 
 def read_circuit(source: str) -> Circuit:
@@ -130,12 +124,9 @@ def read_circuit(source: str) -> Circuit:
     Raises:
         ArtifactError: not a circuit, an unknown objective, a malformed step, a head that is dropped twice.
     """
-    return _circuit(artifact_name(source), read_artifact(source, _CircuitFile, FORMAT, VERSION))
-
-
-def _circuit(name: str, found: _CircuitFile) -> Circuit:
+    found = read_artifact(source, _CircuitFile, FORMAT, VERSION)
     return Circuit(
-        name,
+        artifact_name(source),
         tuple(map(_head, found.steps)),
         found.objective,
         model=found.model,

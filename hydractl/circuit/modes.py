@@ -1,13 +1,16 @@
 """The modes of a search: how a round is made up, and how its candidates are measured.
 
-A new mode is a row here, a dataclass whose fields are its own options, and a file for what it computes.
+A new mode is a row here, a dataclass whose fields are its own options, and a file for what it computes. `round`
+returns the round after so many heads have left. `measure` measures its candidates on a network that lacks these heads,
+for `growing` rankings that have all dropped them; one ranking's result must not depend on the others. `shortfall` says
+what a shortcut leaves to chance, with `{slack}` for how much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from hydractl import bounds
 from hydractl.checkpoint.heads import layer_budgets
@@ -29,30 +32,6 @@ HeadsPerStep = Annotated[
     int,
     Option("Heads to drop at once: faster, but no longer the paper's search.", minimum=1, maximum=bounds.HEADS),
 ]
-
-
-class Mode(Protocol):
-    """A way to search; its fields are its options.
-
-    Attributes:
-        shortfall: what its shortcut leaves to chance, in words; `{slack}` stands for how much.
-    """
-
-    name: ClassVar[str]
-    help: ClassVar[str]
-    shortfall: ClassVar[str]
-
-    def round(self, search: Search, done: int) -> Round:
-        """Returns the round after so many heads have left."""
-
-    def measure(
-        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
-    ) -> Measured:
-        """Measures the candidates of a round on a network that lacks what has left.
-
-        Args:
-            growing: rankings that have all dropped it. One ranking's result must not depend on the others.
-        """
 
 
 @dataclass(frozen=True)
@@ -142,8 +121,6 @@ class HeadMap:
     help: ClassVar[str] = "layer by layer, each giving up its share of the budget at once"
     shortfall: ClassVar[str] = ""
 
-    measure = Exact.measure
-
     def round(self, search: Search, done: int) -> Round:
         for place, share in layer_budgets(search.candidates, search.budget).items():
             if done < share:
@@ -152,8 +129,14 @@ class HeadMap:
             done -= share
         raise ValueError(f"all {search.budget} heads have left already")
 
+    def measure(
+        self, search: Search, network: Hydra, data: SearchData, growing: Sequence[Ranking], progress: Progress
+    ) -> Measured:
+        return Exact().measure(search, network, data, growing, progress)
+
 
 MODES = (Exact, Screened, Shortlist, HeadMap)
+Mode = Exact | Screened | Shortlist | HeadMap
 
 
 def shortcut_account(mode: Mode, ranking: Ranking) -> str | None:

@@ -171,11 +171,6 @@ class ScoringData:
     ood_sets: tuple[int, ...] = ()
 
     @property
-    def tasks(self) -> tuple[ScoringData, ...]:
-        """These samples, as one task among several."""
-        return (self,)
-
-    @property
     def all_prompts(self) -> dict[str, Tensor]:
         """The class prompts in one batch, `[C,T]`; nothing for a model that has none."""
         import torch
@@ -183,30 +178,8 @@ class ScoringData:
         return {name: torch.cat([batch[name] for batch in self.prompts]) for name in next(iter(self.prompts), ())}
 
 
-@dataclass(frozen=True, eq=False)
-class SeveralTasks:
-    """The samples of several tasks, each with prompts of its own: what one network is measured on in the mean."""
-
-    tasks: tuple[ScoringData, ...]
-
-    @property
-    def id_samples(self) -> int:
-        """The number of ID samples of all tasks."""
-        return sum(task.id_samples for task in self.tasks)
-
-    @property
-    def ood_samples(self) -> int:
-        """The number of OOD samples of all tasks."""
-        return sum(task.ood_samples for task in self.tasks)
-
-    @property
-    def ranks(self) -> Ranks:
-        """The processes at work, the same for all tasks."""
-        return self.tasks[0].ranks
-
-
-#: What a search measures networks on.
-SearchData = ScoringData | SeveralTasks
+#: The samples of each task, one or several: a network is measured on their mean.
+SearchData = Sequence[ScoringData]
 
 
 def prompt_batches(prompts: Mapping[str, Tensor] | None, batch_size: int) -> list[dict[str, Tensor]]:

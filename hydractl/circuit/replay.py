@@ -16,7 +16,7 @@ from hydractl.checkpoint.heads import Head
 from hydractl.checkpoint.spec import TextEmbeddings, TowerSpec
 from hydractl.model.assembly import copied
 from hydractl.model.attention import FusedAttention
-from hydractl.model.encoder import Layer, Tower
+from hydractl.model.encoder import Tower
 from hydractl.model.fast.optimize import FastTower
 from hydractl.model.fast.packing import PackedAttention, PooledAttention
 from hydractl.model.hydra import Hydra
@@ -41,17 +41,12 @@ def embed(tower: Tower, inputs: Mapping[str, Tensor]) -> Hidden:
     return Hidden(tower.embeddings(ids, inputs.get("token_type_ids")), mask.bool() if mask is not None else None, ids)
 
 
-def attention_of(layer: Layer) -> FusedAttention:
-    """Returns a layer's attention, its heads apart: of a model that is not optimised for inference."""
-    assert isinstance(layer.attention, FusedAttention)
-    return layer.attention
-
-
 def pooled(tower: Tower, inputs: Mapping[str, Tensor], view: View) -> Tensor:
     """Returns the tower's pooled tokens, `[1,B,D]`, and shows every layer's heads to `view` on the way."""
     x, mask, ids = embed(tower, inputs)
     for number, layer in enumerate(tower.layers):
-        attention = attention_of(layer)
+        attention = layer.attention
+        assert isinstance(attention, FusedAttention)  # of a model that is not optimised for inference
         z = view(number, attention.mix(layer.attention_input(x), mask))
         x = layer.complete(x, attention.output(z))
     return tower.pool(x, ids, mask)

@@ -170,12 +170,8 @@ def _by_unit(layout: Layout, spec: ModelSpec, values: Mapping[tuple[str, int], T
     }
 
 
-def gate_scores(model: Hydra, data: ScoringData, tower: str, normalize: bool = False) -> dict[Head, float]:
-    """Returns the mean over samples of |dL_i / d xi_h| for each head of a tower, with xi_h = 1 a gate on its output.
-
-    Args:
-        normalize: divide by the L2 norm of the layer's scores, as Michel et al. do.
-    """
+def gate_scores(model: Hydra, data: ScoringData, tower: str) -> dict[Head, float]:
+    """Returns the mean over samples of |dL_i / d xi_h| for each head of a tower, with xi_h = 1 a gate on its output."""
     counts = kept_counts(model, tower)
     device = next(model.parameters()).device
 
@@ -185,8 +181,6 @@ def gate_scores(model: Hydra, data: ScoringData, tower: str, normalize: bool = F
 
     total = _sum_over_batches(data, absolute, torch.zeros(sum(counts), dtype=torch.float64, device=device))
     layers = (total / data.id_samples).split(counts)
-    if normalize:
-        layers = tuple(layer / layer.norm().clamp(min=torch.finfo(torch.float64).tiny) for layer in layers)
     return {
         Head(tower, number, head): float(value)
         for number, layer in enumerate(layers)

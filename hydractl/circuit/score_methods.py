@@ -105,15 +105,12 @@ class Gate(ScoreMethod):
     each_tower = True
 
     id_data: IdData
-    normalize: Annotated[
-        bool, Option("Divide scores by the L2 norm of their layer.", plain=lambda chosen: chosen or None)
-    ] = False
 
     def score(self, scoring: Scoring) -> Scored:
         from hydractl.circuit.saliency import gate_scores
 
         model, data = scoring.network
-        towers = [gate_scores(model, data, tower.name, self.normalize) for tower in model.spec.towers]
+        towers = [gate_scores(model, data, tower.name) for tower in model.spec.towers]
         return Scored({head: score for scores in towers for head, score in scores.items()})
 
 

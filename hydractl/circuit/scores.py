@@ -32,22 +32,15 @@ class ScoreTable:
     model: ModelReference | None
     search_data: Mapping[str, Any] | None
 
-    def of_heads(self, kept: KeptHeads, spec: ModelSpec) -> dict[Head, float]:
+    def of_heads(self, kept: KeptHeads) -> dict[Head, float]:
         """Returns the score of every head that the first member of a model keeps in the towers scored.
 
         Raises:
-            ArtifactError: a tower is not there, or has other layers or heads than were scored; a head has no score.
+            ArtifactError: the model lacks such a tower, or a head has no score.
         """
-        for name, rows in self.towers.items():
-            tower = next((tower for tower in spec.towers if tower.name == name), None)
-            if tower is None:
-                raise ArtifactError(f"{self.name}: scores a {name} tower, the model has none: is it the right model?")
-            if len(rows) != tower.layers or any(len(row) != tower.heads for row in rows):
-                raise ArtifactError(
-                    f"{self.name}: scores {len(rows)} {name} layers of {sorted({len(row) for row in rows})} heads, "
-                    f"the model has {tower.layers} of {tower.heads}: is it the right model?"
-                )
         known = self.known()
+        if absent := [tower for tower in self.towers if tower not in kept]:
+            raise ArtifactError(f"{self.name}: scores a {absent[0]} tower, the model has none: is it the right model?")
         heads = [head for head in member_heads(kept, 0) if head.tower in self.towers]
         if missing := [head for head in heads if head not in known]:
             raise ArtifactError(f"{self.name}: has no score of {missing[0]}: score the heads of this model")

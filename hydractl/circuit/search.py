@@ -43,7 +43,7 @@ def ablation_scores(
 ) -> dict[Head, float]:
     """Returns the objective of the model minus that of the model with each head off, higher = keep."""
     heads = member_heads(model.heads, 0)
-    measures = ablate(model, data, heads, progress)
+    measures = ablate(model, [data], heads, progress)
     whole = measures[None].score(objective)
     return {head: whole - measures[head].score(objective) for head in heads}
 
@@ -84,7 +84,7 @@ def ablate(
         model: of one member, with all `heads`.
         progress: receives each group of heads that was replayed, and the number of samples.
     """
-    each = [_ablate(model, task, heads, progress) for task in data.tasks]
+    each = [_ablate(model, task, heads, progress) for task in data]
     return {head: mean_over_tasks([measures[head] for measures in each]) for head in each[0]}
 
 

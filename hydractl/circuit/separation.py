@@ -94,14 +94,6 @@ def outputs_of(
     return {head: gathered[:, place] for place, head in enumerate(heads)}
 
 
-def outputs_on_both(
-    model: Hydra, data: ScoringData, heads: Sequence[Head]
-) -> tuple[dict[Head, NDArray[np.float64]], dict[Head, NDArray[np.float64]]]:
-    """Returns the outputs of some heads of one tower for the ID samples and for the OOD samples, see `outputs_of`."""
-    inside = outputs_of(model, data.id, heads, samples=data.id_samples, ranks=data.ranks)
-    return inside, outputs_of(model, data.ood, heads, samples=data.ood_samples, ranks=data.ranks)
-
-
 def head_outputs(model: Hydra, batch: Batch, tower: str) -> Tensor:
     """Returns every head's output at the pooled token, `[B,sum H*K]` float64; the mean if all tokens are pooled."""
     module = model.get_submodule(tower)

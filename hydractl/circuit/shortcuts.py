@@ -116,7 +116,7 @@ def _least_needed(network: Hydra, data: SearchData, left: Sequence[Head], size: 
         return list(left)
     scores: dict[Head, float] = {}
     for tower in dict.fromkeys(head.tower for head in left):
-        each = [gate_scores(network, task, tower) for task in data.tasks]
+        each = [gate_scores(network, task, tower) for task in data]
         scores |= {head: fmean(of_task[head] for of_task in each) for head in each[0]}
     chosen = set(sorted(left, key=scores.__getitem__)[:size])
     return [head for head in left if head in chosen]

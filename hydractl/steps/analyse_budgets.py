@@ -178,7 +178,7 @@ def _cuts(
     for name, one in circuits.items():
         cuts += cuts_of_ranking(name, one.ranking, wanted, heads)
     for name, own in scores.items():
-        cuts += cuts_of_scores(name, own.of_heads(checkpoint.heads, checkpoint.spec), wanted)
+        cuts += cuts_of_scores(name, own.of_heads(checkpoint.heads), wanted)
     return cuts
 
 

@@ -235,7 +235,8 @@ def _searched(
     from hydractl.circuit.search import extract_circuits
 
     total = sum(search.networks(len(ranking.steps)) for ranking in begun)
-    samples = (data.id_samples + data.ood_samples) / data.ranks.size
+    ranks = data[0].ranks
+    samples = sum(task.id_samples + task.ood_samples for task in data) / ranks.size
     told = {ranking.objective: len(ranking.steps) for ranking in begun}
     if total:
         watch.note(f"note: {total:.0f} networks to measure")
@@ -245,7 +246,7 @@ def _searched(
             return lambda group, count: advance(len(growing) * len(group) * count / samples)
 
         def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
-            if journal is not None and data.ranks.leads:
+            if journal is not None and ranks.leads:
                 journal.save(rankings)
             for number in range(told[grown.objective], len(grown.steps)):
                 watch.note(grown.line(number))

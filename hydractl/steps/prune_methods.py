@@ -255,7 +255,7 @@ class ByScores(Method):
         scores = self.artifact
         if missing := [tower for tower in pruning.towers if tower not in scores.towers]:
             raise OptionError(f"`towers`: {scores.name} has no scores of the {missing[0]} tower: name another")
-        return pruning.lowest(scores.of_heads(pruning.checkpoint.heads, pruning.checkpoint.spec))
+        return pruning.lowest(scores.of_heads(pruning.checkpoint.heads))
 
 
 @dataclass(frozen=True)

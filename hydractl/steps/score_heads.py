@@ -188,10 +188,11 @@ def about(head: Head, distances: Mapping[Head, float]) -> str:
 
 def projections(model: Hydra, data: ScoringData, titles: Mapping[Head, str]) -> list[Projection]:
     """Returns the outputs of the titled heads for ID and OOD samples, in two dimensions."""
-    from hydractl.circuit.separation import outputs_on_both
+    from hydractl.circuit.separation import outputs_of
     from hydractl.report.head_maps import project
 
-    inside, outside = outputs_on_both(model, data, list(titles))
+    inside = outputs_of(model, data.id, list(titles), samples=data.id_samples, ranks=data.ranks)
+    outside = outputs_of(model, data.ood, list(titles), samples=data.ood_samples, ranks=data.ranks)
     return [project(title, inside[head], outside[head]) for head, title in titles.items()]
 
 

@@ -58,11 +58,8 @@ class Tasks:
 
     def scoring_data(self, batch_size: int, ranks: Ranks) -> SearchData:
         """Returns the samples in the form that a search reads."""
-        from hydractl.circuit.objective import SeveralTasks
-
         materials = self.materials.values()
-        each = tuple(material.scoring_data(batch_size, ranks, share=len(materials)) for material in materials)
-        return each[0] if len(each) == 1 else SeveralTasks(each)
+        return [material.scoring_data(batch_size, ranks, share=len(materials)) for material in materials]
 
     def used(self) -> dict[str, Samples]:
         """Returns all samples by what they were used as."""

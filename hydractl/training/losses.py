@@ -39,7 +39,9 @@ def batch_loss(logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Te
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if labels is None:
-        return recipe.outlier_weight * unsureness_loss(logits) / outliers_of_a_step(recipe)
+        # The cross-entropy to a uniform distribution.
+        unsureness = -logits.log_softmax(-1).mean(-1).sum() / len(logits)
+        return recipe.outlier_weight * unsureness / outliers_of_a_step(recipe)
     losses: Tensor = F.cross_entropy(
         logits.flatten(0, 1),
         labels.expand(len(logits), -1).flatten(),
@@ -48,7 +50,7 @@ def batch_loss(logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Te
     )
     loss = losses.sum()
     if taught is not None:
-        learnt = taught_loss(logits, taught.to(logits.dtype)).sum()
+        learnt = -(taught.to(logits.dtype) * logits.log_softmax(-1)).sum()
         loss = recipe.teacher_weight * learnt + (1 - recipe.teacher_weight) * loss
     return loss / len(logits) / recipe.batch
 
@@ -56,16 +58,6 @@ def batch_loss(logits: Tensor, labels: Tensor | None, recipe: Recipe, taught: Te
 def outliers_of_a_step(recipe: Recipe) -> int:
     """Returns how many outliers a step takes, over all devices and forward passes."""
     return max(1, round(recipe.batch * recipe.outlier_share))
-
-
-def unsureness_loss(logits: Tensor) -> Tensor:
-    """Returns the cross-entropy of `[M,B,C]` logits to a uniform distribution: the members' mean, summed over B."""
-    return -logits.log_softmax(-1).mean(-1).sum() / len(logits)
-
-
-def taught_loss(logits: Tensor, probabilities: Tensor) -> Tensor:
-    """Returns the cross-entropy `[M,B]` of `[M,B,C]` logits to the `[B,C]` probabilities of teachers."""
-    return -(probabilities * logits.log_softmax(-1)).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)

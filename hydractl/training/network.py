@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -172,14 +172,8 @@ def with_new_classifier(
             if how == "normal" and name.endswith(".weight"):
                 fresh.normal_(std=STANDARD_DEVIATION, generator=generator)
             tensors[name] = held(fresh.to(checkpoint.tensors[name].dtype))
-    config = {**checkpoint.config, **_label_fields(labels)}
+    numbers = {label: number for number, label in enumerate(labels)}
+    names = {str(number): label for label, number in numbers.items()}
+    config = {**checkpoint.config, "id2label": names, "label2id": numbers, "num_labels": len(labels)}
     whole = replace(checkpoint, spec=spec, config=config, labels=labels, tensors=tensors)
     return replace(whole, temperature=None, ood=None)
-
-
-def _label_fields(labels: tuple[str, ...]) -> Mapping[str, Any]:
-    return {
-        "id2label": {str(i): label for i, label in enumerate(labels)},
-        "label2id": {label: i for i, label in enumerate(labels)},
-        "num_labels": len(labels),
-    }

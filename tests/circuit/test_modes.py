@@ -10,13 +10,12 @@ import torch
 
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.circuit import shortcuts
-from hydractl.circuit.circuit_file import SearchJournal, circuit_json
+from hydractl.circuit.circuit_file import circuit_json
 from hydractl.circuit.modes import Exact, HeadMap, Mode, Screened, Shortlist
 from hydractl.circuit.objective import OBJECTIVES, Measure, Measures
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import ablate, extract_circuits
-from hydractl.errors import OptionError
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
 from tests.circuit.conftest import Case, build_case
@@ -42,20 +41,7 @@ def found_by(
     case: Case, search: Search, objectives: Sequence[str] = OBJECTIVES, batch_size: int = 100
 ) -> list[Ranking]:
     empty = [Ranking(objective) for objective in objectives]
-    return extract_circuits(case.model, case.data(batch_size), search, empty)
-
-
-@pytest.mark.parametrize("heads_per_step", [1, 3])
-def test_a_screen_whose_margin_covers_everything_is_the_exact_search(
-    case: Case, heads_per_step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shortcuts, "_margin", lambda rough, full, objective: HUGE)
-    exact = found_by(case, search_of(case, Exact(heads_per_step)))
-    screened = found_by(case, search_of(case, Screened(heads_per_step)))
-    assert [ranking.steps for ranking in screened] == [ranking.steps for ranking in exact]
-    count = len(member_heads(case.model.heads, 0))
-    rounds = range(0, BUDGET, heads_per_step)
-    assert all(ranking.shortcut.checked == tuple(count - done for done in rounds) for ranking in screened)
+    return extract_circuits(case.model, [case.data(batch_size)], search, empty)
 
 
 def test_a_screen_goes_by_half_precision_only_to_leave_candidates_out(case: Case) -> None:
@@ -64,21 +50,10 @@ def test_a_screen_goes_by_half_precision_only_to_leave_candidates_out(case: Case
     for ranking in screened:
         network = case.model
         for step in ranking.steps:
-            expected = ablate(network, case.data(), [step.head])[step.head]
+            expected = ablate(network, [case.data()], [step.head])[step.head]
             assert step.measure[:4] == expected[:4]
             assert step.measure.nll == pytest.approx(expected.nll, abs=1e-12)
             network = without_heads(network, {step.head})
-
-
-def test_only_the_layers_are_halved(vit: Case) -> None:
-    rough = shortcuts.rough_network(vit.model)
-    assert {parameter.dtype for parameter in rough.vision.layers.parameters()} == {torch.bfloat16}
-    assert rough.classifier.weight.dtype == rough.vision.norm.weight.dtype == torch.float64
-    assert {parameter.dtype for parameter in vit.model.parameters()} == {torch.float64}
-    halved = vit.model.vision.layers[0].mlp.fc1.weight.bfloat16()
-    assert torch.equal(rough.vision.layers[0].mlp.fc1.weight, halved)
-    with pytest.raises(OptionError, match="pass `dtype` float32"):
-        shortcuts.rough_network(rough.to(torch.bfloat16))
 
 
 HEADS = [Head("vision", 0, head) for head in range(4)]
@@ -108,7 +83,7 @@ def test_the_choice_is_made_on_full_precision_among_those_within_the_margin(
     ]
     monkeypatch.setattr(shortcuts, "ablate", scripted(rounds))
     search = Search(tuple(HEADS), 3, Screened())
-    (found,) = extract_circuits(vit.model, vit.data(), search, [Ranking("acc")])
+    (found,) = extract_circuits(vit.model, [vit.data()], search, [Ranking("acc")])
     assert [(step.head.head, step.measure.correct) for step in found.steps] == [(3, 90), (1, 71), (0, 50)]
     assert found.shortcut == Shortcut("margin", 4, (4, 2, 2))
     assert circuit_json(found, {})["search"] == {"margin": 0.04, "checked": [4, 2, 2]}
@@ -128,7 +103,7 @@ def test_a_shortlist_holds_the_lowest_gate_scores(case: Case) -> None:
             heads = member_heads(network.heads, 0)
             scores = {h: s for tower in network.heads for h, s in gate_scores(network, data, tower).items()}
             few = sorted(heads, key=scores.__getitem__)[:3]
-            measures = ablate(network, data, heads)
+            measures = ablate(network, [data], heads)
             ranks = {head: measures[head].rank(objective) for head in heads}
             choice = heads if number == 0 else [head for head in heads if head in few]
             assert step.head == max(choice, key=ranks.__getitem__)
@@ -170,7 +145,7 @@ def test_headmap_goes_layer_by_layer(case: Case) -> None:
     search = search_of(case, HeadMap())
     found = extract_circuits(
         case.model,
-        case.data(),
+        [case.data()],
         search,
         [Ranking(objective) for objective in OBJECTIVES],
         on_round=lambda growing: lambda group, count: networks.extend(group),
@@ -183,27 +158,3 @@ def test_headmap_goes_layer_by_layer(case: Case) -> None:
             assert step.measure.score(ranking.objective) == pytest.approx(value, abs=1e-8)
     # The ID and the OOD batch; objectives go apart after the first layer at the earliest.
     assert 2 * ran <= len(networks) <= 3 * 2 * ran
-
-
-class Killed(Exception):
-    """Stands for whatever ends a process."""
-
-
-@EACH_MODE
-@pytest.mark.slow
-def test_a_killed_search_goes_on_to_the_same_rankings(vit: Case, mode: Mode, tmp_path: Path) -> None:
-    search = search_of(vit, mode)
-    whole = found_by(vit, search)
-    empty = [Ranking(objective) for objective in OBJECTIVES]
-    journal = SearchJournal(tmp_path / "state", {"search": mode.name})
-    for steps in (0, 4, 8):
-
-        def on_step(rankings: Sequence[Ranking], grown: Ranking, left: list[int] = [steps]) -> None:  # noqa: B006
-            journal.save(rankings)
-            left[0] -= 1
-            if left[0] < 0:
-                raise Killed
-
-        with pytest.raises(Killed):
-            extract_circuits(vit.model, vit.data(), search, empty, on_step=on_step)
-        assert extract_circuits(vit.model, vit.data(), search, journal.read()) == whole

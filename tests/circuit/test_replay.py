@@ -16,9 +16,7 @@ from hydractl.circuit import replay as replay_module
 from hydractl.circuit.replay import Replay
 from hydractl.families.load import read_checkpoint
 from hydractl.model.assembly import from_checkpoint, without_heads
-from hydractl.model.fast import products
 from hydractl.model.hydra import Hydra
-from tests.circuit.conftest import build_case
 from tests.conftest import build_reference
 from tests.references import Reference
 from tests.surgery.test_slicing import zero_heads
@@ -68,16 +66,6 @@ def test_the_last_layer_may_lose_every_head(family_reference: Reference, tmp_pat
     )
 
 
-def test_a_large_batch_is_replayed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reference = build_reference("bert")
-    network = Replay(from_checkpoint(read_checkpoint(reference.save(tmp_path))), [])
-    tokens, width = reference.inputs["input_ids"].shape[1], network.model.spec.towers[0].mlp_width
-    monkeypatch.setattr(replay_module, "ACTIVATION_BYTES", 7 * 4 * tokens * width + 3)
-    assert network.at_once(reference.inputs) == 7
-    monkeypatch.setattr(replay_module, "ACTIVATION_BYTES", 1)
-    assert network.at_once(reference.inputs) == 1
-
-
 def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
     reference = build_reference("vit")
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))
@@ -92,24 +80,6 @@ def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
         expected = patches + base_cost(tower, counts, tokens) + classify
         expected += sum(candidate_cost(tower, counts, tokens, head.layer) + classify for head in candidates)
         assert counter.get_total_flops() == 2 * batch * expected
-
-
-@pytest.mark.parametrize("name", ["vit", "bert", "clip"])
-def test_float32_replays_agree_with_float64_whichever_library(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    case = build_case(name, tmp_path)
-    # One layer has lost every head.
-    gone = {head for head in member_heads(case.model.heads, 0) if head.layer == 1}
-    wide = without_heads(case.model, gone)
-    heads = member_heads(wide.heads, 0)[::2]
-    expected = logits_of(Replay(wide, heads, case.data().prompts), case.id_inputs)
-    narrow = without_heads(case.model, gone).float()
-    inputs = {key: t.float() if t.is_floating_point() else t for key, t in case.id_inputs.items()}
-    for library in (True, False):
-        monkeypatch.setattr(products, "ONEDNN", library)
-        found = logits_of(Replay(narrow, heads, case.data().prompts), inputs)
-        assert_close(found, [part.float() for part in expected], rtol=0, atol=2e-5)
 
 
 def logits_of(network: Replay, inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -22,7 +22,7 @@ BUDGET = 5
 def search(case: Case, budget: int = BUDGET, batch_size: int = 100) -> dict[str, Ranking]:
     candidates = tuple(member_heads(case.model.heads, 0))
     empty = [Ranking(objective) for objective in OBJECTIVES]
-    found = extract_circuits(case.model, case.data(batch_size), Search(candidates, budget, Exact()), empty)
+    found = extract_circuits(case.model, [case.data(batch_size)], Search(candidates, budget, Exact()), empty)
     return {ranking.objective: ranking for ranking in found}
 
 
@@ -46,7 +46,7 @@ def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
     joined = JoinedBatches([data.ood, batches(other, None, 3)], (OOD, 4))
     data = replace(data, ood=joined, ood_samples=OOD + 4, ood_sets=(OOD, 4))
     candidates = tuple(member_heads(case.model.heads, 0))
-    found = extract_circuits(case.model, data, Search(candidates, 3, Exact()), [Ranking("ood"), Ranking("avg")])
+    found = extract_circuits(case.model, [data], Search(candidates, 3, Exact()), [Ranking("ood"), Ranking("avg")])
     naive = case.naive()
     for ranking in found:
         expected = algorithm_1(naive, ranking.objective, 3, (case.id_inputs, case.labels, case.ood_inputs, other))
@@ -54,17 +54,6 @@ def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:
         for step, (_, score, _, auroc) in zip(ranking.steps, expected, strict=True):
             assert step.measure.auroc == pytest.approx(auroc, rel=0, abs=1e-12)
             assert step.measure.score(ranking.objective) == pytest.approx(score, rel=0, abs=1e-12)
-
-
-def test_accuracy_alone_needs_no_ood_samples(case: Case) -> None:
-    candidates = tuple(member_heads(case.model.heads, 0))
-    data = replace(case.data(), ood=(), ood_samples=0)
-    alone = extract_circuits(case.model, data, Search(candidates, BUDGET, Exact()), [Ranking("acc")])[0]
-    beside = search(case)["acc"]
-    assert [(s.head, s.measure.correct, s.measure.nll) for s in alone.steps] == [
-        (s.head, s.measure.correct, s.measure.nll) for s in beside.steps
-    ]
-    assert alone.steps[0].measure.auroc is None
 
 
 def test_batches_and_parts_of_them_change_no_decision(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

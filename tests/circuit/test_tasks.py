@@ -13,11 +13,9 @@ from torch import Tensor
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit import shortcuts
 from hydractl.circuit.modes import Exact, Mode, Screened, Shortlist
-from hydractl.circuit.objective import OBJECTIVES, ScoringData, SeveralTasks
+from hydractl.circuit.objective import OBJECTIVES, ScoringData
 from hydractl.circuit.ranking import Ranking, Search
-from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import extract_circuits
-from hydractl.circuit.shortcuts import _least_needed
 from tests.circuit.conftest import Case, batches, build_case, samples
 from tests.circuit.naive import Naive, algorithm_1
 
@@ -67,17 +65,13 @@ def tasks(case: Case) -> list[Task]:
     return found
 
 
-def all_of(tasks: Sequence[Task]) -> SeveralTasks:
-    return SeveralTasks(tuple(task.data() for task in tasks))
-
-
 def search_of(case: Case, mode: Mode) -> Search:
     return Search(tuple(member_heads(case.model.heads, 0)), BUDGET, mode)
 
 
 def found_by(case: Case, tasks: Sequence[Task], mode: Mode) -> list[Ranking]:
     empty = [Ranking(objective) for objective in OBJECTIVES]
-    return extract_circuits(case.model, all_of(tasks), search_of(case, mode), empty)
+    return extract_circuits(case.model, [task.data() for task in tasks], search_of(case, mode), empty)
 
 
 def test_equals_algorithm_1_on_the_mean_over_tasks(
@@ -97,13 +91,3 @@ def test_equals_algorithm_1_on_the_mean_over_tasks(
     steps = [ranking.steps for ranking in exact]
     assert [ranking.steps for ranking in screened] == [ranking.steps for ranking in listed] == steps
     assert steps != [ranking.steps for ranking in found_by(case, tasks[:1], Exact())]
-
-
-def test_a_shortlist_holds_the_lowest_mean_gate_scores(case: Case, tasks: list[Task]) -> None:
-    heads = member_heads(case.model.heads, 0)
-    each = [
-        {h: s for tower in case.model.heads for h, s in gate_scores(case.model, task.data(), tower).items()}
-        for task in tasks
-    ]
-    mean = {head: (each[0][head] + each[1][head]) / 2 for head in heads}
-    assert set(_least_needed(case.model, all_of(tasks), heads, 4)) == set(sorted(heads, key=mean.__getitem__)[:4])

@@ -11,7 +11,6 @@ import pytest
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from hydractl.errors import OptionError
 from hydractl.selection.candidates import OBJECTIVES, SelectionObjective
 from hydractl.selection.greedy import CandidateLogits, Goal, quality, select
 
@@ -96,9 +95,3 @@ def test_accuracy_is_kept_where_it_can_be() -> None:
     assert found.quality.accuracy >= best
     out_of_reach = select(answers, Goal("ood", Fraction(1)), (1, 1), costs)
     assert out_of_reach.quality.accuracy == best
-
-
-@pytest.mark.parametrize(("objective", "members"), [("ood", (1, 2)), ("avg", (1, 2)), ("nll", (0, 2)), ("nll", (3, 7))])
-def test_what_cannot_be_selected(objective: SelectionObjective, members: tuple[int, int]) -> None:
-    with pytest.raises(OptionError):
-        select(random_answers(0, sets=0), Goal(objective), members, costs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +15,8 @@ from hydractl.errors import OptionError
 from hydractl.selection.answers import SelectionData, answer
 from hydractl.selection.candidates import OBJECTIVES
 from hydractl.selection.forward import CandidateNetworks
-from hydractl.selection.greedy import CandidateLogits, Goal, quality
-from hydractl.selection.joint import Ask, JointSearch, TurnsJournal, possible, search_jointly
+from hydractl.selection.greedy import Goal
+from hydractl.selection.joint import Ask, JointSearch, possible, search_jointly
 from tests.circuit.conftest import ID, OOD, Case, batches, build_case
 from tests.circuit.naive import algorithm_1, softmax
 from tests.references import CLASSES
@@ -114,50 +113,6 @@ def test_a_member_alone_is_searched_for_as_a_circuit_is(vit: Case) -> None:
     turns = search_jointly(search_of(vit, 4, members=1), Goal("avg"), ask_of(vit))
     data = (vit.id_inputs, vit.labels, vit.ood_inputs)
     assert list(turns) == [head for head, *_ in algorithm_1(vit.naive(), "avg", 4, data)]
-
-
-@pytest.mark.parametrize("done", [0, 1, 5])
-def test_an_interrupted_search_goes_on_to_the_same(vit: Case, done: int, tmp_path: Path) -> None:
-    search = search_of(vit)
-    whole = search_jointly(search, Goal("nll"), ask_of(vit))
-    journal = TurnsJournal(tmp_path / "state", {"seed": 1})
-    journal.save([whole[:done], []])
-    begun = journal.read()[0]
-    told: list[int] = []
-    again = search_jointly(
-        search, Goal("nll"), ask_of(vit), begun, on_turn=lambda turns, quality: told.append(len(turns))
-    )
-    assert again == whole
-    assert told == list(range(done + 1, 7))
-
-
-def test_the_network_is_asked_about_each_trial_once(vit: Case) -> None:
-    asked, ask = [], ask_of(vit)
-
-    def counted(dropped: Sequence[frozenset[Head]]) -> CandidateLogits:
-        asked.append(len(dropped))
-        return ask(dropped)
-
-    search = search_of(vit)
-    search_jointly(search, Goal("nll"), counted)
-    trials = [number for number in asked if number > 1]
-    # The second member's first trials are one fewer than there are heads, the third's two: members differ.
-    assert trials == [12, 11, 10, 11, 11, 11]
-    assert len(asked) - len(trials) == MEMBERS + search.turns
-    assert search.measured(()) == MEMBERS + 3 * (12 + 11) + search.turns == sum(asked) + 3  # at most
-
-
-def test_accuracy_is_kept_where_that_is_asked_for(vit: Case) -> None:
-    ask = ask_of(vit)
-    heads = tuple(member_heads(vit.model.heads, 0))
-    accuracies = []
-    for least in (None, Fraction(1)):  # out of reach: the most accurate leaves first
-        turns = search_jointly(JointSearch(heads, 2, (2,)), Goal("ood", least), ask)
-        lacking = JointSearch(heads, 2, (2,)).lacking(turns)
-        accuracies.append(quality(ask(lacking), (0, 1)).accuracy)
-    most_accurate = search_jointly(JointSearch(heads, 2, (2,)), Goal("acc"), ask)
-    assert accuracies[1] == quality(ask(search_of(vit, members=2).lacking(most_accurate)), (0, 1)).accuracy
-    assert accuracies[0] <= accuracies[1]
 
 
 def test_budgets_that_leave_members_nothing_to_differ_by_are_passed_over() -> None:

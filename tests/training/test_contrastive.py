@@ -19,7 +19,6 @@ from torch.testing import assert_close
 from transformers import CLIPModel
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.model.assembly import from_checkpoint
@@ -51,15 +50,6 @@ def test_equals_a_hand_written_loop_with_transformers_own_loss(
 
     require_equal_by_hand(ours, model, loss_of_step, folder, torch.optim.SGD(trained, momentum=0.9), (0.5,) * 3)
     assert not torch.equal(weights(ours)["logit_scale"], weights(float64(clip))["logit_scale"])
-
-
-def test_a_step_that_cannot_be_dealt_out_evenly(
-    clip: Checkpoint, vit: Checkpoint, pairs: TrainingData, fit: Fit
-) -> None:
-    with pytest.raises(OptionError, match="5 pairs a step cannot be dealt out evenly to 1 processes, 3 passes"):
-        fit(clip, Training(pairs, replace(LIT, batch=5)), batch_size=2)
-    with pytest.raises(OptionError, match="is not a zero-shot model"):
-        fit(vit, Training(pairs, LIT))
 
 
 @pytest.mark.slow

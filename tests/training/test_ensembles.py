@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from hydractl.checkpoint.contents import Checkpoint, identity, trunk_depth
+from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
@@ -74,13 +74,6 @@ def test_what_was_trained_is_stored_and_may_be_folded(
     assert identity(trained.checkpoint) == identity(fold(stored))
 
 
-@EVERY
-def test_layers_that_do_not_train_are_a_trunk(vit: Checkpoint, ensemble: Ensemble) -> None:
-    made = spread(vit, ensemble, replace(RECIPE, freeze_below=1), 0)
-    assert trunk_depth(made.spec, made.layout, "vision") == 1
-    assert trunk_depth(vit.spec, vit.layout, "vision") == 2
-
-
 def test_an_ensemble_starts_from_one_network(vit: Checkpoint) -> None:
     with pytest.raises(OptionError, match="has 3 members: lora-ensemble starts from one"):
         spread(spread(vit, LORA, RECIPE, 0), LORA, RECIPE, 0)
@@ -107,11 +100,6 @@ def test_factors_train_where_the_recipe_lets_their_weight(vit: Checkpoint) -> No
     assert {name.rpartition(".")[2] for name in names} == {"weight", "bias", "r", "s"}
     assert {name.split(".")[4] for name in names} == {"fc1", "fc2"}
     assert not any(name.endswith(".kept") for name in trained(vit, MASK))
-
-
-def test_a_distilled_network_trains_both_classifiers(tmp_path: Path) -> None:
-    distilled = read_checkpoint(build_reference("deit-distilled").save(tmp_path))
-    assert {"classifier.weight", "distillation_classifier.weight"} <= trained(distilled, LORA)
 
 
 @EVERY

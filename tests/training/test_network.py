@@ -8,24 +8,6 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.slots import slots
 from hydractl.errors import OptionError
 from hydractl.training.network import decays, trained_names
-from hydractl.training.published import RECIPES
-
-
-def test_imagenet_recipe_freezes_the_embeddings_alone(vit: Checkpoint) -> None:
-    chosen = trained_names(vit.spec, RECIPES["imagenet1k"].train_only)
-    assert {name for name in vit.tensors if name not in chosen} == {
-        f"vision.embeddings.{name}" for name in ("patch.weight", "patch.bias", "class_token", "position")
-    }
-
-
-def test_last_layers_and_what_follows_them(vit: Checkpoint) -> None:
-    chosen = trained_names(vit.spec, freeze_below=-1)
-    assert {name.split(".layers.")[-1][0] for name in chosen if ".layers." in name} == {"1"}
-    assert {"classifier.weight", "classifier.bias", "vision.norm.weight"} <= chosen
-    assert chosen == trained_names(vit.spec, freeze_below=1)
-    # More layers than there are: all of them, but never the embeddings.
-    assert not any("embeddings" in name for name in trained_names(vit.spec, freeze_below=-5))
-    assert "vision.layers.0.mlp.fc1.weight" in trained_names(vit.spec, freeze_below=-5)
 
 
 def test_one_tower_or_a_part_of_it(bert: Checkpoint) -> None:

@@ -12,7 +12,7 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.data.preprocess import preprocessor_from_json
 from hydractl.training.augment import Preparation, build_augmentation, training_preprocessor
 from hydractl.training.batches import ShuffledSamples, length_grouping
-from hydractl.training.order import Division, Grouping, epoch_order, sample_at
+from hydractl.training.order import Division, epoch_order, sample_at
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Seeds
 from tests.training.conftest import image_samples, text_samples
@@ -73,17 +73,6 @@ def test_texts_of_as_many_tokens_share_a_step_and_epochs_stay_shuffled(bert: Che
     assert sample_at(3, 1003 + 5, 1003, grouping) == second[5]
 
 
-def test_lengths_of_images_and_of_no_window_are_left_alone(bert: Checkpoint) -> None:
-    preprocessor = training_preprocessor(bert, Recipe())
-    assert length_grouping(image_samples(4), preprocessor, 10, 4) is None
-    assert length_grouping(text_samples(4), preprocessor, 0, 4) is None
-
-
-def test_fewer_samples_than_a_step_are_each_there_once() -> None:
-    grouping = Grouping(np.array([3, 1, 2]), 8, 50)
-    assert sorted(epoch_order(0, 0, 3, grouping)) == [0, 1, 2]
-
-
 def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
     def first_steps(seeds: Seeds) -> tuple[list[int], torch.Tensor]:
         made = next(shuffled(vit, Division(10, 1, 1), seeds=seeds).from_step(0, 1))
@@ -99,22 +88,9 @@ def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
     assert first_steps(Seeds(7, order_seed=8))[0] != labels
 
 
-def test_augmentation_leaves_no_trace_in_the_random_state(vit: Checkpoint) -> None:
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
-    list(shuffled(vit, Division(4, 1, 1)).from_step(0, 1))
-    assert torch.equal(torch.rand(3), expected)
-
-
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
 def test_augmentation_takes_any_image(vit: Checkpoint, mode: str) -> None:
     augmentation = build_augmentation(AUGMENTED, vit.spec)
     assert augmentation is not None
     image = image_samples(1).inputs[0].convert(mode)
     assert np.asarray(augmentation(image)).shape == (8, 8, 3)
-
-
-def test_no_augmentation_without_a_setting_or_an_image(vit: Checkpoint, bert: Checkpoint) -> None:
-    assert build_augmentation(Recipe(), vit.spec) is None
-    assert build_augmentation(AUGMENTED, bert.spec) is None

@@ -16,7 +16,7 @@ from hydractl.errors import OptionError
 from hydractl.steps.guide import page
 from hydractl.training.optimizer import build_optimizer, build_schedule, step_count
 from hydractl.training.published import RECIPES, choose_recipe, find_recipe
-from hydractl.training.recipe import LARGEST, SETTINGS, Recipe, changed, parse_settings, read_recipe, to_toml
+from hydractl.training.recipe import SETTINGS, Recipe, changed, read_recipe, to_toml
 from tests.damage import refused
 
 
@@ -71,19 +71,6 @@ def test_betas_and_eps_reach_the_optimiser_or_are_refused() -> None:
     for setting in ({"betas": (0.9, 0.98)}, {"eps": 1e-6}):
         with pytest.raises(OptionError, match="optimizer 'sgd' has none"):
             build_optimizer(Recipe(optimizer="sgd", **setting), 0.1, parameters())
-
-
-def test_sgd_is_plain_momentum() -> None:
-    optimizer = build_optimizer(Recipe(optimizer="sgd"), 0.1, parameters())
-    assert isinstance(optimizer, torch.optim.SGD)
-    assert [optimizer.defaults[key] for key in ("momentum", "nesterov", "dampening")] == [0.9, False, 0]
-
-
-def test_settings_of_the_command_line() -> None:
-    settings = parse_settings(["lr=0.01", "flip=true", "crop_scale=[0.5, 1]", "optimizer=lamb", "train_only=mlp,norm"])
-    recipe = changed(RECIPES["imagenet1k"], settings, "here")
-    assert (recipe.lr, recipe.flip, recipe.crop_scale, recipe.optimizer) == ((0.01,), True, (0.5, 1.0), "lamb")
-    assert recipe.train_only == ("mlp", "norm")
 
 
 def test_epochs_replace_the_recipe_s_steps() -> None:
@@ -163,16 +150,6 @@ def test_an_option_is_named_by_its_own_name() -> None:
             choose_recipe(None, (), options)
     with pytest.raises(OptionError, match="^`train_only`: train_only"):
         choose_recipe(None, (), {"train_only": [1]})
-
-
-def test_files_that_are_no_recipe(tmp_path: Path) -> None:
-    path = tmp_path / "mine.toml"
-    for text in ("", "[", "x", "[[a]]", "a" + ".a" * 30_000 + "=1", "#" * (LARGEST + 1), "\ufeffbatch = 1"):
-        refused(read_file(path), str(path), OptionError, text)
-    path.write_bytes(b"\xff\xfe")
-    assert refused(lambda _: read_recipe(path), str(path), OptionError, "")
-    assert refused(lambda _: read_recipe(tmp_path), str(tmp_path), OptionError, "")
-    assert refused(lambda _: read_recipe(tmp_path / "none.toml"), "none.toml: is missing", OptionError, "")
 
 
 def test_the_guide_lists_every_setting_with_its_range() -> None:

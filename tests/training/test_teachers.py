@@ -69,15 +69,6 @@ def test_teachers_that_do_not_fit_are_refused(place: Path, clip: Checkpoint) -> 
             hydractl.finetune("vit", train_data="pets", teacher=teacher, steps=1)
 
 
-def test_a_teacher_without_weight_is_not_asked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = {"lr": 1e-3, "teacher_weight": 0}
-    alone = hydractl.finetune("vit", train_data="pets", steps=1, settings=settings, output="alone")
-    monkeypatch.delattr(Teachers, "load")
-    hydractl.finetune("vit", train_data="pets", teacher="other", steps=1, settings=settings, output="taught")
-    assert alone.networks[0].output == Path("alone")
-    assert Path("alone").read_bytes() == Path("taught").read_bytes()
-
-
 def test_what_a_teacher_was_trained_on_is_no_data_to_measure_on(place: Path) -> None:
     settings = {"lr": 1e-3}
     teacher = hydractl.finetune("other", train_data="more", steps=1, settings=settings, output="teacher").checkpoint

@@ -26,7 +26,7 @@ from hydractl.training.progress import Tuned
 from hydractl.training.published import RECIPES
 from hydractl.training.recipe import Recipe
 from hydractl.training.request import Execution, Seeds
-from hydractl.training.trainer import choose_networks, fine_tune_checkpoint, sample_kind
+from hydractl.training.trainer import fine_tune_checkpoint
 from hydractl.training.trainset import TrainingData, split_off
 from tests.cli.conftest import LABELS
 from tests.training.conftest import RECIPE, Fit, image_samples, samples_for
@@ -105,22 +105,6 @@ def test_a_pruned_member_with_an_empty_layer_trains(bert: Checkpoint, folder: Pa
     assert result.validation is not None and result.validation.nll < 0.7
     write_checkpoint(result.checkpoint, folder / "m1")
     assert identity(read_checkpoint(folder / "m1")) == identity(result.checkpoint)
-
-
-def test_dropout_of_the_recipe_is_for_training_only(vit: Checkpoint, fit: Fit) -> None:
-    with_dropout = train(fit, vit, replace(RECIPE, dropout=0.4)).checkpoint
-    without = train(fit, vit).checkpoint
-    assert identity(with_dropout) != identity(without)
-    assert with_dropout.spec == vit.spec
-
-
-def test_half_precision_weights_come_back_in_half_precision(vit: Checkpoint, fit: Fit) -> None:
-    half = {
-        name: replace(tensor, dtype=torch.bfloat16, load=lambda t=tensor: t.load().bfloat16())
-        for name, tensor in vit.tensors.items()
-    }
-    trained = train(fit, replace(vit, tensors=half)).checkpoint
-    assert {tensor.dtype for tensor in trained.tensors.values()} == {torch.bfloat16}
 
 
 def test_best_weights_are_kept_and_training_stops_early(vit: Checkpoint, folder: Path, fit: Fit) -> None:
@@ -263,10 +247,3 @@ def test_bfloat16_products_move_float32_weights(vit: Checkpoint, folder: Path, f
         # bfloat16 keeps three digits: the way is the same, the last digits are not.
         assert apart <= 0.1 * moved + 1e-3, name
     assert differs > 0
-
-
-def test_networks_that_do_not_go_together(vit: Checkpoint, bert: Checkpoint) -> None:
-    with pytest.raises(OptionError, match="image-classification, text-classification"):
-        sample_kind([vit, bert], RECIPE)
-    with pytest.raises(OptionError, match="`joint`"):
-        choose_networks([vit], None, joint=True)
