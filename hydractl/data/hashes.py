@@ -129,17 +129,12 @@ def merged(named: Iterable[tuple[str, object]], where: str) -> dict[str, Any]:
             held = result.setdefault(place, entry)
             if held == entry:
                 break
-            if joined := _union(_read(held, where), _read(entry, where)):
-                result[place] = _written(joined)
+            seen = _read(held, where), _read(entry, where)
+            keys = np.union1d(seen[0].keys, seen[1].keys)
+            if all(one.complete for one in seen) and len(keys) <= EXACT:
+                result[place] = _written(_Seen(len(keys), True, keys))
                 break
     return result
-
-
-def _union(a: _Seen, b: _Seen) -> _Seen | None:
-    """Returns all samples of both, or None if they are too many to remember every one."""
-    keys = np.union1d(a.keys, b.keys)
-    complete = a.complete and b.complete and len(keys) <= EXACT
-    return _Seen(len(keys), True, keys) if complete else None
 
 
 def _written(seen: _Seen) -> dict[str, Any]:

@@ -28,11 +28,6 @@ def test_is_small_and_the_same_in_any_order() -> None:
     assert sketch(np.concatenate([HASHES[:1500][::-1], HASHES[:10]])) == {**entry, "samples": 1510}
 
 
-def test_extremes_of_the_range() -> None:
-    ends = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert remembered(copied(sketch(ends)), np.append(HASHES[:9], ends), "a").sum() == 2
-
-
 def test_of_many_samples_a_fair_draw() -> None:
     entry = copied(sketch(HASHES))
     assert remembered(entry, HASHES, "a").sum() == EXACT

@@ -31,7 +31,6 @@ from hydractl.surgery.fusion import fuse
 from hydractl.surgery.slicing import drop_heads
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
-from tests.checkpoint import test_hub
 from tests.checkpoint.test_ood import with_ood
 from tests.conftest import build_reference
 from tests.references import CLASSES as COUNT
@@ -205,22 +204,3 @@ def test_the_entry_names_every_module_itself() -> None:
     modules = flat_modules()
     named = re.findall(r"^\s*from\s+\.(\S+)\s+import", modules[MODELING], flags=re.MULTILINE)
     assert set(named) == {file_name(module) for module in modules}
-
-
-hub = test_hub.hub
-
-
-def test_push_to_hub_and_back(hub: test_hub.Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    reference = build_reference("vit")
-    checkpoint = hydra_of(reference, tmp_path / "theirs")
-    write_hydra(checkpoint, tmp_path / "hydra")
-    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path / "hydra")
-    model.push_to_hub("owner/name")
-    assert "Bearer hf_secret" in hub.tokens
-    assert {"config.json", "model.safetensors", "README.md"} <= hub.files.keys()
-    # What it takes to run without this project goes along.
-    assert any(name.endswith(".py") for name in hub.files)
-    back = transformers.AutoModelForImageClassification.from_pretrained("owner/name")
-    expected = from_checkpoint(checkpoint)(**reference.inputs).logits
-    assert_close(back(**reference.inputs).logits, expected, rtol=0, atol=1e-12)
