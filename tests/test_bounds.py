@@ -60,15 +60,15 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.circuit.ranking import Restriction, heads_to_rank
     from hydractl.data.corruptions import parse_corruptions
     from hydractl.data.sources import parse_data_spec
-    from hydractl.evaluation.checkpoints import parse_dropout
+    from hydractl.evaluation.checkpoints import parse_networks
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
     from hydractl.steps.benchmark import _sizes
     from hydractl.steps.limits import parse_ratio
     from hydractl.steps.select import parse_members
 
-    yield "vit,mc-dropout={}", parse_dropout
-    yield "vit,mc-dropout=2,p={}", parse_dropout
+    yield "vit,mc-dropout={}", parse_networks
+    yield "vit,mc-dropout=2,p={}", parse_networks
     yield "contrast:1-{}", parse_corruptions
     yield "{}", lambda text: heads_to_rank(text, 48)
     yield "6,{}%", lambda text: counts("budgets", text, 48)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from os.path import exists  # also of names that no path can have
@@ -60,78 +59,45 @@ class NetworkSpec:
         return NetworkSystem(checkpoints, self.networks, self.dropout)
 
 
-def parse_deep_ensemble(text: str) -> NetworkSpec | None:
-    """Returns the Deep Ensemble that `MODEL+MODEL` names; None for other texts, such as a path with a plus sign."""
-    networks = networks_in(text)
-    if len(networks) < 2:
-        return None
+def parse_networks(text: str) -> NetworkSpec:
+    """Returns the networks that a text spells, in any way of `SYSTEM_KINDS`."""
+    body, options = split_options(text)
+    if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
+        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {SPELLINGS}")
+    networks = networks_in(body)
     if not all(networks):
         raise OptionError(f"{text}: names a model that is empty: write {SPELLINGS}")
+    if options:
+        return NetworkSpec(networks, _dropout(text, options))
+    some = None if exists(body) or len(networks) > 1 else MEMBERS.fullmatch(body)
+    if some is not None:
+        return NetworkSpec((some["model"],), members=tuple(map(int, some["members"].split(","))))
     return NetworkSpec(networks)
 
 
 def networks_in(text: str) -> tuple[str, ...]:
-    """Returns the models that a text adds up; itself alone where a file has that name.
-
-    Raises:
-        OptionError: they are more than NETWORKS.
-    """
+    """Returns the models that a text adds up; itself alone where a file has that name."""
     networks = (text,) if exists(text) else tuple(text.split("+"))
     if len(networks) > NETWORKS:
         raise OptionError(f"{text[:40]}...: adds up {len(networks)} models, expected {NETWORKS} at most")
     return networks
 
 
-def parse_dropout(text: str) -> NetworkSpec | None:
-    """Returns the MC Dropout that `MODEL,mc-dropout=PASSES,p=P` names; None for texts without either option.
-
-    Raises:
-        OptionError: other options beside them, or numbers out of range.
-    """
-    body, options = split_options(text)
-    if not options.keys() & {"mc-dropout", "p"}:
-        return None
-    if unknown := sorted(options.keys() - {"mc-dropout", "p"}):
-        raise OptionError(f"{text}: {unknown[0]!r} is no option of a system: write {DROPOUT_EXAMPLE}")
+def _dropout(text: str, options: Mapping[str, str]) -> Dropout:
     passes = whole(options.get("mc-dropout", ""), 1, PASSES)
     rate = real(options["p"], 0, 1) if "p" in options else None
     if passes is None or ("p" in options and (rate is None or not 0 < rate < 1)):
         raise OptionError(f"{text}: expected 1 to {PASSES} passes, and p above 0 and below 1: write {DROPOUT_EXAMPLE}")
-    several = parse_deep_ensemble(body)
-    return NetworkSpec(several.networks if several else (body,), Dropout(passes, rate))
-
-
-def parse_members(text: str) -> NetworkSpec | None:
-    """Returns the members that `MODEL:0,2` names; None for other texts, such as a path that ends in numbers."""
-    found = None if exists(text) else MEMBERS.fullmatch(text)
-    if found is None:
-        return None
-    return NetworkSpec((found["model"],), members=tuple(map(int, found["members"].split(","))))
+    return Dropout(passes, rate)
 
 
 def by_size(name: str, spec: SystemSpec) -> list[tuple[str, SystemSpec]]:
-    """Returns the first member of a network, the first two, and so on to the whole; other systems as they are.
-
-    Args:
-        name: of the whole.
-    """
+    """Returns the first member of a network, the first two, and so on to the whole; other systems as they are."""
     if not isinstance(spec, NetworkSpec) or len(spec.networks) > 1 or spec.members is not None:
         return [(name, spec)]
     firsts = [tuple(range(size)) for size in range(1, _opened(spec.networks[0]).members)]
     some = [(f"{name}:{','.join(map(str, members))}", replace(spec, members=members)) for members in firsts]
     return [*some, (name, spec)]
-
-
-def parse_model(text: str) -> NetworkSpec:
-    """Returns the model that a text names if it is no other kind of system.
-
-    Raises:
-        OptionError: it ends in options that no kind of system has.
-    """
-    _, options = split_options(text)
-    if options:
-        raise OptionError(f"{text}: {min(options)!r} is no option of a system: write {SPELLINGS}")
-    return NetworkSpec((text,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +130,7 @@ class NetworkSystem:
         return Description(model, networks, self.dropout)
 
     def conditions(self, running: Running) -> dict[str, Any]:
+        """Returns what the answers depend on besides the data, as plain JSON."""
         zero_shot = self.checkpoints[0].spec.task == "zero-shot"
         return {
             "networks": [fingerprint(checkpoint) for checkpoint in self.checkpoints],
@@ -177,15 +144,6 @@ class NetworkSystem:
 
     def check_data(self, data: EvaluationData) -> None:
         """Any will do: labels are matched when they are read."""
-
-    @contextmanager
-    def answering(self, data: EvaluationData | None, running: Running) -> Iterator[Networks]:
-        networks = self.load(data, running)
-        yield networks
-        networks.dismiss()
-
-    def serve(self, data: EvaluationData | None, running: Running) -> None:
-        self.load(data, running).serve()
 
     def load(self, data: EvaluationData | None, running: Running) -> Networks:
         """Returns the networks with their weights in memory."""
@@ -238,11 +196,7 @@ def _prompts(given: NetworkLike, running: Running) -> str:
 
 
 def check_together(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raises OptionError unless these networks can answer as one ensemble.
-
-    Raises:
-        OptionError: other classes, preprocessing or temperatures.
-    """
+    """Raises OptionError unless these networks have the classes, preprocessing and temperature of one ensemble."""
     first = checkpoints[0]
     for other in checkpoints[1:]:
         for what, one, two in (

@@ -15,12 +15,12 @@ from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.curves import curves_of, doubts_of
 from hydractl.evaluation.results import DataInfo, Description, KnownLeak, SetInfo, System
-from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets, score_of
+from hydractl.evaluation.run import Answering, SystemPredictions, predict_sets
 from hydractl.evaluation.saving import SavedAnswers, about_json
-from hydractl.evaluation.sets import EvaluationData, Leak, SetKey, find_leaks, refuse_leaks
+from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
-from hydractl.evaluation.systems import OnBatch, Opened, Predictor, Running, SystemSpec, check_names, modality_of
+from hydractl.evaluation.systems import OnBatch, Opened, Running, SystemSpec, check_names, modality_of
 from hydractl.watch import Watcher
 
 
@@ -82,7 +82,7 @@ def open_comparison(
 def serve(comparison: Comparison, running: Running) -> None:
     """Answers what the leading process asks, system after system."""
     for name, system in comparison.systems:
-        system.serve(comparison.data, _named(running, name))
+        system.load(comparison.data, _named(running, name)).serve()
 
 
 def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -> Iterator[SystemNumbers]:
@@ -95,24 +95,58 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     """
     leaks = _leaks(comparison, watch)
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
-    settings, procedure, data = comparison.settings, comparison.procedure, comparison.data
-    on_note = running.on_note
+    settings, procedure, on_note = comparison.settings, comparison.procedure, running.on_note
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None)
-        with system.answering(data, _named(running, name)) as predictor, ExitStack() as claims:
-            answers: Answering = predictor.answers
-            if folder is not None and data is not None and not system.sets:
-                make_folder(folder, parents=True)
-                claims.enter_context(claim(folder))
-                conditions = partial(_conditions, system.conditions(running), data, predictor.labels)
-                answers = _saving(comparison, predictor, folder, made_of, conditions=conditions)
-            on_set = partial(_on_set, watch, name, predictor)
-            predictions = predict_sets(predictor, comparison.sets(system), settings, on_set=on_set, answers=answers)
-            found = replace(_numbers(comparison, predictor, predictions), **vars(made_of))
-        del predictor
+
+        def on_set(key: SetKey, samples: int, name: str = name) -> AbstractContextManager[OnBatch]:
+            return watch.progress(f"{name}: {key.path}", samples)
+
+        found, predictions = _evaluate(comparison, system, made_of, folder, running=_named(running, name), watch=on_set)
         draws = resamples(procedure.bootstrap, predictions, settings, on_note)
         on_note = _ignored  # what holds for the first system holds for all
         yield SystemNumbers(name, found, resample(predictions, settings, draws, procedure.seed) if draws else None)
+
+
+def _evaluate(
+    comparison: Comparison,
+    system: Opened,
+    made_of: Description,
+    folder: Path | None,
+    *,
+    running: Running,
+    watch: Callable[[SetKey, int], AbstractContextManager[OnBatch]],
+) -> tuple[System, SystemPredictions]:
+    """Returns the numbers of one system; its weights are in memory meanwhile."""
+    data, settings = comparison.data, comparison.settings
+    predictor = system.load(data, running)
+    answers: Answering = predictor.answers
+    with ExitStack() as claims:
+        if folder is not None and data is not None and not system.sets:
+            make_folder(folder, parents=True)
+            claims.enter_context(claim(folder))
+            answers = SavedAnswers(
+                predictor,
+                folder,
+                about_json(data.id.name, predictor, made_of),
+                conditions=partial(_conditions, system.conditions(running), data, predictor.labels),
+                resume=comparison.procedure.resume,
+                force=comparison.procedure.force,
+            )
+            answers.start()
+        predictions = predict_sets(
+            predictor,
+            comparison.sets(system),
+            settings,
+            on_set=lambda key: watch(key, predictor.samples(key)),
+            answers=answers,
+        )
+    found = replace(numbers_of(predictions, predictor.cost, settings), **vars(made_of))
+    if comparison.procedure.curves:
+        doubts = None if data is None else doubts_of(predictions, data.id, predictor.labels)
+        found = replace(found, curves=curves_of(predictions, doubts))
+    predictor.dismiss()
+    return found, predictions
 
 
 def _named(running: Running, name: str) -> Running:
@@ -126,30 +160,6 @@ def _conditions(
     samples = data.sets[key]
     known = {"match_labels": data.match, "labels": samples.label_names} if key.has_labels else {}
     return {**made_of, "classes": labels, "data": samples.identity(), **known}
-
-
-def _saving(
-    comparison: Comparison,
-    predictor: Predictor,
-    folder: Path,
-    made_of: Description,
-    *,
-    conditions: Callable[[SetKey], Mapping[str, Any]],
-) -> SavedAnswers:
-    """Starts to save the answers of a predictor."""
-    assert comparison.data is not None
-    head = predictor.ood_head if comparison.settings.own_scores else None
-    saving = SavedAnswers(
-        predictor,
-        folder,
-        about=about_json(comparison.data.id.name, predictor, made_of),
-        conditions=conditions,
-        features=score_of(predictor, comparison.settings, head).needs_features,
-        resume=comparison.procedure.resume,
-        force=comparison.procedure.force,
-    )
-    saving.start()
-    return saving
 
 
 def describe_data(comparison: Comparison) -> DataInfo:
@@ -179,12 +189,12 @@ def _leaks(comparison: Comparison, watch: Watcher) -> dict[str, tuple[KnownLeak,
         own = [system for other, system in comparison.systems if other == name]
         histories = [history for system in own for history in system.histories]
         # Saved predictions say themselves what leaked when they were made.
-        leaks: list[Leak] = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
+        leaks = [] if comparison.data is None else find_leaks(name, histories, comparison.data)
         if not comparison.procedure.allow_leak:
-            refuse_leaks(leaks)
+            refuse_leaks(name, leaks)
         for leak in leaks:
-            watch.warn(f"{leak}: the numbers flatter it")
-        found[name] = (*(leak for system in own for leak in system.leaks), *(leak.known for leak in leaks))
+            watch.warn(f"{leak_text(name, leak)}: the numbers flatter it")
+        found[name] = (*(leak for system in own for leak in system.leaks), *leaks)
     return found
 
 
@@ -198,16 +208,3 @@ def _folders(names: Sequence[str], below: str | Path | None) -> list[Path | None
 
 def _ignored(_note: str) -> None:
     pass
-
-
-def _on_set(watch: Watcher, name: str, predictor: Predictor, key: SetKey) -> AbstractContextManager[OnBatch]:
-    return watch.progress(f"{name}: {key.path}", predictor.samples(key))
-
-
-def _numbers(comparison: Comparison, predictor: Predictor, predictions: SystemPredictions) -> System:
-    found = numbers_of(predictions, predictor.cost, comparison.settings)
-    if not comparison.procedure.curves:
-        return found
-    data = comparison.data
-    doubts = None if data is None else doubts_of(predictions, data.id, predictor.labels)
-    return replace(found, curves=curves_of(predictions, doubts))

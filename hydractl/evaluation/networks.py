@@ -29,7 +29,7 @@ from hydractl.model.fast.optimize import use_fast_products
 from hydractl.model.hydra import Hydra
 from hydractl.model.ood_head import OodHead
 
-NEXT = "next"  # asks each rank for its next batch
+SHARE = "share"  # asks each rank for its share of the answers
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,42 +93,29 @@ class Networks:
     def answers(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
         """Returns the answers to a set; other ranks must `serve` meanwhile."""
         labels = self._labels(self.data.sets[key]) if key.has_labels else None
-        whole: dict[str, NDArray[Any]] = {}
         self.running.ranks.ask((key, features))
-        own = self._batches(key, features)
-        for _ in self._rounds(key):
-            for batch in self.running.ranks.ask(NEXT, next(own)):
-                if batch is None:
-                    continue
-                positions, answers = batch
-                for name, rows in answers._asdict().items():
-                    if rows is None:
-                        continue
-                    if name not in whole:
-                        whole[name] = np.empty((len(rows), self.samples(key), rows.shape[-1]), rows.numpy().dtype)
-                    whole[name][:, positions] = rows.numpy()
-                on_batch(len(positions))
-        return SetAnswers(whole["logits"], labels, whole.get("features"))
+        own = []
+        for positions, answers in self._batches(key, features):
+            own.append((positions, answers))
+            on_batch(len(positions) * self.running.ranks.size)
+        parts = [part for share in self.running.ranks.ask(SHARE, own) for part in share]
+        order = np.argsort(np.concatenate([positions for positions, _ in parts]))
+        logits = torch.cat([answers.logits for _, answers in parts], 1)[:, order].numpy()
+        read = [answers.features for _, answers in parts if answers.features is not None]
+        return SetAnswers(logits, labels, torch.cat(read, 1)[:, order].numpy() if read else None)
 
     def serve(self) -> None:
         """Answers what the leading rank asks of this system, until it calls `dismiss`."""
         while (asked := self.running.ranks.hear()) is not None:
             self.running.ranks.reply(None)
-            key, features = asked
-            own = self._batches(key, features)
-            for _ in self._rounds(key):
-                answer = next(own, None)
-                self.running.ranks.hear()
-                self.running.ranks.reply(answer)
+            share = list(self._batches(*asked))
+            self.running.ranks.hear()
+            self.running.ranks.reply(share)
         self.running.ranks.reply(None)
 
     def dismiss(self) -> None:
         """Tells the ranks that serve that this system is done."""
         self.running.ranks.ask(None)
-
-    def _rounds(self, key: SetKey) -> range:
-        """Returns the rounds, in each of which a rank answers one batch; in the last one some may have none."""
-        return range(0, self.samples(key), self.running.batch_size * self.running.ranks.size)
 
     def _batches(self, key: SetKey, features: bool) -> Iterator[tuple[NDArray[np.int64], MemberAnswers]]:
         """Yields this rank's share of the answers, with the places of their samples in the set."""
@@ -187,11 +174,7 @@ def _batch_seed(seed: int, key: SetKey, position: int) -> int:
 
 
 def with_dropout(model: Hydra, dropout: Dropout, name: str) -> Hydra:
-    """Returns the model with dropout on at test time, at the given rate or at its own.
-
-    Raises:
-        OptionError: no rate given and none of its own.
-    """
+    """Returns the model with dropout on at test time, at the given rate or at its own."""
     layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
     if dropout.rate is None and not any(layer.p for layer in layers):
         raise OptionError(f"{name}: was trained without dropout: give a rate, as in {name},mc-dropout=10,p=0.1")

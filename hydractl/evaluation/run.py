@@ -63,11 +63,7 @@ class SystemPredictions:
     flagged: float | None = None
 
     def right(self, key: SetKey) -> BoolArray:
-        """Returns whether each prediction of a set is right, `[N]`.
-
-        Raises:
-            DataError: the samples have no labels.
-        """
+        """Returns whether each prediction of a set is right, `[N]`."""
         return self.correct[key] if key in self.correct else self.tables[key].labelled().correct
 
     def confidence(self, key: SetKey) -> FloatArray:
@@ -101,7 +97,10 @@ def predict_sets(
             return read(key, features, advance)
 
     head = predictor.ood_head if chosen.own_scores and not predictor.confident else None
-    score = score_of(predictor, chosen, head)
+    # A system with its own confidence needs no score, and no features.
+    score = find_ood_score(BASELINE) if predictor.confident else chosen.score
+    if head is not None:
+        score = find_ood_score(head.fit.score)
     settled, scorer = _calibrate(predictor, keys, chosen, None if head else score, answered)
     if head is not None:
         scorer = partial(_by_head, head)
@@ -121,17 +120,6 @@ def predict_sets(
         own=None if head is None else head.fit,
         flagged=None if head is None or inside is None else _flagged(head, inside.scores),
     )
-
-
-def score_of(predictor: Predictor, settings: Settings, head: OodHead | None) -> OodScore:
-    """Returns the score to request features for; a system with its own confidence needs none.
-
-    Args:
-        head: the system's own score, if it counts.
-    """
-    if head is not None:
-        return find_ood_score(head.fit.score)
-    return find_ood_score(BASELINE) if predictor.confident else settings.score
 
 
 def _by_head(head: OodHead, answers: Answers) -> FloatArray:

@@ -27,11 +27,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def read_arrays(path: Path, names: Collection[str]) -> Arrays:
-    """Returns the arrays of a file that have one of the names.
-
-    Raises:
-        DataError: it is damaged.
-    """
+    """Returns the arrays of a file that have one of the names."""
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as file:

@@ -17,8 +17,7 @@ predicted is right. Systems are scored by their confidence where they have one. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -32,14 +31,13 @@ from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError
 from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Network
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
+from hydractl.evaluation.systems import PREDICTIONS, Classifier, OnBatch, Running, SetAnswers
 from hydractl.schema import Items
 
-PREFIX = "predictions:"
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
 CLASSIFIER = "classifier"  # the stem of its file
 
@@ -64,11 +62,7 @@ class About(ArtifactFile):
 
 
 def read_about(source: str) -> About:
-    """Returns the content of such a file, its networks as somebody in the current folder would name them.
-
-    Raises:
-        ArtifactError: it is damaged, or of another format or version.
-    """
+    """Returns the content of such a file, its networks as somebody in the current folder would name them."""
     about = read_artifact(source, About, FORMAT, VERSION)
     networks = (replace(each, reference=found_reference(each.reference, source)) for each in about.networks)
     return about.model_copy(update={"networks": tuple(networks)})
@@ -98,7 +92,7 @@ class SavedPredictions:
         return self.about.leaks
 
     def describe(self) -> Description:
-        return Description(Model(f"{PREFIX}{self.folder}"), self.about.networks)
+        return Description(Model(f"{PREDICTIONS}{self.folder}"), self.about.networks)
 
     def conditions(self, _running: Running) -> dict[str, Any]:
         return {}
@@ -124,12 +118,14 @@ class SavedPredictions:
                 "predictions again on this data"
             )
 
-    @contextmanager
-    def answering(self, _data: EvaluationData | None, _running: Running) -> Iterator[SavedPredictions]:
-        yield self
+    def load(self, _data: EvaluationData | None, _running: Running) -> SavedPredictions:
+        return self
 
-    def serve(self, _data: EvaluationData | None, _running: Running) -> None:
-        """The leading process reads them alone."""
+    def serve(self) -> None:
+        """Does nothing: the leading process reads them alone."""
+
+    def dismiss(self) -> None:
+        """Does nothing either."""
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -158,11 +154,7 @@ class SavedPredictions:
         return self.sets[self._own(key)]
 
     def answers(self, key: SetKey, features: bool, on_batch: OnBatch) -> SetAnswers:
-        """Returns the answers to a set.
-
-        Raises:
-            DataError: they are damaged, or lack features that are wanted or labels that are needed.
-        """
+        """Returns the answers to a set."""
         path = self.files[self._own(key)]
         answers = read_answers(path, key, features)
         if key.has_labels and answers.labels is None and answers.correct is None:
@@ -195,19 +187,6 @@ class PredictionsSpec:
         return read_predictions(self.folder)
 
 
-def parse_predictions(text: str) -> PredictionsSpec | None:
-    """Returns the saved predictions that `predictions:FOLDER` names; None for other texts.
-
-    Raises:
-        OptionError: no folder is named.
-    """
-    if not text.startswith(PREFIX):
-        return None
-    if text == PREFIX:
-        raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
-    return PredictionsSpec(Path(text.removeprefix(PREFIX)))
-
-
 def read_predictions(folder: Path) -> SavedPredictions:
     """Returns the saved predictions in a folder.
 
@@ -236,11 +215,7 @@ def read_predictions(folder: Path) -> SavedPredictions:
 
 
 def _checked(folder: Path, files: Mapping[SetKey, Path], about: About) -> SavedPredictions:
-    """Returns the predictions after a look at each file, so that a bad one costs no evaluation of the others.
-
-    Raises:
-        DataError: a set does not hold what the in-distribution set holds.
-    """
+    """Returns the predictions after a look at each file, so that a bad one costs no evaluation of the others."""
     sizes: dict[SetKey, int] = {}
     first: tuple[int | None, bool] | None = None
     for key, path in files.items():

@@ -34,7 +34,6 @@ class SavedAnswers:
     Attributes:
         about: the content of predictions.json, see `about_json`.
         conditions: what determines the answers of a set, as plain JSON, which its file holds too.
-        features: whether they are saved too.
         resume: whether what is there already counts.
     """
 
@@ -42,7 +41,6 @@ class SavedAnswers:
     folder: Path
     about: Mapping[str, Any]
     conditions: Callable[[SetKey], Mapping[str, Any]]
-    features: bool
     resume: bool
     force: bool
 
@@ -58,11 +56,15 @@ class SavedAnswers:
         make_folder(path.parent, parents=True)
         refuse_existing(path, self.force)
         answers = self.predictor.answers(key, features, on_batch)
+        classifier = self.predictor.classifier if features and key.role == "id" else None
+        if classifier is not None:
+            whole = save(classifier._asdict(), {"format": "pt"})
+            write_bytes(self.folder / f"{CLASSIFIER}.safetensors", whole, self.force or self.resume)
         write_answers(path, answers, {"format": "pt", CONDITIONS: json.dumps(conditions)}, self.force)
         return answers
 
     def start(self) -> None:
-        """Writes predictions.json, and the classifier where features are saved.
+        """Writes predictions.json.
 
         Raises:
             OutputError: the folder holds predictions already and they are not to be replaced, or not of this system.
@@ -73,11 +75,6 @@ class SavedAnswers:
             refuse_other(Origin(str(about), OutputError, REMEDY), found, json.loads(text))
         else:
             write_bytes(about, f"{text}\n".encode(), self.force)
-        classifier = self.predictor.classifier if self.features else None
-        path = self.folder / f"{CLASSIFIER}.safetensors"
-        # It follows from the networks, which are those of predictions.json.
-        if classifier is not None and not (self.resume and path.exists()):
-            write_bytes(path, save(classifier._asdict(), {"format": "pt"}), self.force)
 
 
 def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict[str, Any]:
@@ -99,14 +96,7 @@ def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict
 
 
 def write_answers(path: Path, answers: SetAnswers, metadata: dict[str, str], force: bool = False) -> None:
-    """Writes the answers to one set.
-
-    Args:
-        path: FOLDER/SET.safetensors.
-
-    Raises:
-        OutputError: the file exists and `force` is not set, or the disk refuses it.
-    """
+    """Writes the answers to one set as FOLDER/SET.safetensors."""
     arrays = {
         "logits": answers.member_logits,
         "features": answers.features,

@@ -122,32 +122,21 @@ ROLES = {"id": "ID", "ood": "OOD", "shift": "shifted"}
 CALIBRATION = "--calib-data"  # the use of calibration data, in a report
 
 
-@dataclass(frozen=True)
-class Leak:
-    """Samples of an evaluation that were used to make a system, or to fit something in it."""
-
-    system: str
-    role: Role
-    known: KnownLeak
-
-    def __str__(self) -> str:
-        known = self.known
-        counted = f"{ROLES[self.role]} data {known.name}: {known.overlap} of {known.samples} samples"
-        if known.used_as == (CALIBRATION,):
-            return f"{counted} are in `calib_data` too"
-        return f"{counted} were used to make {self.system} (as {', '.join(known.used_as)})"
+def leak_text(system: str, leak: KnownLeak) -> str:
+    """Returns a leak as messages tell it."""
+    counted = f"{ROLES[leak.set.split('/')[0]]} data {leak.name}: {leak.overlap} of {leak.samples} samples"
+    if leak.used_as == (CALIBRATION,):
+        return f"{counted} are in `calib_data` too"
+    return f"{counted} were used to make {system} (as {', '.join(leak.used_as)})"
 
 
-def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[Leak]:
+def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: EvaluationData) -> list[KnownLeak]:
     """Returns the sets of an evaluation with samples that the system was made with, or that are calibrated on.
 
     Args:
         system: what reports call it.
         provenances: of its models; the search data of each step that led to them is looked for.
         data: hashed only where there is something to compare with.
-
-    Raises:
-        ArtifactError: a record of samples used is damaged.
     """
     seen = [entry for provenance in provenances for entry in search_data(provenance)]
     calibration = next((samples for key, samples in data.sets.items() if key.role == "calibration"), None)
@@ -164,18 +153,15 @@ def find_leaks(system: str, provenances: Iterable[Mapping[str, Any]], data: Eval
         overlap = int(np.any([hit for _, hit in hits], axis=0).sum())
         if overlap:
             used_as = tuple(dict.fromkeys(name for name, hit in hits if hit.any()))
-            known = KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as)
-            leaks.append(Leak(system, key.role, known))
+            leaks.append(KnownLeak(key.path, samples.name, len(samples), overlap, used_as=used_as))
     return leaks
 
 
-def refuse_leaks(leaks: Sequence[Leak], or_else: str = "pass `allow_leak`, which marks the report") -> None:
-    """Raises DataError when there are any, naming those of the first system."""
+def refuse_leaks(
+    system: str, leaks: Sequence[KnownLeak], or_else: str = "pass `allow_leak`, which marks the report"
+) -> None:
+    """Raises DataError when a system has any."""
     if not leaks:
         return
-    own = [leak for leak in leaks if leak.system == leaks[0].system]
-    remedies = ["name other data"] if any(set(leak.known.used_as) - {CALIBRATION} for leak in own) else []
-    remedies += ["calibrate on other data"] if any(CALIBRATION in leak.known.used_as for leak in own) else []
-    raise DataError(
-        f"{'; '.join(map(str, own))}: an evaluation on them would flatter it: {', '.join(remedies)}, or {or_else}"
-    )
+    told = "; ".join(leak_text(system, leak) for leak in leaks)
+    raise DataError(f"{told}: an evaluation on them would flatter it: name other data, or {or_else}")

@@ -87,11 +87,7 @@ class Sets:
 
     @cached_property
     def corruptions(self) -> Sequence[tuple[Corruption, int]]:
-        """The kinds and severities by which the ID images are corrupted.
-
-        Raises:
-            OptionError: an unknown kind or severity.
-        """
+        """The kinds and severities by which the ID images are corrupted."""
         if self.corrupt is None:
             return ()
         from hydractl.data.corruptions import parse_corruptions
@@ -101,12 +97,7 @@ class Sets:
 
 @dataclass(frozen=True)
 class Settings:
-    """Says what the numbers mean: what tells OOD from ID, whose definitions count, temperature and prediction sets.
-
-    Raises:
-        OptionError: an unknown name, a temperature out of range, or a package that is not installed.
-        DataError: the style has no such score.
-    """
+    """Says what the numbers mean: what tells OOD from ID, whose definitions count, temperature and prediction sets."""
 
     ood_score: Annotated[
         ScoreName | None,
@@ -161,11 +152,7 @@ class Settings:
         return self.ood_score is None and self.style == OURS.name
 
     def fits(self, score: OodScore | None) -> Iterator[str]:
-        """Yields what needs calibration data, as messages name it.
-
-        Args:
-            score: that the system is scored by; None for one that it brings along.
-        """
+        """Yields what needs calibration data, as messages name it; a score of None is one that the system brings."""
         if self.temperature == "fit":
             yield "`temperature` fit"
         if self.conformal is not None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import OptionError
 from hydractl.evaluation.results import (
     GROUPS,
     Cost,
@@ -65,15 +65,7 @@ Replicates = Resampled[FloatArray]
 
 
 def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Settings) -> System:
-    """Returns every number of one system.
-
-    Args:
-        predictions: on the in-distribution set and any others.
-        cost: of the system, passed through.
-
-    Raises:
-        DataError: the ID samples have no labels, or the style has no such score.
-    """
+    """Returns every number of one system."""
     inside = id_key(predictions)
     ood = {key.name: _ood(key, predictions, settings) for key in predictions.scores if key.role == "ood"}
     shift: dict[str, dict[str, LabelledMetrics]] = {}
@@ -96,15 +88,8 @@ def numbers_of(predictions: SystemPredictions, cost: Cost | None, settings: Sett
 
 
 def id_key(predictions: SystemPredictions) -> SetKey:
-    """Returns the in-distribution set.
-
-    Raises:
-        DataError: there is none.
-    """
-    for key in predictions.scores:
-        if key.role == "id":
-            return key
-    raise DataError("an evaluation needs in-distribution data")
+    """Returns the in-distribution set."""
+    return next(key for key in predictions.scores if key.role == "id")
 
 
 def group_means(ood: Mapping[str, Ood]) -> dict[str, Ood]:
@@ -197,11 +182,7 @@ class SystemNumbers:
 def resamples(
     wanted: int | None, predictions: SystemPredictions, settings: Settings, on_note: Callable[[str], None]
 ) -> int:
-    """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds.
-
-    Args:
-        on_note: called if the samples are too many.
-    """
+    """Returns how often to resample: as wanted, or RESAMPLES times if that is possible and takes seconds."""
     if wanted is not None:
         return wanted
     if settings.style != OURS.name:
@@ -215,10 +196,6 @@ def resamples(
 
 def resample(predictions: SystemPredictions, settings: Settings, replicates: int, seed: int) -> Replicates:
     """Returns resampled values of a system's numbers; equal data and seed give equal draws, so systems are paired.
-
-    Args:
-        replicates: how many draws.
-        seed: of the draws.
 
     Raises:
         OptionError: another tool's style, whose numbers are not resampled.
@@ -274,11 +251,7 @@ def _with_msp(system: System) -> System:
 
 
 def aggregate(systems: Sequence[System]) -> System:
-    """Returns one system for several of its seeds: means, their deviations, and the seeds themselves.
-
-    Args:
-        systems: two or more.
-    """
+    """Returns one system for two or more of its seeds: means, their deviations, and the seeds themselves."""
     means = {name: combined(_mean, *(getattr(one, name) for one in systems)) for name in MEASURED}
     spread = {name: combined(_deviation, *(getattr(one, name) for one in systems)) for name in MEASURED}
     seeds = tuple(replace(one, curves=None) for one in systems)

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from hydractl.errors import DataError, OptionError
 
@@ -105,48 +106,21 @@ class Classifier(NamedTuple):
 
 @dataclass(frozen=True)
 class SystemKind:
-    """One kind of system.
-
-    Attributes:
-        spelling: how it is written.
-        help: what it is, to stand after its spelling.
-        parse: returns the system that a text without NAME= spells; None for another spelling.
-    """
+    """One kind of system: how it is written, and what it is, to stand after that."""
 
     name: str
     spelling: str
     help: str
-    parse: Callable[[str], SystemSpec | None]
 
 
-def _parsers() -> Any:
-    # Imported at the first use, as torch takes a while.
-    from hydractl.evaluation import checkpoints
-
-    return checkpoints
-
-
-def _predictions(text: str) -> SystemSpec | None:
-    from hydractl.evaluation.saved_predictions import parse_predictions
-
-    return parse_predictions(text)
-
-
-#: A text means the first kind that it is a spelling of.
 SYSTEM_KINDS = (
-    SystemKind("predictions", "predictions:FOLDER", "saved predictions", _predictions),
-    SystemKind(
-        "mc-dropout",
-        "MODEL,mc-dropout=PASSES[,p=P]",
-        "passes with dropout on",
-        lambda text: _parsers().parse_dropout(text),
-    ),
-    SystemKind(
-        "deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble", lambda text: _parsers().parse_deep_ensemble(text)
-    ),
-    SystemKind("members", "MODEL:0,2", "some members of a Hydra", lambda text: _parsers().parse_members(text)),
-    SystemKind("model", "MODEL", "one network, or a Hydra", lambda text: _parsers().parse_model(text)),
+    SystemKind("predictions", "predictions:FOLDER", "saved predictions"),
+    SystemKind("mc-dropout", "MODEL,mc-dropout=PASSES[,p=P]", "passes with dropout on"),
+    SystemKind("deep-ensemble", "MODEL+MODEL[+...]", "a Deep Ensemble"),
+    SystemKind("members", "MODEL:0,2", "some members of a Hydra"),
+    SystemKind("model", "MODEL", "one network, or a Hydra"),
 )
+PREDICTIONS = "predictions:"
 SPELLINGS = f"[NAME=] and {', or '.join(f'{kind.spelling} ({kind.help})' for kind in SYSTEM_KINDS)}"
 
 
@@ -156,13 +130,20 @@ def parse_system(text: str) -> tuple[str, SystemSpec]:
     Raises:
         OptionError: nothing named, an unknown option, or numbers out of range.
     """
+    # Imported at the first use, as torch takes a while.
+    from hydractl.evaluation.checkpoints import parse_networks
+    from hydractl.evaluation.saved_predictions import PredictionsSpec
+
     named = None if exists(text) else NAME.fullmatch(text)
     name, rest = named.group("name", "rest") if named else (None, text)
-    for kind in SYSTEM_KINDS:
-        spec = kind.parse(rest)
-        if spec is not None:
-            return name or spec.name, spec
-    raise OptionError(f"{text}: is no system: write {SPELLINGS}")
+    if rest == PREDICTIONS:
+        raise OptionError(f"{text}: names no folder: write predictions:FOLDER")
+    spec: SystemSpec
+    if rest.startswith(PREDICTIONS):
+        spec = PredictionsSpec(Path(rest.removeprefix(PREDICTIONS)))
+    else:
+        spec = parse_networks(rest)
+    return name or spec.name, spec
 
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:

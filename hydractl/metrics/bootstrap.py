@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hydractl.errors import DataError, OptionError
 from hydractl.metrics.calibration import BINS, ClassificationMetrics, binned_gap, equal_mass_bins, equal_width_bins
 from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.ood_detection import OodMetrics, metrics_of_counts, rank_scores
@@ -24,15 +23,7 @@ def draw(sizes: Sequence[int], replicates: int = 1000, seed: int = 0) -> Iterato
     """Yields for each resample the places of the samples drawn with replacement, `[N]` of each data set of N samples.
 
     Equal sizes and seed draw equal samples, so replicates of two systems on the same data are paired.
-
-    Raises:
-        DataError: an empty data set.
-        OptionError: no replicates.
     """
-    if min(sizes) < 1:
-        raise DataError("a data set without samples cannot be resampled")
-    if replicates < 1:
-        raise OptionError(f"{replicates} bootstrap replicates: expected at least one")
     generator = np.random.default_rng(seed)
     for _ in range(replicates):
         yield [generator.integers(size, size=size) for size in sizes]
@@ -45,12 +36,7 @@ def percentile_interval(values: FloatArray) -> tuple[float, float]:
 
 
 def classification_replicates(table: PredictionTable, replicates: int = 1000, seed: int = 0) -> dict[str, FloatArray]:
-    """Returns resampled values [draws] of every field of ClassificationMetrics.
-
-    Raises:
-        DataError: the samples have no labels.
-        OptionError: no replicates.
-    """
+    """Returns resampled values [draws] of every field of ClassificationMetrics."""
     outcomes, samples = table.labelled(), table.msp.size
     gaps, bin_of = outcomes.correct - table.msp, equal_width_bins(table.msp, BINS)
     distinct, ranks = np.unique(table.msp, return_inverse=True)
@@ -92,10 +78,6 @@ def sets_replicates(
     Args:
         id_scores: [N] higher = more OOD.
         ood_scores: [N'] of each set likewise, at least one set.
-
-    Raises:
-        DataError: a set is empty or a score is not finite.
-        OptionError: no replicates.
     """
     ranked = {name: rank_scores(id_scores, scores) for name, scores in ood_scores.items()}
     found: dict[str, list[OodMetrics]] = {name: [] for name in ood_scores}

@@ -32,11 +32,7 @@ class ReliabilityDiagram:
 
 
 def classification_metrics(table: PredictionTable) -> ClassificationMetrics:
-    """Returns accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE.
-
-    Raises:
-        DataError: the samples have no labels.
-    """
+    """Returns accuracy, Brier score, negative log-likelihood in nats, ECE and adaptive ECE."""
     outcomes = table.labelled()
     return ClassificationMetrics(
         accuracy=float(outcomes.correct.mean()),

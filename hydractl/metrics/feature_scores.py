@@ -13,8 +13,6 @@ from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from hydractl.model.ood_head import State
 
 #: Fitted numbers of one member by name.
@@ -46,11 +44,7 @@ class MemberSamples:
         return replace(self, features=self.features[places], logits=self.logits[places], labels=self.labels[places])
 
     def classifier(self) -> tuple[FloatArray, FloatArray]:
-        """Returns the weights `[C,D']` and biases `[C]` by which the member makes logits of features.
-
-        Raises:
-            DataError: they are not known.
-        """
+        """Returns the weights `[C,D']` and biases `[C]` by which the member makes logits of features."""
         if self.affine is None:
             raise DataError(
                 "these predictions were saved without the classifier that the OOD score needs: add "
@@ -88,9 +82,6 @@ def fit_mahalanobis(samples: MemberSamples) -> Fitted:
 
 def fit_relative_mahalanobis(samples: MemberSamples) -> Fitted:
     """Fits `fit_mahalanobis`, and the covariance of all samples as one class.
-
-    Raises:
-        DataError: a class has no samples.
 
     Source: Ren et al. 2021, section 2, as OpenOOD 1.5 computes it (`rmds`).
     """
@@ -188,11 +179,7 @@ def fit_react(samples: MemberSamples) -> Fitted:
 
 
 def fit_combined(samples: MemberSamples) -> Fitted:
-    """Fits `fit_mahalanobis`, and means and deviations of the free energy and of the distance.
-
-    Raises:
-        DataError: a class has no samples.
-    """
+    """Fits `fit_mahalanobis`, and means and deviations of the free energy and of the distance."""
     from scipy.special import logsumexp
 
     fitted = fit_mahalanobis(samples)
@@ -239,17 +226,15 @@ def score_chunks(
         state: what was fitted, with the members first.
         features: None for a score of answers.
     """
+    import torch
+
     from hydractl.model.ood_head import ood_score
 
     parts = []
     for start in range(0, member_logits.shape[1], CHUNK):
-        logits = _double(member_logits[:, start : start + CHUNK])
-        read = logits[..., :0] if features is None else _double(features[:, start : start + CHUNK])
+        logits, read = (
+            torch.from_numpy(np.asarray(values[:, start : start + CHUNK], np.float64, order="C"))
+            for values in (member_logits, member_logits[..., :0] if features is None else features)
+        )
         parts.append(ood_score(name, state, read, logits, temperature=temperature).numpy())
     return np.concatenate(parts)
-
-
-def _double(values: Logits) -> Tensor:
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(values)).double()

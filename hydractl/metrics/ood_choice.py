@@ -86,9 +86,6 @@ def choose_score(
     Args:
         inside: `[N]` of ID samples by score, the simplest score first, MSP among them; higher = more OOD.
         outside: `[N']` of each OOD set by score, at least one set.
-
-    Raises:
-        DataError: a score is not finite.
     """
     sets = list(outside[BASELINE])
     measured = {name: {of: ood_metrics(inside[name], outside[name][of]) for of in sets} for name in inside}

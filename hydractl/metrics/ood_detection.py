@@ -28,11 +28,7 @@ class RocCurve:
 
 
 def ood_metrics(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> OodMetrics:
-    """Returns AUROC (ties one half), step-wise AUPR both ways, and FPR95.
-
-    Args:
-        id_scores: [N] higher = more OOD.
-        ood_scores: [N'] likewise.
+    """Returns AUROC (ties one half), step-wise AUPR both ways, and FPR95 of scores [N] and [N'], higher = more OOD.
 
     Raises:
         DataError: a set is empty or a score is not finite.
@@ -62,15 +58,7 @@ def metrics_of_counts(id_counts: IntArray, ood_counts: IntArray) -> OodMetrics:
 
 
 def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> RocCurve:
-    """Returns the receiver operating characteristic, a point for every distinct score and (0,0).
-
-    Args:
-        id_scores: [N] higher = more OOD.
-        ood_scores: [N'] likewise.
-
-    Raises:
-        DataError: a set is empty or a score is not finite.
-    """
+    """Returns the receiver operating characteristic, a point for every distinct score and (0,0)."""
     id_counts, ood_counts = count_scores(id_scores, ood_scores)
     false_positive = np.cumsum(id_counts[::-1]) / id_counts.sum()
     true_positive = np.cumsum(ood_counts[::-1]) / ood_counts.sum()
@@ -78,15 +66,7 @@ def roc_curve(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating])
 
 
 def count_scores(id_scores: NDArray[np.floating], ood_scores: NDArray[np.floating]) -> tuple[IntArray, IntArray]:
-    """Returns how many ID and OOD samples have each distinct score, ascending, both [levels].
-
-    Args:
-        id_scores: [N].
-        ood_scores: [N'].
-
-    Raises:
-        DataError: a set is empty or a score is not finite.
-    """
+    """Returns how many ID and OOD samples have each distinct score, ascending, both [levels]."""
     levels, id_ranks, ood_ranks = rank_scores(id_scores, ood_scores)
     return np.bincount(id_ranks, minlength=levels), np.bincount(ood_ranks, minlength=levels)
 

@@ -58,11 +58,7 @@ class PredictionTable:
         return np.maximum(self.entropy - self.expected_entropy, 0.0)
 
     def labelled(self) -> Outcomes:
-        """Returns the outcomes.
-
-        Raises:
-            DataError: the samples have no labels.
-        """
+        """Returns the outcomes."""
         if self.outcomes is None:
             raise DataError("accuracy and calibration need labels, and these samples have none")
         return self.outcomes

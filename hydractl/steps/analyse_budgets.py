@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.circuit.circuit_file import Circuit
     from hydractl.circuit.scores import ScoreTable
-    from hydractl.evaluation.sets import Leak
+    from hydractl.evaluation.results import KnownLeak
     from hydractl.selection.answers import Answering
 
 DENSE = "dense"
@@ -106,7 +106,6 @@ class AnalyseBudgets:
 
     def run(self, watch: Watcher) -> Finding[Sequence[BudgetPoint]]:
         from hydractl.evaluation.results import plain
-        from hydractl.evaluation.sets import refuse_leaks
         from hydractl.report.analyses import budget_lines, budget_picture
         from hydractl.report.drawing import whole
 
@@ -119,13 +118,11 @@ class AnalyseBudgets:
         material = open_material(
             checkpoint, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
         )
-        leaks = _leaks(material, [checkpoint, *members], [*circuits.values(), *scores.values()])
-        if not self.allow_leak:
-            refuse_leaks(leaks, or_else="pass `allow_leak`, which marks the result")
+        leaks = _leaks(material, [checkpoint, *members], [*circuits.values(), *scores.values()], self.allow_leak)
         points = self._points(material, cuts, members, watch)
         rows = [point.to_json() for point in points]
         self.picture.write(lambda: whole(budget_picture(rows)))
-        leaked = {"leaks": [plain(leak.known) for leak in leaks]} if leaks else {}
+        leaked = {"leaks": plain(leaks)} if leaks else {}
         options = remembered(self, template=material.template, budgets=self.budgets or None)
         content = {"points": rows, **origin_of(checkpoint, options), **leaked}
         return Finding(points, content, list(budget_lines(rows)))
@@ -182,15 +179,23 @@ def _cuts(
     return cuts
 
 
-def _leaks(material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | ScoreTable]) -> list[Leak]:
-    """Returns the sets with samples that heads were chosen on or weights were trained on."""
-    from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks
+def _leaks(
+    material: Material, models: Sequence[Checkpoint], artifacts: Sequence[Circuit | ScoreTable], allowed: bool
+) -> list[KnownLeak]:
+    """Returns the sets with samples that heads were chosen on or weights were trained on, if that is allowed."""
+    from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, refuse_leaks
 
     outside = {SetKey("ood", name): samples for name, samples in material.ood.items()}
     data = EvaluationData({SetKey("id", "id"): material.id, **outside})
     histories = [(model.name, model.provenance) for model in models]
     histories += [(artifact.name, {"search_data": artifact.search_data}) for artifact in artifacts]
-    return [leak for name, history in histories for leak in find_leaks(name, [history], data)]
+    found = []
+    for name, history in histories:
+        leaks = find_leaks(name, [history], data)
+        if not allowed:
+            refuse_leaks(name, leaks, or_else="pass `allow_leak`, which marks the result")
+        found += leaks
+    return found
 
 
 def _networks(

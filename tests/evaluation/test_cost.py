@@ -60,11 +60,6 @@ def test_vit_b_costs_what_the_paper_says(kept: KeptHeads, parameters: int, publi
     assert 0.92 * published < found.multiply_adds < 1.01 * published
 
 
-def test_a_deep_ensemble_stores_three_networks() -> None:
-    everything = {slot.group for slot in slots(VIT_B).values()}
-    assert counted(VIT_B, vit_b(12, 12, 12), everything).parameters == 3 * 86_567_656
-
-
 def test_a_text_costs_as_much_as_its_tokens() -> None:
     spec = ModelSpec("text-classification", (tower(name="text", embeddings=TEXTS),), classes=2)
     found = counted(spec, all_heads(spec))

@@ -32,25 +32,25 @@ def test_one_sample_in_a_grandparent_is_refused() -> None:
     seen = {"agnews": sketch(samples(3, 4, 5).content_hashes())}
     history = step(None, step(), step(None, step(seen)))
     assert find_leaks("hydra", [history], data(samples(1, 2))) == []
-    refuse_leaks([])
+    refuse_leaks("hydra", [])
     with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples were used to make hydra \(as agnews\): .*leak"):
-        refuse_leaks(find_leaks("hydra", [history], data(samples(1, 5))))
+        refuse_leaks("hydra", find_leaks("hydra", [history], data(samples(1, 5))))
 
 
 def test_a_sample_used_twice_counts_once_and_every_set_is_named() -> None:
     seen = {"id": sketch(samples(1, 2).content_hashes()), "ood": sketch(samples(2, 3).content_hashes())}
     found = find_leaks("m", [step(seen)], data(samples(1, 2, 9), samples(3, 8, name="noise")))
-    assert [(leak.known.set, leak.known.overlap, leak.known.samples, leak.known.used_as) for leak in found] == [
+    assert [(leak.set, leak.overlap, leak.samples, leak.used_as) for leak in found] == [
         ("id", 2, 3, ("id", "ood")),
         ("ood/far/noise", 1, 2, ("ood",)),
     ]
     with pytest.raises(DataError, match=r"^ID data set: 2 of 3 .*; OOD data noise: 1 of 2 .*: name other data, or"):
-        refuse_leaks(found)
+        refuse_leaks("m", found)
 
 
 def test_calibration_on_what_is_evaluated_is_a_leak_of_every_system() -> None:
-    with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples are in `calib_data` too: .*: calibrate on oth"):
-        refuse_leaks(find_leaks("m", [], data(samples(1, 2), calibration=samples(2, 3, name="held"))))
+    with pytest.raises(DataError, match=r"^ID data set: 1 of 2 samples are in `calib_data` too: .*: name other"):
+        refuse_leaks("m", find_leaks("m", [], data(samples(1, 2), calibration=samples(2, 3, name="held"))))
 
 
 def test_nothing_remembered_means_nothing_hashed() -> None:

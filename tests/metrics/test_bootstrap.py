@@ -3,7 +3,6 @@ from dataclasses import asdict, fields
 import numpy as np
 import pytest
 
-from hydractl.errors import DataError, OptionError
 from hydractl.metrics.bootstrap import (
     classification_replicates,
     draw,
@@ -57,12 +56,3 @@ def test_ood_replicates_are_the_metrics_of_resampled_data(generator, decimals):
     expected = [of_resampled(*positions) for positions in draw([80, 50], 20, seed=3)]
     assert list(ours) == [field.name for field in fields(OodMetrics)]
     np.testing.assert_allclose(np.stack(list(ours.values()), axis=1), expected, rtol=0, atol=1e-13)
-
-
-def test_what_makes_no_sense_is_refused():
-    with pytest.raises(DataError, match="without samples"):
-        list(draw([0]))
-    with pytest.raises(OptionError, match="0 bootstrap replicates"):
-        list(draw([3], replicates=0))
-    with pytest.raises(DataError, match="need labels"):
-        classification_replicates(tabulate(np.zeros((1, 2, 3))))

@@ -80,12 +80,6 @@ def test_separable_data_leave_the_temperature_alone_and_say_so():
     assert fitted.nll_after == fitted.nll_before > 0
 
 
-def test_data_without_signal_end_at_the_other_bound():
-    logits = np.array([[[5.0, 0.0], [5.0, 0.0], [0.0, 5.0]]])
-
-    assert fit_temperature(logits, np.array([1, 1, 0])).at_bound
-
-
 def test_how_many_predictions_it_changes() -> None:
     generator = np.random.default_rng(0)
     logits = 5 * generator.normal(size=(3, 400, 4)).astype(np.float32)

@@ -50,11 +50,3 @@ def test_errors_equal_scikit_learn(generator):
     assert found.misclassification_auroc == pytest.approx(roc_auc_score(~correct, -confidence), abs=1e-12)
     assert found.misclassification_aupr == pytest.approx(average_precision_score(~correct, -confidence), abs=1e-12)
     assert found.misclassification_fpr95 == pytest.approx(false_positive[np.argmax(true_positive >= 0.95)], abs=1e-12)
-
-
-@pytest.mark.parametrize(("correct", "risk"), [(True, 0.0), (False, 1.0)])
-def test_without_errors_or_without_right_ones_there_is_nothing_to_detect(correct, risk):
-    confidence, answers = np.array([0.6, 0.7]), np.array([correct, correct])
-
-    assert error_metrics(-confidence, answers) is None
-    assert aurc(confidence, answers) == risk

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from hydractl.errors import DataError
-from hydractl.metrics.calibration import classification_metrics
 from hydractl.metrics.ood_detection import ood_metrics
 from hydractl.metrics.ood_scores import Answers, find_ood_score
 from hydractl.metrics.other_tools import (
@@ -17,8 +16,7 @@ from hydractl.metrics.other_tools import (
     trapezoidal_ood_metrics,
 )
 from hydractl.metrics.prediction_table import tabulate
-from hydractl.metrics.selective import aurc
-from hydractl.metrics.styles import OURS, find_style
+from hydractl.metrics.styles import find_style
 
 OPENOOD, THEIRS = map(find_style, ("openood", "torch-uncertainty"))
 SCORES = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e3, 1e3), min_size=1, max_size=30)
@@ -75,14 +73,6 @@ def test_openood_averages_logits(ensemble):
             OPENOOD.of(find_ood_score(score))
 
 
-def test_openood_and_our_accuracy_can_differ():
-    # Members' means: logits favour class 0 (one very sure member), probabilities class 1 (two of three).
-    table = tabulate(np.array([[[20.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]]), np.array([0]))
-
-    assert OURS.classification_metrics(table).accuracy == 0
-    assert OPENOOD.classification_metrics(table).accuracy == 1
-
-
 def test_calibration_equals_torchmetrics_on_the_edges():
     # Exact in float32; 0.5, 0.75 and 1 lie on edges of four bins, each with a neighbour inside.
     confidence = np.array([1.0, 0.875, 0.75, 0.625, 0.5, 0.4375])
@@ -136,17 +126,6 @@ def test_entropy_in_torch_uncertainty_style_is_the_mean_of_the_members(ensemble,
     ours = THEIRS.of(find_ood_score("entropy")).of_answers(answers)
     np.testing.assert_allclose(ours, metric.compute(), rtol=0, atol=1e-12)
     assert (ours < answers.table.entropy).any()
-
-
-def test_our_own_style_changes_nothing(ensemble, generator):
-    table = tabulate(*ensemble)
-    id_scores, far = -table.msp, generator.normal(size=50)
-
-    assert OURS.classification_metrics(table) == classification_metrics(table)
-    assert OURS.ood_metrics(id_scores, far) == ood_metrics(id_scores, far)
-    correct = table.labelled().correct
-    assert OURS.aurc(table.msp, correct) == aurc(table.msp, correct)
-    assert OURS.of(find_ood_score("energy")) == find_ood_score("energy")
 
 
 def test_one_sample_has_no_trapezoid():
