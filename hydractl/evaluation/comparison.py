@@ -20,7 +20,7 @@ from hydractl.evaluation.saving import SavedAnswers, about_json
 from hydractl.evaluation.sets import EvaluationData, SetKey, find_leaks, leak_text, refuse_leaks
 from hydractl.evaluation.settings import Procedure, Settings
 from hydractl.evaluation.system_numbers import SystemNumbers, numbers_of, resample, resamples
-from hydractl.evaluation.systems import OnBatch, Opened, Running, SystemSpec, check_names, modality_of
+from hydractl.evaluation.systems import OnBatch, Opened, Running, SystemSpec
 from hydractl.watch import Watcher
 
 
@@ -64,16 +64,24 @@ def open_comparison(
         CheckpointError: a checkpoint cannot be read.
         DataError: a source cannot be read, or saved predictions are of other data.
     """
-    check_names([name for name, _ in specs], procedure.seeds)
+    names = [name for name, _ in specs]
+    if not procedure.seeds and (twice := [name for name in names if names.count(name) > 1]):
+        raise OptionError(
+            f"{names.count(twice[0])} systems are called {twice[0]}: give them names, as in first={twice[0]}, or pass `seeds` "
+            "where they are seeds of one system"
+        )
     systems = [(name, spec.open()) for name, spec in specs]
-    modality = modality_of(systems)
-    if open_data is None or modality is None:
-        if modality is not None:
-            raise OptionError("`id_data` is missing: only saved predictions need no data")
+    modalities = {system.modality: name for name, system in systems if system.modality is not None}
+    if len(modalities) > 1:
+        listed = ", ".join(f"{name} takes {modality}s" for modality, name in modalities.items())
+        raise OptionError(f"one evaluation is of images or of texts: {listed}")
+    if not modalities:
         if open_data is not None:
             raise OptionError("saved predictions bring their sets along: leave `id_data` and other data out")
         return Comparison(systems, None, settings, procedure)
-    data = open_data(modality)
+    if open_data is None:
+        raise OptionError("`id_data` is missing: only saved predictions need no data")
+    data = open_data(next(iter(modalities)))
     for _, system in systems:
         system.check_data(data)
     return Comparison(systems, data, settings, procedure)

@@ -80,7 +80,8 @@ def _scaled(held: Held, fitted: FittedVector) -> Held:
     """Returns the answers of the network with scaled classes."""
 
     def scaled(one: SetAnswers) -> SetAnswers:
-        return replace(one, member_logits=fitted.apply(torch.as_tensor(one.member_logits)).numpy())
+        assert one.member_logits is not None
+        return replace(one, member_logits=fitted.apply(one.member_logits))
 
     assert held.classifier is not None
     scale, shift = (torch.tensor(values, dtype=torch.float64) for values in (fitted.scale, fitted.shift))

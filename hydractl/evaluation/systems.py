@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import exists  # also of names that no path can have
 from pathlib import Path
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from hydractl.data.ranks import InParallel, Ranks
-    from hydractl.data.reading import Modality, Reading
+    from hydractl.data.reading import Reading
     from hydractl.evaluation.checkpoints import NetworkSpec, NetworkSystem
     from hydractl.evaluation.networks import Networks
     from hydractl.evaluation.saved_predictions import PredictionsSpec, SavedPredictions
@@ -153,26 +152,3 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
         text = found["before"]
         options[found["key"]] = found["value"]
     return text, options
-
-
-def check_names(names: Sequence[str], seeds: bool) -> None:
-    """Raises OptionError if a name is there twice without `seeds`."""
-    for name, count in Counter(names).items():
-        if count > 1 and not seeds:
-            raise OptionError(
-                f"{count} systems are called {name}: give them names, as in first={name}, or pass `seeds` where they "
-                "are seeds of one system"
-            )
-
-
-def modality_of(systems: Sequence[tuple[str, Opened]]) -> Modality | None:
-    """Returns the inputs of all the systems; None if all bring their answers along.
-
-    Raises:
-        OptionError: some take images and some take texts.
-    """
-    modalities = {name: system.modality for name, system in systems if system.modality is not None}
-    if len(set(modalities.values())) > 1:
-        listed = ", ".join(f"{name} takes {modality}s" for name, modality in modalities.items())
-        raise OptionError(f"one evaluation is of images or of texts: {listed}")
-    return next(iter(modalities.values()), None)

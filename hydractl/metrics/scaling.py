@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy.optimize import minimize, minimize_scalar
-from torch import Tensor
 
 from hydractl.errors import DataError
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
@@ -103,10 +101,9 @@ class FittedVector:
         """Always 1: the scales already contain the temperature."""
         return 1.0
 
-    def apply(self, member_logits: Tensor) -> Tensor:
+    def apply(self, member_logits: Logits) -> Logits:
         """Returns logits `[M,N,C]`, scaled and shifted."""
-        scale, shift = (torch.tensor(values, dtype=member_logits.dtype) for values in (self.scale, self.shift))
-        return member_logits * scale + shift
+        return member_logits * np.asarray(self.scale, member_logits.dtype) + np.asarray(self.shift, member_logits.dtype)
 
     def __str__(self) -> str:
         return (
