@@ -67,8 +67,8 @@ def open_comparison(
     names = [name for name, _ in specs]
     if not procedure.seeds and (twice := [name for name in names if names.count(name) > 1]):
         raise OptionError(
-            f"{names.count(twice[0])} systems are called {twice[0]}: give them names, as in first={twice[0]}, or pass `seeds` "
-            "where they are seeds of one system"
+            f"{names.count(twice[0])} systems are called {twice[0]}: give them names, as in first={twice[0]}, or pass "
+            "`seeds` where they are seeds of one system"
         )
     systems = [(name, spec.open()) for name, spec in specs]
     modalities = {system.modality: name for name, system in systems if system.modality is not None}
