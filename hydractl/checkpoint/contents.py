@@ -110,20 +110,17 @@ class Checkpoint:
 
     def _verify_adapter(self) -> None:
         """Raises CheckpointError unless members share what they adapt, and have adapters of their own."""
-        table, layout = self.slots(), self.layout
-        adapted = [name for name, slot in table.items() if is_adapted(self.spec.adapter, name, slot)]
-        divided = [table[name] for name in adapted if layout.division(table[name], self.spec) is not None]
+        table, layout, spec = self.slots(), self.layout, self.spec
+        adapted = {name: slot for name, slot in table.items() if is_adapted(spec.adapter, name, slot)}
+        divided = [slot for slot in adapted.values() if layout.division(slot, spec) is not None]
         layers = {(slot.group, slot.tower, slot.layer) for slot in divided if slot.group != ADAPTER}
-        for name, slot in table.items():
-            own = slot.group == ADAPTER
-            in_adapted = name in adapted or (slot.group, slot.tower, slot.layer) in layers
-            if (own or in_adapted) and own == (name in self.shared):
-                raise CheckpointError(
-                    f"{self.name}: {name} is {'one for all members' if own else 'of each member'}, should be "
-                    f"{'of each member' if own else 'one for all'} where members adapt it: write the file again"
-                )
+        own = {name for name, slot in table.items() if slot.group == ADAPTER}
+        within = {name for name, slot in table.items() if (slot.group, slot.tower, slot.layer) in layers}
+        wrong = sorted((own & self.shared) | ((adapted.keys() | within) - own - self.shared))
+        if wrong:
+            raise CheckpointError(f"{self.name}: {wrong[0]} is stored as no adapted map is: write the file again")
         for slot in divided:
-            division = layout.division(slot, self.spec)
+            division = layout.division(slot, spec)
             if division is not None and len(set(division.members)) > 1:
                 what = "units" if slot.head_axis is None else "heads"
                 raise CheckpointError(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +13,9 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import TOWERS
 from hydractl.checkpoint.layout import Division, Layout, side_by_side
+from hydractl.checkpoint.output import difference
 from hydractl.checkpoint.slots import GROUPS, Slot, slots
-from hydractl.checkpoint.spec import ModelSpec
+from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import LazyTensor
 from hydractl.errors import CheckpointError, OptionError
 from hydractl.surgery.numbers import rounded, with_dtype
@@ -88,35 +91,21 @@ def parse_separate(names: Iterable[str]) -> frozenset[str]:
 
 
 def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
-    if first.family != other.family:
-        _differ(first, other, "family", (first.family, other.family))
-    if first.spec != other.spec:
-        _differ(first, other, *_first_difference(first.spec, other.spec))
-    if first.labels != other.labels:
-        _differ(first, other, "labels", (first.labels, other.labels))
-    if first.preprocessing != other.preprocessing:
-        names = first.preprocessing.keys() | other.preprocessing.keys()
-        name = min(n for n in names if first.preprocessing.get(n) != other.preprocessing.get(n))
-        raise CheckpointError(f"{other.name}: its preprocessing ({name}) differs from that of {first.name}")
-    for name, tensor in first.tensors.items():
-        if tensor.dtype != other.tensors[name].dtype:
-            _differ(first, other, f"dtype of {name}", (tensor.dtype, other.tensors[name].dtype))
+    if (ours := _agreed(first)) == (theirs := _agreed(other)):
+        return
+    found = difference(json.loads(json.dumps(ours)), theirs)
+    raise CheckpointError(f"{other.name}: has, beside {first.name}, {found}: members must agree")
 
 
-def _differ(first: Checkpoint, other: Checkpoint, what: str, values: tuple[object, object]) -> None:
-    a, b = values
-    raise CheckpointError(f"{other.name}: {what} is {b}, but {a} in {first.name}: members must agree")
-
-
-def _first_difference(a: object, b: object, where: str = "") -> tuple[str, tuple[object, object]]:
-    """Returns name and values of the first field in which two specs differ."""
-    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        return next(_first_difference(x, y, where) for x, y in zip(a, b, strict=True) if x != y)
-    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
-        name = getattr(a, "name", "")
-        field = next(f.name for f in fields(a) if getattr(a, f.name) != getattr(b, f.name))  # type: ignore[arg-type]
-        return _first_difference(getattr(a, field), getattr(b, field), f"{where}{name} {field}".strip() + " ")
-    return where.strip(), (a, b)
+def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Returns what members have in common, as plain JSON."""
+    return {
+        "family": checkpoint.family,
+        **spec_to_json(checkpoint.spec),
+        "labels": checkpoint.labels,
+        "preprocessing": checkpoint.preprocessing,
+        "dtype": {name: tensor.kind for name, tensor in sorted(checkpoint.tensors.items())},
+    }
 
 
 def _together(spec: ModelSpec) -> Iterable[list[str]]:

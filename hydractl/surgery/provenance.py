@@ -114,18 +114,12 @@ def telling_name(checkpoint: Checkpoint, options: Mapping[str, Any]) -> str:
 
 
 def headless(checkpoint: Checkpoint) -> Iterator[str]:
-    """Yields notes on layers and whole networks whose members kept no head."""
+    """Yields notes on layers in which members kept no head."""
     for member in range(checkpoint.members):
         of = f"member {member + 1}: " if checkpoint.members > 1 else ""
-        kept = {name: [len(layer[member]) for layer in layers] for name, layers in checkpoint.heads.items()}
-        if not any(map(any, kept.values())):
-            yield f"{of}no head is left: no token reads another, so what it predicts says little"
-            continue
-        for name, layers in kept.items():
-            empty = [str(number) for number, count in enumerate(layers) if not count]
-            if empty:
-                several = "layers" if len(empty) > 1 else "layer"
-                yield f"{of}no head is left in {several} {', '.join(empty)} of the {name} tower"
+        for name, layers in checkpoint.heads.items():
+            if empty := [str(number) for number, layer in enumerate(layers) if not layer[member]]:
+                yield f"{of}no head is left in layers {', '.join(empty)} of the {name} tower"
 
 
 def alike(members: Sequence[Checkpoint]) -> Iterator[str]:

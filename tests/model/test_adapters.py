@@ -146,12 +146,12 @@ def test_what_an_adapter_cannot_be_is_refused(tmp_path: Path) -> None:
     broken = [
         (
             replace(damaged(lora, a, torch.zeros(2, 16)), shared=lora.shared | {a}),
-            f"{a} is one for all members, should be of each member",
+            f"{a} is stored as no adapted map is",
         ),
         (damaged(lora, a, torch.zeros(3, 5, 16)), f"{a} has shape [3, 5, 16], expected [3, 2, 16]"),
         (
             replace(damaged(factors, weight, torch.zeros(3, 24, 16)), shared=factors.shared - {weight}),
-            f"{weight} is of each",
+            f"{weight} is stored as no adapted map is",
         ),
     ]
     for checkpoint, message in broken:

@@ -40,7 +40,7 @@ from hydractl.report.artifact import report_json
 from hydractl.report.columns import column_groups, main_groups
 from hydractl.report.drawing import inline, png, svg, whole
 from hydractl.report.escape import markdown_code
-from hydractl.report.figures import MOST, pictures
+from hydractl.report.figures import pictures
 from hydractl.report.page import html_page
 from hydractl.report.table import draw, latex, markdown, result_table
 from hydractl.text import printable, printable_json
@@ -250,15 +250,6 @@ def read(figure: Figure) -> str:
     assert not controls(text)
     assert len(text) < 1_000_000
     return "".join(ElementTree.fromstring(text).itertext())
-
-
-@pytest.mark.filterwarnings("ignore:Glyph")  # of which the font has none
-def test_each_fragment_in_a_picture() -> None:
-    for start in range(0, len(FRAGMENTS), MOST):
-        names = [f"({fragment}){start + place};" for place, fragment in enumerate(FRAGMENTS[start : start + MOST])]
-        shown = read(whole(pictures(report_of(names, ["set"]))["cost"]))
-        for name in names:
-            assert (printable(name) if len(name) < 40 else name[-10:]) in shown
 
 
 @pytest.mark.filterwarnings("ignore:Glyph")

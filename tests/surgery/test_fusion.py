@@ -160,15 +160,15 @@ def test_members_must_agree(tmp_path: Path) -> None:
     bert = read_checkpoint(build_reference("bert").save(tmp_path / "bert"))
     gelu = read_checkpoint(build_reference("vit-quick-gelu").save(tmp_path / "gelu"))
     single = read_checkpoint(build_reference("vit", dtype=torch.float32).save(tmp_path / "single"))
-    with pytest.raises(CheckpointError, match="family is bert, but vit in"):
+    with pytest.raises(CheckpointError, match="another family .vit, now bert"):
         fuse([vit, bert])
-    with pytest.raises(CheckpointError, match="activation is quick_gelu, but gelu in"):
+    with pytest.raises(CheckpointError, match="another towers 0 activation .gelu, now quick_gelu"):
         fuse([vit, gelu])
-    with pytest.raises(CheckpointError, match="labels is"):
+    with pytest.raises(CheckpointError, match="another labels"):
         fuse([vit, replace(vit, labels=("a", "b", "c", "d", "e"))])
-    with pytest.raises(CheckpointError, match="preprocessor_config.json"):
+    with pytest.raises(CheckpointError, match="another preprocessing"):
         fuse([vit, replace(vit, preprocessing={"preprocessor_config.json": {}})])
-    with pytest.raises(CheckpointError, match="dtype of"):
+    with pytest.raises(CheckpointError, match="another dtype"):
         fuse([vit, single])
     with pytest.raises(OptionError, match="two members"):
         fuse([vit])
