@@ -56,16 +56,6 @@ def test_equals_zeroed_columns(
         reference.model.load_state_dict(weights)
 
 
-def test_the_last_layer_may_lose_every_head(family_reference: Reference, tmp_path: Path) -> None:
-    model = from_checkpoint(read_checkpoint(family_reference.save(tmp_path)))
-    widths = {tower.name: tower.head_width for tower in model.spec.towers}
-    gone = {head for head in member_heads(model.heads, 0) if head.layer == 2}
-    zero_heads(family_reference, gone, widths)
-    assert_close(
-        replayed(without_heads(model, gone), family_reference)[None], family_reference.logits(), rtol=0, atol=1e-10
-    )
-
-
 def test_counted_cost_is_what_torch_counts(tmp_path: Path) -> None:
     reference = build_reference("vit")
     model = from_checkpoint(read_checkpoint(reference.save(tmp_path)))

@@ -12,15 +12,13 @@ from torch.testing import assert_close
 
 from hydractl.checkpoint.contents import Checkpoint, identity
 from hydractl.checkpoint.heads import Head
-from hydractl.errors import OptionError
 from hydractl.families.load import read_checkpoint, write_checkpoint
 from hydractl.inference import load_checkpoint
 from hydractl.surgery.slicing import drop_heads, fold
 from hydractl.training.conditions import Training
-from hydractl.training.ensembles import METHODS, Ensemble, LoraEnsemble, MaskEnsemble, features_kept, masks, spread
+from hydractl.training.ensembles import METHODS, Ensemble, MaskEnsemble, features_kept, masks, spread
 from hydractl.training.network import build_network, trained_parameters
 from hydractl.training.trainset import TrainingData
-from tests.conftest import build_reference
 from tests.training.conftest import RECIPE, Fit, image_samples, text_samples
 from tests.training.test_trainer import float64
 
@@ -74,13 +72,6 @@ def test_what_was_trained_is_stored_and_may_be_folded(
     assert identity(trained.checkpoint) == identity(fold(stored))
 
 
-def test_an_ensemble_starts_from_one_network(vit: Checkpoint) -> None:
-    with pytest.raises(OptionError, match="has 3 members: lora-ensemble starts from one"):
-        spread(spread(vit, LORA, RECIPE, 0), LORA, RECIPE, 0)
-    with pytest.raises(OptionError, match="`members` 1: an ensemble has at least two"):
-        spread(vit, replace(LORA, members=1), RECIPE, 0)
-
-
 def trained(checkpoint: Checkpoint, ensemble: Ensemble, **changes: object) -> set[str]:
     recipe = replace(RECIPE, **changes)
     network = build_network(spread(checkpoint, ensemble, recipe, 0), recipe, ensemble.method.trains)
@@ -120,17 +111,3 @@ def test_masks_keep_as_published(vit: Checkpoint) -> None:
     assert features_kept(28, 3, 1.0) == 28
     # Where they have next to nothing in common, they divide the features among themselves.
     assert sorted(masks(4, 2, 100.0, torch.Generator()).flatten().tolist()) == [0, 1, 2, 3]
-
-
-def test_parts_of_low_rank_members_are_those_of_the_recipe(tmp_path: Path) -> None:
-    dense = read_checkpoint(build_reference("vit").save(tmp_path))
-    parts = ("attention.v", "mlp.fc1", "mlp.fc2")
-    made = spread(dense, Ensemble(LoraEnsemble(rank=3), 2), replace(RECIPE, lora_parts=parts), 0)
-    own = {
-        name.split(".", 3)[3]: t.shape for name, t in made.tensors.items() if "layers.1." in name and "lora_" in name
-    }
-    assert own == {
-        "attention.v.lora_a": (2, 3, 16), "attention.v.lora_b": (2, 16, 3),
-        "mlp.fc1.lora_a": (2, 3, 16), "mlp.fc1.lora_b": (2, 24, 3),
-        "mlp.fc2.lora_a": (2, 3, 24), "mlp.fc2.lora_b": (2, 16, 3),
-    }  # fmt: skip

@@ -10,12 +10,6 @@ from hydractl.errors import OptionError
 from hydractl.training.network import decays, trained_names
 
 
-def test_one_tower_or_a_part_of_it(bert: Checkpoint) -> None:
-    assert trained_names(bert.spec, ["text"]) == {name for name in slots(bert.spec) if name.startswith("text.")}
-    assert all(".mlp." in name for name in trained_names(bert.spec, ["text.mlp"]))
-    assert trained_names(bert.spec, ["classifier"]) == {"classifier.weight", "classifier.bias"}
-
-
 def test_biases_and_norms_do_not_decay(bert: Checkpoint) -> None:
     table = slots(bert.spec)
     without = {name for name, slot in table.items() if not decays(name, slot)}

@@ -86,11 +86,3 @@ def test_order_and_noise_have_seeds_of_their_own(vit: Checkpoint) -> None:
     same, other = first_steps(Seeds(7, noise_seed=8))
     assert same == labels and not torch.equal(other, images)
     assert first_steps(Seeds(7, order_seed=8))[0] != labels
-
-
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P"])
-def test_augmentation_takes_any_image(vit: Checkpoint, mode: str) -> None:
-    augmentation = build_augmentation(AUGMENTED, vit.spec)
-    assert augmentation is not None
-    image = image_samples(1).inputs[0].convert(mode)
-    assert np.asarray(augmentation(image)).shape == (8, 8, 3)

@@ -73,11 +73,6 @@ def test_betas_and_eps_reach_the_optimiser_or_are_refused() -> None:
             build_optimizer(Recipe(optimizer="sgd", **setting), 0.1, parameters())
 
 
-def test_epochs_replace_the_recipe_s_steps() -> None:
-    assert step_count(changed(RECIPES["cifar100"], {"epochs": 2}, "here"), 5_120) == 20
-    assert step_count(changed(RECIPES["sst2"], {"steps": 3}, "here"), 67_349) == 3
-
-
 def test_bad_settings_are_named() -> None:
     for settings, named in (
         ({"learning_rate": 1}, "learning_rate is unknown, the nearest that is known is final_rate"),
