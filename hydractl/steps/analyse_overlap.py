@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
-from hydractl.errors import OptionError
+from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, function
 from hydractl.steps.inputs import CircuitLike, ModelLike, PlotOptions, ScoresLike, as_checkpoint, as_circuit, as_scores
 from hydractl.steps.result import Finding
 from hydractl.surgery.choose import Scope
+from hydractl.text import aligned
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
+    from hydractl.analysis.overlap import HeadList, Overlap
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.overlap import HeadList, Overlap
     from hydractl.circuit.scores import ScoreTable
 
     ListLike = CircuitLike | ScoresLike | ModelLike
@@ -97,7 +98,7 @@ class AnalyseOverlap:
     picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> Finding[Overlaps]:
-        from hydractl.circuit.overlap import first_dropped, heads_of, overlaps, shared_by, sizes, table_names
+        from hydractl.analysis.overlap import first_dropped, heads_of, overlaps, shared_by, sizes, table_names
         from hydractl.report.head_maps import overlap_figure
 
         self.picture.check()
@@ -114,13 +115,16 @@ class AnalyseOverlap:
 
     def _lists(self, given: ListLike) -> list[HeadList]:
         """Returns the lists of heads that something stands for: one, or one for each member of a model."""
+        from hydractl.analysis.overlap import list_of_circuit, list_of_member, list_of_scores
         from hydractl.circuit.circuit_file import Circuit
         from hydractl.circuit.scores import ScoreTable
 
         found = _read(given)
         if isinstance(found, ScoreTable):
-            return [_of_scores(found, self.scope or "global")]
-        return [_of_circuit(found)] if isinstance(found, Circuit) else _of_members(found)
+            return [list_of_scores(found, self.scope or "global")]
+        if isinstance(found, Circuit):
+            return [list_of_circuit(found)]
+        return [list_of_member(found, member) for member in range(found.members)]
 
 
 analyse_overlap = function(AnalyseOverlap)
@@ -128,35 +132,21 @@ analyse_overlap = function(AnalyseOverlap)
 
 def _read(given: ListLike) -> Circuit | ScoreTable | Checkpoint:
     """Returns the circuit, scores or model that a path names or a value holds."""
+    from hydractl.artifacts import REMEDY, file_of_ours
     from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import ScoreTable
-    from hydractl.schema import STDIN
+    from hydractl.circuit.scores import FORMAT, ScoreTable
+    from hydractl.schema import STDIN, Origin, read_json
 
     if not isinstance(given, str | Path):
-        scores, circuit = getattr(given, "scores", given), getattr(given, "circuit", given)
-        if isinstance(scores, ScoreTable):
-            return scores
-        return circuit if isinstance(circuit, Circuit) else as_checkpoint(cast("ModelLike", given))
-    if str(given) == STDIN:
-        return as_circuit(given)
-    if str(given).endswith(".json") or _is_json(Path(given)):
-        return as_scores(given) if _holds_scores(str(given)) else as_circuit(given)
-    return as_checkpoint(given)
-
-
-def _is_json(path: Path) -> bool:
-    from hydractl.artifacts import file_of_ours
-
-    return path.is_file() and file_of_ours(str(path)) is not None
-
-
-def _holds_scores(path: str) -> bool:
-    from hydractl.artifacts import REMEDY
-    from hydractl.circuit.scores import FORMAT
-    from hydractl.errors import ArtifactError
-    from hydractl.schema import Origin, read_json
-
-    return read_json(path, Origin(path, ArtifactError, REMEDY)).fields.get("format") == FORMAT
+        held: Any = getattr(given, "scores", None) or getattr(given, "circuit", None) or given
+        return held if isinstance(held, ScoreTable | Circuit) else as_checkpoint(held)
+    path = str(given)
+    if path == STDIN:
+        return as_circuit(path)
+    if file_of_ours(path) is None and not path.endswith(".json"):
+        return as_checkpoint(path)
+    fields = read_json(path, Origin(path, ArtifactError, REMEDY)).fields
+    return as_scores(path) if fields.get("format") == FORMAT else as_circuit(path)
 
 
 def _json(found: Overlaps) -> dict[str, Any]:
@@ -164,13 +154,8 @@ def _json(found: Overlaps) -> dict[str, Any]:
         "budget": found.budget,
         "log_base": 2,
         "choices": [
-            {
-                "name": name,
-                "file": one.name,
-                "kind": one.kind,
-                "label": one.label,
-                "dropped": _heads(found.dropped[name]),
-            }
+            {"name": name, "file": one.name, "kind": one.kind, "label": one.label}
+            | {"dropped": _heads(found.dropped[name])}
             for name, one in found.choices.items()
         ],
         "pairs": [
@@ -194,76 +179,12 @@ def _heads(heads: Sequence[Head]) -> list[dict[str, Any]]:
 def _lines(found: Overlaps) -> Iterator[str]:
     from hydractl.report.head_maps import map_lines
 
-    budget, width = found.budget, max(len("  ".join(pair.names)) for pair in found.pairs)
-    yield f"{'':{width}}  {f'shared of {budget}':>14}  by chance  JSD over layers  over heads (bits)"
+    rows = [["", "", f"shared of {found.budget}", "by chance", "JSD over layers", "over heads (bits)"]]
     for pair in found.pairs:
-        shared = f"{len(pair.shared)} ({len(pair.shared) / budget:.0%})"
-        apart = f"{pair.over_layers:15.4f}  {pair.over_heads:17.4f}"
-        yield f"{'  '.join(pair.names):{width}}  {shared:>14}  {pair.by_chance:9.1f}  {apart}"
+        shared = f"{len(pair.shared)} ({len(pair.shared) / found.budget:.0%})"
+        rows.append([*pair.names, shared, f"{pair.by_chance:.1f}", f"{pair.over_layers:.4f}", f"{pair.over_heads:.4f}"])
+    yield from aligned(rows, left=2)
     if len(found.dropped) > 2:
         yield f"dropped by all {len(found.dropped)}: {len(found.common)}"
     yield ""
     yield from map_lines(found.dropped, found.grid)
-
-
-def _of_circuit(circuit: Circuit) -> HeadList:
-    from hydractl.circuit.overlap import HeadList
-
-    return HeadList(
-        circuit.name,
-        "circuit",
-        label=circuit.objective,
-        count=len(circuit.ranking),
-        first=lambda budget: circuit.ranking[:budget],
-        restriction=circuit.restriction,
-        sha256=circuit.model.sha256 if circuit.model else None,
-        towers=circuit.model.towers if circuit.model else {},
-    )
-
-
-def _of_scores(scores: ScoreTable, scope: Scope) -> HeadList:
-    from hydractl.circuit.overlap import HeadList
-    from hydractl.circuit.ranking import Restriction
-    from hydractl.surgery.choose import by_scores
-
-    values = scores.known()
-    return HeadList(
-        scores.name,
-        "scores",
-        label=scores.method,
-        count=len(values),
-        first=lambda budget: by_scores(values, budget, scope),
-        restriction=Restriction(",".join(scores.towers)),
-        sha256=scores.model.sha256 if scores.model else None,
-        towers=scores.model.towers if scores.model else {},
-    )
-
-
-def _of_members(checkpoint: Checkpoint) -> list[HeadList]:
-    from hydractl.checkpoint.heads import member_heads
-    from hydractl.circuit.overlap import HeadList, heads_of
-
-    towers: dict[str, tuple[int, int]] = {tower.name: (tower.layers, tower.heads) for tower in checkpoint.spec.towers}
-    source = _source(checkpoint.provenance)
-
-    def of_member(member: int) -> HeadList:
-        kept = set(member_heads(checkpoint.heads, member))
-        gone = [head for head in heads_of(towers) if head not in kept]
-        name = checkpoint.name if checkpoint.members == 1 else f"{checkpoint.name} member {member}"
-        return HeadList(
-            name, "model", label=None, count=len(gone), first=lambda budget: gone[:budget], sha256=source, towers=towers
-        )
-
-    return [of_member(member) for member in range(checkpoint.members)]
-
-
-def _source(provenance: Mapping[str, Any]) -> str | None:
-    """Returns the identity of the network that a member was first pruned from; None if its history does not say."""
-    inputs = provenance.get("inputs")
-    first = inputs[0] if isinstance(inputs, list) and inputs else None
-    if not isinstance(first, Mapping):
-        return None
-    before = first.get("provenance")
-    earlier = _source(before) if isinstance(before, Mapping) else None
-    found = first.get("sha256") if provenance.get("command") == "prune" else None
-    return earlier or (found if isinstance(found, str) else None)

@@ -12,9 +12,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from hydractl.checkpoint.heads import Head, in_candidate_order
+from scipy.spatial.distance import jensenshannon
+
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
+from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.ranking import Restriction
+from hydractl.circuit.scores import ScoreTable
 from hydractl.errors import ArtifactError, OptionError
+from hydractl.surgery.choose import Scope, by_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +49,13 @@ class HeadList:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Agreement of two choices.
+    """Agreement of two choices of as many heads.
 
     Attributes:
         shared: the heads that both drop, in candidate order.
         over_layers: Jensen-Shannon divergence of the dropped heads' distributions over layers, in bits: 0 where they
             are the same, 1 where no layer loses heads to both.
-        over_heads: that of the distributions over single heads: 0 where the heads are the same, 1 where none is.
+        over_heads: that of the distributions over single heads, which is the share of heads that differ.
         by_chance: how many heads two random choices would share, of as many from among the same.
     """
 
@@ -60,54 +66,86 @@ class Overlap:
     by_chance: float
 
 
+def list_of_circuit(circuit: Circuit) -> HeadList:
+    """Returns the heads that a circuit drops."""
+    return HeadList(
+        circuit.name,
+        "circuit",
+        label=circuit.objective,
+        count=len(circuit.ranking),
+        first=lambda budget: circuit.ranking[:budget],
+        restriction=circuit.restriction,
+        sha256=circuit.model.sha256 if circuit.model else None,
+        towers=circuit.model.towers if circuit.model else {},
+    )
+
+
+def list_of_scores(scores: ScoreTable, scope: Scope) -> HeadList:
+    """Returns the heads with the lowest scores."""
+    values = scores.known()
+    return HeadList(
+        scores.name,
+        "scores",
+        label=scores.method,
+        count=len(values),
+        first=lambda budget: by_scores(values, budget, scope),
+        restriction=Restriction(",".join(scores.towers)),
+        sha256=scores.model.sha256 if scores.model else None,
+        towers=scores.model.towers if scores.model else {},
+    )
+
+
+def list_of_member(checkpoint: Checkpoint, member: int) -> HeadList:
+    """Returns the heads that a member lacks."""
+    towers: dict[str, tuple[int, int]] = {tower.name: (tower.layers, tower.heads) for tower in checkpoint.spec.towers}
+    kept = set(member_heads(checkpoint.heads, member))
+    gone = [head for head in heads_of(towers) if head not in kept]
+    name = checkpoint.name if checkpoint.members == 1 else f"{checkpoint.name} member {member}"
+    source = _source(checkpoint.provenance)
+    return HeadList(name, "model", None, len(gone), lambda budget: gone[:budget], sha256=source, towers=towers)
+
+
+def _source(provenance: Any) -> str | None:
+    """Returns the identity of the network that a member was first pruned from; None if its history does not say."""
+    found = None
+    while isinstance(provenance, Mapping) and isinstance(inputs := provenance.get("inputs"), list) and inputs:
+        first = inputs[0] if isinstance(inputs[0], Mapping) else {}
+        if provenance.get("command") == "prune":
+            found = str(first.get("sha256"))
+        provenance = first.get("provenance")
+    return found
+
+
 def overlaps(dropped: Mapping[str, Sequence[Head]], chosen_from: Mapping[str, Sequence[Head]]) -> list[Overlap]:
     """Returns the overlap of each pair, in the order given.
 
     Args:
-        dropped: heads by the name of their choice, one or more each.
+        dropped: heads by the name of their choice, as many each.
         chosen_from: by the same names, the heads that were chosen from.
     """
-    return [
-        Overlap(
-            (a, b),
-            shared_by([dropped[a], dropped[b]]),
-            layer_divergence(dropped[a], dropped[b]),
-            over_heads=head_divergence(dropped[a], dropped[b]),
-            by_chance=_by_chance(*((len(dropped[name]), set(chosen_from[name])) for name in (a, b))),
-        )
-        for a, b in combinations(dropped, 2)
-    ]
-
-
-def _by_chance(a: tuple[int, set[Head]], b: tuple[int, set[Head]]) -> float:
-    """Returns how many heads two random choices share on average, given the size and the candidates of each."""
-    both = len(a[1] & b[1])
-    return both * (a[0] / len(a[1])) * (b[0] / len(b[1])) if both else 0.0
+    found = []
+    for names in combinations(dropped, 2):
+        a, b = (dropped[name] for name in names)
+        pools = [set(chosen_from[name]) for name in names]
+        shared, likely = shared_by([a, b]), [len(a) / max(1, len(pool)) for pool in pools]
+        by_chance = len(pools[0] & pools[1]) * likely[0] * likely[1]
+        apart = 1 - len(shared) / len(a)
+        found.append(Overlap(names, shared, layer_divergence(a, b), over_heads=apart, by_chance=by_chance))
+    return found
 
 
 def shared_by(dropped: Sequence[Sequence[Head]]) -> tuple[Head, ...]:
     """Returns the heads that are in every one of the rankings, in candidate order."""
-    first, *others = (set(heads) for heads in dropped)
-    return tuple(in_candidate_order(first.intersection(*others)))
+    return tuple(in_candidate_order(set.intersection(*map(set, dropped))))
 
 
 def layer_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
     """Returns the Jensen-Shannon divergence of two distributions of heads over layers, to base 2, 0 to 1."""
     # Layer 0 of one tower is not layer 0 of the other.
-    return _divergence(*(Counter((head.tower, head.layer) for head in heads) for heads in (a, b)))
-
-
-def head_divergence(a: Sequence[Head], b: Sequence[Head]) -> float:
-    """Returns the divergence over single heads: for n heads each, 1 minus the share that both have."""
-    return _divergence(Counter(a), Counter(b))
-
-
-def _divergence(a: Counter[Any], b: Counter[Any]) -> float:
-    from scipy.spatial.distance import jensenshannon
-
-    places = sorted(a | b)
+    first, second = (Counter((head.tower, head.layer) for head in heads) for heads in (a, b))
+    layers = sorted(first | second)
     # SciPy's is the distance, which is the root of the divergence.
-    return float(jensenshannon([a[place] for place in places], [b[place] for place in places], base=2) ** 2)
+    return float(jensenshannon([first[layer] for layer in layers], [second[layer] for layer in layers], base=2) ** 2)
 
 
 def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple[Head, ...]]:
@@ -143,7 +181,6 @@ def first_dropped(choices: Sequence[HeadList], budget: int | None) -> list[tuple
 
 
 def _common_budget(choices: Sequence[HeadList]) -> int:
-    """Returns the number of heads that a pruned model lacks, or that the shortest circuit ranks."""
     for kind in ("model", "circuit"):
         if counts := [choice.count for choice in choices if choice.kind == kind]:
             return min(counts)
@@ -151,22 +188,18 @@ def _common_budget(choices: Sequence[HeadList]) -> int:
 
 
 def table_names(choices: Sequence[HeadList]) -> list[str]:
-    """Returns the names of choices in tables: their labels, or the names of their files if these differ more."""
-    for names in (
-        [choice.label or "" for choice in choices],
-        [Path(choice.name).name.removesuffix(".json").removesuffix(".safetensors") for choice in choices],
-        [choice.name for choice in choices],
-    ):
-        if all(names) and len(set(names)) == len(names):
-            return names
-    return [f"{choice.name} {number}" for number, choice in enumerate(choices, 1)]
+    """Returns the names of choices in tables: their labels, or those of their files where labels are not unique."""
+    labels = [choice.label or "" for choice in choices]
+    if all(labels) and len(set(labels)) == len(labels):
+        return labels
+    files = [Path(choice.name).name.removesuffix(".json").removesuffix(".safetensors") for choice in choices]
+    return [name if files.count(name) == 1 else f"{name} {place}" for place, name in enumerate(files, 1)]
 
 
 def sizes(choices: Sequence[HeadList]) -> dict[str, tuple[int, int]]:
     """Returns layers and heads of each tower; as many as the heads name if no choice knows them."""
-    for choice in choices:
-        if choice.towers:
-            return dict(choice.towers)
+    if known := next((choice.towers for choice in choices if choice.towers), None):
+        return dict(known)
     found: dict[str, tuple[int, int]] = {}
     for head in in_candidate_order(head for choice in choices for head in choice.first(choice.count)):
         layers, heads = found.get(head.tower, (0, 0))

@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from hydractl.checkpoint.heads import Head
-from hydractl.circuit.overlap import (
+from hydractl.analysis.overlap import (
     HeadList,
     first_dropped,
-    head_divergence,
     heads_of,
     layer_divergence,
     overlaps,
     shared_by,
     sizes,
 )
+from hydractl.checkpoint.heads import Head
 from hydractl.circuit.ranking import Restriction
 from hydractl.errors import ArtifactError, OptionError
 
@@ -47,9 +46,8 @@ def test_divergence_in_bits() -> None:
 
 def test_divergence_over_heads_is_the_share_that_differs() -> None:
     a, b = heads((0, 0), (1, 1), (2, 2), (3, 3)), heads((2, 2), (0, 1), (1, 0), (3, 2))
-    assert head_divergence(a, b) == pytest.approx(0.75, abs=1e-12)
-    assert layer_divergence(a, b) == 0.0
-    assert (head_divergence(a, a), head_divergence(a, heads((0, 1)))) == (0.0, 1.0)
+    (found,) = overlaps({"a": a, "b": b}, {"a": a, "b": b})
+    assert (found.over_heads, found.over_layers) == (0.75, 0.0)
 
 
 def test_shared_heads_of_every_pair() -> None:
@@ -65,16 +63,16 @@ def test_shared_heads_of_every_pair() -> None:
 
 
 def test_what_random_choices_from_the_same_heads_share() -> None:
-    dropped = {"whole": heads((0, 0), (1, 0)), "low": heads((0, 0), (0, 1)), "high": heads((2, 0))}
+    dropped = {"whole": heads((0, 0), (1, 0)), "low": heads((0, 0), (0, 1)), "high": heads((2, 0), (2, 1))}
     every = heads_of({"vision": (3, 4)})
     low = replace(circuit("low", dropped["low"]), restriction=Restriction("vision", "0-1"))
     high = replace(circuit("high", dropped["high"]), restriction=Restriction(layers="2"))
     whole = circuit("whole", dropped["whole"])
     pools = {one.name: one.restriction.among(every) for one in (whole, low, high)}
     assert [len(pool) for pool in pools.values()] == [12, 8, 4]
-    # Of the 8 heads that both choose from, each is in 2 of 12 and in 2 of 8; no head is in both of the last two.
+    # Each of the 8 heads that the first two choose from is in 2 of 12 and in 2 of 8; the last two choose from none.
     found = {pair.names: pair.by_chance for pair in overlaps(dropped, pools)}
-    expected = {("whole", "low"): 8 * 2 / 12 * 2 / 8, ("whole", "high"): 4 * 2 / 12 / 4, ("low", "high"): 0.0}
+    expected = {("whole", "low"): 8 * 2 / 12 * 2 / 8, ("whole", "high"): 4 * 2 / 12 * 2 / 4, ("low", "high"): 0.0}
     assert found == pytest.approx(expected)
 
 
