@@ -54,15 +54,6 @@ class Benchmarked(Table):
 
         yield from timing_lines(self.rows)
 
-    def facts(self) -> Mapping[str, object]:
-        return {
-            f"{row.name}, {row.dtype}, batch {row.batch_size}": (
-                f"{row.timing.milliseconds:.2f} ms, {row.throughput:.1f} samples/s, "
-                f"time ratio {row.ratio:.3f}, counted ratio {row.counted_ratio:.3f}"
-            )
-            for row in self.rows
-        }
-
 
 @dataclass(frozen=True)
 class Benchmark:

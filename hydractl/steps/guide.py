@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
@@ -51,9 +51,6 @@ class Manual(Result):
         else:
             for line in self.lines():
                 console.out(line, highlight=False)
-
-    def facts(self) -> Mapping[str, object]:
-        return {"topic": self.topic}
 
     def __repr__(self) -> str:
         return self.markdown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -129,9 +129,6 @@ class Predictions(Result):
         from hydractl.report.prediction_rows import predictions_csv
 
         return predictions_csv(self.rows())
-
-    def facts(self) -> Mapping[str, object]:
-        return {"inputs": len(self.inputs), "mean confidence": f"{self.msp.mean():.4f}"}
 
     def __repr__(self) -> str:
         shown = [line for line, _ in zip(self.lines(), range(SHOWN + self.header), strict=False)]

@@ -70,10 +70,14 @@ def _loaded(made: HasCheckpoint) -> Hydra:
 
 
 class Table(Result):
-    """A result that Python shows by its lines."""
+    """A result that Python and notebooks show by its lines."""
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        lines = "\n".join(map(html, self.lines()))
+        return f"<pre>{lines}</pre>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +99,3 @@ class Finding(Table, Generic[Value]):
 
     def lines(self) -> Iterator[str]:
         yield from self.table
-
-    def _repr_html_(self) -> str:
-        lines = "\n".join(map(html, self.table))
-        return f"<pre>{lines}</pre>"

@@ -65,13 +65,6 @@ class HeadScores(Table):
         if self.output is not None:
             yield str(self.output)
 
-    def facts(self) -> Mapping[str, object]:
-        from hydractl.report.head_maps import extent
-
-        ends = {name: extent(rows) for name, rows in self.maps.items()}
-        ranges = {name: f"{low:.4g} to {high:.4g}" for name, (low, high) in ends.items()}
-        return {"method": self.artifact["method"]} | ranges
-
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreHeads:

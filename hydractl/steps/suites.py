@@ -78,12 +78,6 @@ class SuiteReported(Table):
         cells += [[task, name, *(_cell(column, entry) for column in shown)] for task, name, entry in rows]
         return aligned(cells, left=2)
 
-    def facts(self) -> Mapping[str, object]:
-        return {
-            system: ", ".join(f"{column.name} {_cell(column, entry)}" for column in columns()[:6])
-            for system, entry in self.means.items()
-        }
-
 
 def _mean(systems: Sequence[System]) -> dict[str, Any]:
     from hydractl.evaluation.results import mean, plain
