@@ -63,7 +63,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     from hydractl.evaluation.checkpoints import parse_networks
     from hydractl.evaluation.settings import Settings
     from hydractl.selection.candidates import counts
-    from hydractl.steps.benchmark import _sizes
+    from hydractl.steps.benchmark import _size
     from hydractl.steps.limits import parse_ratio
     from hydractl.steps.select import parse_members
 
@@ -73,7 +73,7 @@ def texts() -> Iterator[tuple[str, Any]]:
     yield "{}", lambda text: heads_to_rank(text, 48)
     yield "6,{}%", lambda text: counts("budgets", text, 48)
     yield "0-{}", lambda text: Restriction(None, text).among(())
-    yield "1,{}", _sizes
+    yield "{}", _size
     yield "{}x", lambda text: parse_ratio("budget_macs", text)
     yield "{}", lambda text: Settings(temperature=text)
     yield "2-{}", parse_members

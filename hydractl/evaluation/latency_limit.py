@@ -58,17 +58,8 @@ def time_ratios(first: Checkpoint, others: Sequence[Checkpoint], device: torch.d
         device: that they are timed on, in batches of `BATCH`.
     """
     named = {str(number): [network] for number, network in enumerate([first, *others])}
-    systems = open_timed(named, device, torch.float32)
-    runs = {name: system.on_noise(BATCH, TOKENS) for name, system in systems.items()}
-    weights = {name: system.weight for name, system in systems.items()}
-    timings = Timer(SECONDS, cuda=device.type == "cuda").time(runs, weights)
-    return [
-        (
-            weights[name].multiply_adds / weights["0"].multiply_adds,
-            timings[name].milliseconds / timings["0"].milliseconds,
-        )
-        for name in list(named)[1:]
-    ]
+    own, *rows = Timer(SECONDS).time(open_timed(named, device, torch.float32), BATCH, TOKENS)
+    return [(row.weight.multiply_adds / own.weight.multiply_adds, row.ratio) for row in rows]
 
 
 def sketches(network: Checkpoint, members: int, dropped: int) -> list[Checkpoint]:

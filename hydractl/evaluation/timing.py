@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -91,44 +93,39 @@ class Timer:
 
     Attributes:
         seconds: to spend on all of them together, after warm-up.
-        cuda: time by the device's events instead of the clock.
         processor_time: count this thread's time on the processor instead, which other programs do not lengthen; for
-            one thread.
+            one thread of a CPU.
         on_seconds: called after each turn with how many of them are spent since the last.
     """
 
     seconds: float
-    cuda: bool
     processor_time: bool = False
     on_seconds: Callable[[float], None] = lambda spent: None
 
-    def time(self, runs: Mapping[str, Run], weights: Mapping[str, Weight]) -> dict[str, Timing]:
-        """Returns the timing of each system.
+    def time(self, systems: Mapping[str, TimedSystem], batch_size: int, tokens: int) -> list[Row]:
+        """Returns a row per system, with ratios to the first.
 
         Args:
-            runs: one call is one batch.
+            tokens: of texts.
         """
+        runs = {name: system.on_noise(batch_size, tokens) for name, system in systems.items()}
         for run in runs.values():
             for _ in range(WARM_UP):
                 run()
-        peaks = {name: weights[name].size + _activation_peak(run, self.cuda) for name, run in runs.items()}
+        peaks = {name: _activation_peak(run, systems[name].device) for name, run in runs.items()}
         taken: dict[str, list[float]] = {name: [] for name in runs}
-        before = time.perf_counter()
-        end = before + self.seconds
-        rounds = 0
-        while rounds < FEWEST or time.perf_counter() < end:
-            # The order turns with every round: nobody always follows the same system's caches.
-            names = list(runs)
-            for name in names[rounds % len(names) :] + names[: rounds % len(names)]:
-                taken[name].append(self._milliseconds(runs[name]))
-            rounds += 1
-            now = time.perf_counter()
-            self.on_seconds(min(now, end) - min(before, end))
-            before = now
-        return {name: _timing(values, peaks[name]) for name, values in taken.items()}
+        names, end = deque(runs), time.perf_counter() + self.seconds
+        left = self.seconds
+        while len(taken[names[0]]) < FEWEST or left > 0:
+            for name in names:
+                taken[name].append(self._milliseconds(runs[name], systems[name].device))
+            names.rotate(-1)  # nobody always follows the same system's caches
+            before, left = left, max(0.0, end - time.perf_counter())
+            self.on_seconds(before - left)
+        return _rows(systems, batch_size, {name: _timing(values, peaks[name]) for name, values in taken.items()})
 
-    def _milliseconds(self, run: Run) -> float:
-        if self.cuda:
+    def _milliseconds(self, run: Run, device: torch.device) -> float:
+        if device.type == "cuda":
             return _milliseconds_on_device(run)
         clock = time.thread_time if self.processor_time else time.perf_counter
         start = clock()
@@ -136,20 +133,19 @@ class Timer:
         return 1000 * (clock() - start)
 
 
-def compare(timings: Mapping[str, Timing], weights: Mapping[str, Weight], dtype: str, batch_size: int) -> Sequence[Row]:
-    """Returns a row per system, with ratios to the first."""
-    first = next(iter(timings))
+def _rows(systems: Mapping[str, TimedSystem], batch_size: int, timings: Mapping[str, Timing]) -> list[Row]:
+    first = next(iter(systems))
     return [
         Row(
             name=name,
-            dtype=dtype,
+            dtype=str(system.dtype).removeprefix("torch."),
             batch_size=batch_size,
-            timing=timing,
-            weight=weights[name],
-            ratio=timing.milliseconds / timings[first].milliseconds,
-            counted_ratio=weights[name].performed / weights[first].performed,
+            timing=replace(timings[name], peak_memory=system.weight.size + timings[name].peak_memory),
+            weight=system.weight,
+            ratio=timings[name].milliseconds / timings[first].milliseconds,
+            counted_ratio=system.weight.performed / systems[first].weight.performed,
         )
-        for name, timing in timings.items()
+        for name, system in systems.items()
     ]
 
 
@@ -159,9 +155,9 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {"device": str(device), "name": name, "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
-def _timing(values: Sequence[float], peak: int) -> Timing:
+def _timing(values: Sequence[float], activations: int) -> Timing:
     low, _, high = quantiles(values, n=4)
-    return Timing(median(values), min(values), spread=high - low, rounds=len(values), peak_memory=peak)
+    return Timing(median(values), min(values), spread=high - low, rounds=len(values), peak_memory=activations)
 
 
 def _milliseconds_on_device(run: Run) -> float:
@@ -174,9 +170,9 @@ def _milliseconds_on_device(run: Run) -> float:
     return float(start.elapsed_time(end))
 
 
-def _activation_peak(run: Run, cuda: bool) -> int:
+def _activation_peak(run: Run, device: torch.device) -> int:
     """Returns the most bytes that one call holds at once beside the weights."""
-    if cuda:
+    if device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         run()
@@ -185,11 +181,7 @@ def _activation_peak(run: Run, cuda: bool) -> int:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
+    return max([0, *accumulate(event.nbytes() for event in sorted(events, key=lambda e: e.start_ns()))])
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,57 +225,49 @@ def open_timed(
         CheckpointError: a tensor cannot be read.
         OptionError: `transformers` without a folder that transformers can time.
     """
-    systems: dict[str, TimedSystem] = {}
-    for name, models in checkpoints.items():
-        loaded = [load_checkpoint(model, device, dtype).optimize_for_inference() for model in models]
-        for model in loaded:
-            give_synthetic_classes(model)
-        answers = tuple(_ours(model, compiled) for model in loaded)
-        weight = _sum([_weight(model) for model in loaded])
-        systems[name] = TimedSystem(
-            tuple(model.name for model in models), loaded[0].spec, answers, weight=weight, device=device, dtype=dtype
-        )
+    systems = {name: _system(models, device, dtype, compiled) for name, models in checkpoints.items()}
     if transformers:
-        systems |= _theirs(systems, compiled)
+        folders = {
+            name: Path(models[0].name)
+            for name, models in checkpoints.items()
+            if len(models) == 1 and (Path(models[0].name) / "config.json").is_file()
+        }
+        if not folders or any(systems[name].spec.task == "zero-shot" for name in folders):
+            raise OptionError("`transformers` times folders of image or text classifiers as transformers writes them")
+        for name, folder in folders.items():
+            systems[f"{name} (transformers)"] = _their_forward(folder, systems[name], compiled)
     return systems
 
 
-def _ours(model: Hydra, compiled: bool) -> Callable[[dict[str, Tensor]], Tensor]:
-    if compiled:
-        compile_model(model)
+def _system(models: Sequence[Checkpoint], device: torch.device, dtype: torch.dtype, compiled: bool) -> TimedSystem:
+    loaded = [load_checkpoint(model, device, dtype).optimize_for_inference() for model in models]
+    for model in loaded:
+        give_synthetic_classes(model)
+        if compiled:
+            compile_model(model)
+    costs = [cost(model) for model in loaded]
+    weight = Weight(
+        sum(one.parameters for one in costs),
+        sum(parameter.nbytes for model in loaded for parameter in model.parameters()),
+        sum(one.multiply_adds for one in costs),
+        performed=sum(one.performed for one in costs),
+    )
+    names = tuple(model.name for model in models)
+    return TimedSystem(names, loaded[0].spec, tuple(map(_probabilities, loaded)), weight, device=device, dtype=dtype)
+
+
+def _probabilities(model: Hydra) -> Callable[[dict[str, Tensor]], Tensor]:
     return lambda inputs: model(**inputs).probabilities
 
 
-def _weight(model: Hydra) -> Weight:
-    counted = cost(model)
-    size = sum(parameter.nbytes for parameter in model.parameters())
-    return Weight(counted.parameters, size, counted.multiply_adds, counted.performed)
-
-
-def _sum(weights: Sequence[Weight]) -> Weight:
-    return Weight(*(sum(column) for column in zip(*map(astuple, weights), strict=True)))
-
-
-def _theirs(systems: Mapping[str, TimedSystem], compiled: bool) -> dict[str, TimedSystem]:
-    found = {
-        f"{name} (transformers)": _their_forward(system, compiled)
-        for name, system in systems.items()
-        if len(system.references) == 1 and (Path(system.references[0]) / "config.json").is_file()
-    }
-    if not found or any(system.spec.task == "zero-shot" for system in found.values()):
-        raise OptionError("`transformers` times folders of image or text classifiers as transformers writes them")
-    return found
-
-
-def _their_forward(system: TimedSystem, compiled: bool) -> TimedSystem:
+def _their_forward(folder: Path, system: TimedSystem, compiled: bool) -> TimedSystem:
     from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
+    if (folder / ADAPTER).exists():  # transformers would load, or fetch, the network that it names in place of this one
+        raise OptionError(f"{folder}: holds {ADAPTER}, which names another network: `transformers` needs one without")
     images = system.spec.task == "image-classification"
     classes: Any = AutoModelForImageClassification if images else AutoModelForSequenceClassification
     # The same attention as in our own forward: torch's, on whichever backend it chooses.
-    folder = Path(system.references[0])
-    if (folder / ADAPTER).exists():  # transformers would load, or fetch, the network that it names in place of this one
-        raise OptionError(f"{folder}: holds {ADAPTER}, which names another network: `transformers` needs one without")
     own = {"trust_remote_code": False, "local_files_only": True, "use_safetensors": True}
     model = classes.from_pretrained(folder, dtype=system.dtype, attn_implementation="sdpa", **own)
     model = model.eval().to(system.device)

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from hydractl.bounds import BATCH, whole
 from hydractl.errors import OptionError
 from hydractl.options import Option, function
-from hydractl.steps.compute import DTYPES, Device, DtypeLike, choose_device, choose_dtype
+from hydractl.steps.compute import Device, DtypeLike, choose_device, choose_dtype
 from hydractl.steps.inputs import Compiled, ModelLike, as_checkpoint, model_name
 from hydractl.steps.result import Table
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    import torch
-
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.evaluation.timing import Row
 
@@ -98,9 +96,10 @@ class Benchmark:
     device: Device = "auto"
 
     def run(self, watch: Watcher) -> Benchmarked:
-        from hydractl.evaluation.timing import Timer, compare, environment, open_timed
+        from hydractl.evaluation.timing import Timer, environment, open_timed
 
-        sizes, precisions = _sizes(self.batch_sizes), _precisions(self.dtypes)
+        sizes = [_size(size) for size in _split(self.batch_sizes)]
+        precisions = [dtype for name in _split(self.dtypes) if (dtype := choose_dtype(name))]
         place = choose_device(self.device)
         if self.processor_time and place.type != "cpu":
             raise OptionError(f"`processor_time` is for the CPU, not for {place.type}: pass `device` cpu")
@@ -108,18 +107,15 @@ class Benchmark:
         rows: list[Row] = []
         total = self.seconds * len(sizes) * len(precisions) or None
         with _one_thread(self.processor_time), watch.progress("time", total) as advance:
-            timer = Timer(self.seconds, place.type == "cuda", self.processor_time, advance)
-            for precision in precisions:
-                systems = open_timed(
-                    checkpoints, place, _dtype(precision), compiled=self.compiled, transformers=self.transformers
-                )
-                weights = {name: system.weight for name, system in systems.items()}
+            timer = Timer(self.seconds, self.processor_time, advance)
+            for dtype in precisions:
+                systems = open_timed(checkpoints, place, dtype, compiled=self.compiled, transformers=self.transformers)
                 for size in sizes:
-                    watch.note(f"{precision}, batch {size}: {', '.join(systems)}")
-                    runs = {name: system.on_noise(size, self.tokens) for name, system in systems.items()}
-                    rows += compare(timer.time(runs, weights), weights, precision, size)
+                    watch.note(f"{dtype}, batch {size}: {', '.join(systems)}".removeprefix("torch."))
+                    rows += timer.time(systems, size, self.tokens)
+            found = environment(place)
         references = {name: system.references for name, system in systems.items()}
-        return Benchmarked(rows, references, environment(place), self.compiled)
+        return Benchmarked(rows, references, found, self.compiled)
 
 
 benchmark = function(Benchmark)
@@ -140,50 +136,37 @@ def _one_thread(wanted: bool) -> Iterator[None]:
 def _checkpoints(models: Models) -> dict[str, list[Checkpoint]]:
     """Returns models by name; several that are run one after the other."""
     if isinstance(models, Mapping):
-        return {name: [as_checkpoint(one) for one in _listed(model)] for name, model in models.items()}
+        return {name: list(map(as_checkpoint, _several(model))) for name, model in models.items()}
     found: dict[str, list[Checkpoint]] = {}
-    for model in _listed(models):
+    for model in _several(models):
         name, parts = _named(model)
         if name in found:
             raise OptionError(f"two models are called {name}: name them, as in first={model}")
-        found[name] = [as_checkpoint(part) for part in parts]
+        found[name] = list(map(as_checkpoint, parts))
     return found
 
 
 def _named(model: ModelLike) -> tuple[str, Sequence[ModelLike]]:
     """Returns the name of a model and its parts; `NAME=A+B` names several unless a file has that name."""
-    if not isinstance(model, str):
-        return model_name(model), [model]
     from hydractl.evaluation.checkpoints import networks_in
 
+    if not isinstance(model, str) or exists(model):
+        return model_name(model), [model]
     name, equals, reference = model.partition("=")
-    if not equals or exists(model):
-        name, reference = model_name(model if exists(model) else model.split("+")[0]), model
-    return name, networks_in(reference)
+    parts = networks_in(reference if equals else model)
+    return (name if equals else model_name(parts[0])), parts
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def _several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _sizes(sizes: Sizes) -> list[int]:
-    parts = sizes.split(",") if isinstance(sizes, str) else _listed(sizes)
-    found = [size for part in parts if (size := whole(part, 1, BATCH)) is not None]
-    if not found or len(found) < len(parts):
-        raise OptionError(f"`batch_sizes` {sizes}: expected whole numbers from 1 to {BATCH}")
+def _split(value: Any) -> Sequence[Any]:
+    return value.split(",") if isinstance(value, str) else _several(value)
+
+
+def _size(size: Any) -> int:
+    found = whole(size, 1, BATCH)
+    if found is None:
+        raise OptionError(f"`batch_sizes` {size}: expected whole numbers from 1 to {BATCH}")
     return found
-
-
-def _precisions(dtypes: Dtypes) -> list[str]:
-    parts = dtypes.split(",") if isinstance(dtypes, str) else _listed(dtypes)
-    names = [str(part).strip().lower().removeprefix("torch.") for part in parts]
-    if not names or not set(names) <= DTYPES.keys():
-        unknown = next((name for name in names if name not in DTYPES), "nothing")
-        raise OptionError(f"`dtypes` {dtypes}: {unknown!r} is unknown: choose from fp64, fp32, bf16, fp16")
-    return [DTYPES[name] for name in names]
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype = choose_dtype(name)
-    assert dtype is not None
-    return dtype

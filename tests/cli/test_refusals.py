@@ -100,7 +100,7 @@ REFUSED = f"""
 1 | empty.csv                               | evaluate vit --id-data=empty.csv
 2 | --accept 0%                             | calibrate vit --id-data=pets --accept=0% -o x
 1 | m0: exists already                      | calibrate vit --id-data=pets -o m0
-2 | 'fp8'                                   | benchmark vit --dtypes=fp8
+2 | fp8                                     | benchmark vit --dtypes=fp8
 2 | --device cuda:9                         | benchmark vit --device=cuda:9
 2 | two models are called vit               | benchmark vit vit
 2 | --transformers                          | benchmark m0 --transformers --seconds=0
