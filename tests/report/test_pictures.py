@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
-from hydractl.analysis.overlap import heads_of, overlaps
 from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
 from hydractl.evaluation.results import (
