@@ -96,6 +96,11 @@ def _add_layer(count: _Count, tower: TowerSpec, layer: int, tokens: int) -> None
     own = f"{prefix}attention.q.weight" not in count.shared
     rows = sum(map(len, heads)) if own else len(heads[0]) * count.copies
     count.total += rows * tower.head_width * tokens * (4 * tower.width + 2 * tokens)
+    if (spec := tower.disentangled) is not None:
+        names = {n for n in count.table if n.startswith(f"{tower.name}.embeddings.distance")}
+        mapped = rows if own else len(heads[0]) * (1 if names <= count.shared else count.members)
+        met = rows * 2 * tokens * tokens + mapped * 2 * spec.distances * tower.width
+        count.total += len(spec.parts) * tower.head_width * met
     count.differs(f"{prefix}attention")  # also the norm behind it
     if tower.pre_norm:
         count.differs(f"{prefix}mlp_norm.")

@@ -110,6 +110,7 @@ def _own(adapter: Adapter, weight: Slot) -> Iterator[tuple[str, tuple[int, ...],
 
 def _tower_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
     yield from _embedding_slots(tower)
+    yield from _distance_slots(tower)
     for layer in range(tower.layers):
         yield from _layer_slots(tower, layer)
     d = tower.width
@@ -163,9 +164,19 @@ def _embedding_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
         yield from _affine(f"{prefix}.projection", (tower.width, d), "embeddings", tower)
 
 
+def _distance_slots(tower: TowerSpec) -> Iterator[tuple[str, Slot]]:
+    if (spec := tower.disentangled) is not None:
+        prefix, shape = f"{tower.name}.embeddings.distance", (2 * spec.distances, tower.width)
+        yield f"{prefix}s", Slot(shape, "embeddings", tower.name)
+        if spec.norm:
+            yield from _affine(f"{prefix}_norm", shape[1:], "norm", tower)
+
+
 def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
     d, rows, prefix = tower.width, tower.heads * tower.head_width, f"{tower.name}.layers.{layer}"
-    for part in ("q", "k", "v"):
+    disentangled = tower.disentangled
+    distances = [f"distance_{part}" for part in disentangled.parts if disentangled.own] if disentangled else []
+    for part in ("q", "k", "v", *distances):
         name = f"{prefix}.attention.{part}"
         yield f"{name}.weight", Slot((rows, d), "attention", tower.name, layer, 0)
         if tower.qkv_bias and f"attention.{part}" not in tower.unbiased:

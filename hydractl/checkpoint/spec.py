@@ -78,6 +78,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "reach": (0, 2**20),
     "buckets": (0, 2**16),
     "most": (2, 2**20),
+    "distances": (1, 2**16),
 }
 
 
@@ -198,6 +199,27 @@ class Relative:
 
 
 @dataclass(frozen=True)
+class Disentangled:
+    """Queries of a text meet a key of each distance, too, and keys a query of each (DeBERTa).
+
+    Layers share embeddings of distances; each head maps them to keys and queries of its own.
+    """
+
+    parts: tuple[Literal["k", "q"], ...]  # the maps of distances: to keys, to queries
+    distances: int  # told apart on each side
+    most: int | None = None  # distances beyond half of them fall into wider buckets, up to this one
+    own: bool = True  # heads map distances otherwise than tokens
+    norm: bool = False  # of the embeddings
+
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+        if not self.parts or len(set(self.parts)) < len(self.parts):
+            raise ValueError("disentangled.parts should be one or two, each once")
+        if self.most is not None and not 2 <= self.distances <= 2 * (self.most - 2):
+            raise ValueError("disentangled.most should be more than half of the distances, these 2 or more")
+
+
+@dataclass(frozen=True)
 class Local:
     """The layers in which tokens see only those at most `reach` places away."""
 
@@ -235,6 +257,7 @@ class TowerSpec:
     rotary: Rotary | None = _later(None)
     local: Local | None = _later(None)
     relative: Relative | None = _later(None)
+    disentangled: Disentangled | None = _later(None)
     unbiased: tuple[Unbiased, ...] = _later(())
     first_norm: bool = _later(True)  # the first layer's attention norm
     gated: bool = _later(False)  # the MLP's activations are multiplied by a second map of its input
@@ -257,6 +280,8 @@ class TowerSpec:
                 raise ValueError(
                     "relative.buckets should be 4 or more in a text tower, relative.most more than a quarter"
                 )
+        if self.disentangled is not None and (self.name == "vision" or self.relative is not None):
+            raise ValueError("disentangled: only a text tower without other relative positions has such attention")
         if self.local is not None and not all(0 <= layer < self.layers for layer in self.local.at):
             raise ValueError(f"local.at should be from 0 to {self.layers - 1}")
         if isinstance(self.embeddings, ImageEmbeddings) != (self.name == "vision"):

@@ -114,7 +114,7 @@ def open_tokenizer(folder: Path, files: Mapping[str, Any], embeddings: TextEmbed
     if not files.keys() & {"tokenizer.json", "vocab.txt", "vocab.json"}:
         raise CheckpointError(
             f"{where}: has no tokenizer.json (nor vocab.txt), so texts cannot be read: "
-            "add the tokenizer of the model it was trained from"
+            "add the tokenizer of the model it was trained from (transformers saves one that it made of an spm.model)"
         )
     with _refusing(where, [name for name in TEXT_FILES if name in files], folder):
         from transformers import AutoTokenizer

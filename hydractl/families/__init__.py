@@ -22,6 +22,7 @@ FAMILIES: tuple[Family, ...] = (
     bert.BERT,
     bert.ELECTRA,
     bert.MPNET,
+    bert.DEBERTA_V2,
     bert.ROBERTA,
     bert.XLM_ROBERTA,
     bert.DISTILBERT,
@@ -32,8 +33,7 @@ FAMILIES: tuple[Family, ...] = (
 REFUSED = {
     "albert": "its layers share one set of weights, so a head is dropped in all of them or in none",
     "convnext": "it has no attention heads",
-    "deberta": "its attention multiplies queries and keys by positions too",
-    "deberta-v2": "its attention multiplies queries and keys by positions too",
+    "deberta": "its queries, keys and values lie head by head in one map, which only version 1 does",
     "gpt2": "it is a decoder",
     "longformer": "its attention is sparse",
     "resnet": "it has no attention heads",

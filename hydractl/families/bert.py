@@ -6,9 +6,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from hydractl.checkpoint.spec import Activation, ModelSpec, Relative, TextEmbeddings, TowerSpec
+from pydantic import Field
+
+from hydractl.checkpoint.spec import (
+    RANGES,
+    Activation,
+    Disentangled,
+    ModelSpec,
+    Relative,
+    TextEmbeddings,
+    TowerSpec,
+)
 from hydractl.families import config as read
 from hydractl.families.family import Base, Family, layer_names
+from hydractl.schema import Items
 
 
 class BertConfig(read.Encoder, read.Labelled):
@@ -114,6 +125,85 @@ class XlmRobertaConfig(RobertaConfig):
     """The fields of an XLM-RoBERTa's config.json."""
 
     vocab_size: read.Vocabulary = 30522
+
+
+class DebertaV2Config(read.Encoder, read.Labelled):
+    """The fields of a DeBERTa-v2's or v3's config.json."""
+
+    vocab_size: read.Vocabulary = 128100
+    max_position_embeddings: read.Positions = 512
+    type_vocab_size: read.TokenTypes = 0
+    hidden_size: read.Width = 1536
+    num_hidden_layers: read.Layers = 24
+    num_attention_heads: read.Heads = 24
+    intermediate_size: read.MlpWidth = 6144
+    layer_norm_eps: read.NormEps = 1e-7
+    hidden_dropout_prob: read.Rate = 0.1
+    attention_probs_dropout_prob: read.Rate = 0.1
+    cls_dropout: read.Rate = None
+    pooler_dropout: read.NoRate = 0.0
+    pooler_hidden_act: Activation = "gelu"
+    pooler_hidden_size: int | None = None
+    embedding_size: int | None = None
+    attention_head_size: int | None = None
+    position_biased_input: bool = True
+    relative_attention: bool = False
+    max_relative_positions: int = Field(default=-1, ge=-1, le=RANGES["distances"][1])
+    position_buckets: int = Field(default=-1, ge=-1, le=RANGES["distances"][1])
+    pos_att_type: str | Items[str] | None = None
+    share_att_key: bool = False
+    norm_rel_ebd: str = "none"
+    conv_kernel_size: int = 0
+
+    def spec(self) -> ModelSpec:
+        if self.conv_kernel_size > 0:
+            raise ValueError("conv_kernel_size is set: a convolution over tokens is not supported")
+        head = read.head_width(self.hidden_size, self.num_attention_heads)
+        for field, wanted in (("pooler_hidden_size", self.hidden_size), ("embedding_size", self.hidden_size),
+                              ("attention_head_size", head)):  # fmt: skip
+            if getattr(self, field) not in (None, wanted):
+                raise ValueError(f"{field} is {getattr(self, field)}, should be {wanted}")
+        embeddings = TextEmbeddings(
+            self.vocab_size,
+            self.max_position_embeddings,
+            self.type_vocab_size,
+            norm=True,
+            learned=self.position_biased_input,
+        )
+        dropouts = (self.hidden_dropout_prob, self.attention_probs_dropout_prob)
+        tower = replace(
+            self.tower("text", embeddings, self.intermediate_size, dropouts=dropouts),
+            pre_norm=False,
+            final_norm=False,
+            pooler=self.pooler_hidden_act,
+            disentangled=self.distances(),
+        )
+        dropout = self.hidden_dropout_prob if self.cls_dropout is None else self.cls_dropout
+        return ModelSpec("text-classification", (tower,), classes=len(self.labels), classifier_dropout=dropout or 0.0)
+
+    def distances(self) -> Disentangled | None:
+        """Returns how attention depends on distances."""
+        given = self.pos_att_type.split("|") if isinstance(self.pos_att_type, str) else self.pos_att_type or []
+        types = {name.strip().lower() for name in given} - {""}
+        if types - {"c2p", "p2c"} or self.relative_attention != bool(types):
+            raise ValueError(
+                "pos_att_type should be c2p, p2c or both where relative_attention is true, and none elsewhere"
+            )
+        if not types:
+            return None
+        most = self.max_position_embeddings if self.max_relative_positions < 1 else self.max_relative_positions
+        bucketed = self.position_buckets > 0
+        return Disentangled(
+            tuple(part for part, name in DISTANCE_MAPS.items() if name in types),
+            self.position_buckets if bucketed else most,
+            most if bucketed else None,
+            own=not self.share_att_key,
+            norm="layer_norm" in [name.strip() for name in self.norm_rel_ebd.lower().split("|")],
+        )
+
+
+#: Content to position: queries meet keys of distances. Position to content: keys meet queries of them.
+DISTANCE_MAPS: dict[Literal["k", "q"], str] = {"k": "c2p", "q": "p2c"}
 
 
 class DistilBertConfig(read.Labelled):
@@ -247,6 +337,37 @@ MPNET = Family(
     base=Base("mpnet."),
     inert=(r"mpnet\.embeddings\.position_ids", r"mpnet\.pooler\.dense\..*", r"lm_head\..*"),
     legacy=BERT.legacy,
+    task="text-classification",
+)
+DEBERTA_V2_NAMES = [f"attention.{name}" for name in ("self.query_proj", "self.key_proj", "self.value_proj")]
+DEBERTA_V2_LAYER = "deberta.encoder.layer.{i}."
+DEBERTA_V2 = Family(
+    name="deberta-v2",
+    title="DeBERTa-v2, v3",
+    model_type="deberta-v2",
+    architectures=("DebertaV2ForSequenceClassification",),
+    config=DebertaV2Config,
+    spellings=(
+        spelling("deberta", {"text.pooler": "pooler.dense", "classifier": "classifier"})
+        | layer_names(
+            "text",
+            DEBERTA_V2_LAYER,
+            [*DEBERTA_V2_NAMES, "attention.output.dense"],
+            norms=("attention.output.LayerNorm", "output.LayerNorm"),
+            mlp=("intermediate.dense", "output.dense"),
+        )
+        | {
+            "text.embeddings.distances": "deberta.encoder.rel_embeddings.weight",
+            "text.embeddings.distance_norm": "deberta.encoder.LayerNorm",
+            "text.layers.{i}.attention.distance_k": f"{DEBERTA_V2_LAYER}attention.self.pos_key_proj",
+            "text.layers.{i}.attention.distance_q": f"{DEBERTA_V2_LAYER}attention.self.pos_query_proj",
+        },
+    ),
+    base=Base("deberta.", surplus=(r"(cls|lm_predictions|mask_predictions)\..*",)),
+    inert=(
+        r"deberta\.embeddings\.(position_ids|position_embeddings\..*)",
+        r"(cls|lm_predictions|mask_predictions)\..*",
+    ),
     task="text-classification",
 )
 DISTILBERT = Family(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hydractl.checkpoint.layout import Kept
 from hydractl.checkpoint.spec import TowerSpec
+from hydractl.model.embeddings import TokenEmbeddings
 from hydractl.model.linear import Linear, Stored, build_linear, empty
-from hydractl.model.positions import Positions, positions_of
+from hydractl.model.positions import Positions, Terms, positions_of
 
 Qkv = tuple[Tensor, Tensor, Tensor]
 
@@ -25,11 +28,20 @@ class FusedAttention(nn.Module):
 
     relative: nn.Parameter | None
 
-    def __init__(self, tower: TowerSpec, layer: int, prefix: str, heads: Kept, stored: Stored) -> None:
+    def __init__(
+        self,
+        tower: TowerSpec,
+        layer: int,
+        prefix: str,
+        heads: Kept,
+        stored: Stored,
+        embeddings: nn.Module | None = None,
+    ) -> None:
         """
         Args:
             prefix: of the names under which its tensors are stored.
             heads: kept heads of each member, or of one if members share the layer.
+            embeddings: the tower's, which may hold those of distances.
         """
         super().__init__()
         self.head_width, self.positions, self.heads = tower.head_width, positions_of(tower, layer), heads
@@ -38,6 +50,25 @@ class FusedAttention(nn.Module):
         relative = stored.shapes.get(f"{prefix}.relative")
         self.register_parameter("relative", empty(relative) if relative is not None else None)
         self.dropout = nn.Dropout(tower.attention_dropout)
+        # A tuple, since the module stays the tower's.
+        self.embeddings = (embeddings,)
+        own = tower.disentangled.parts if tower.disentangled is not None and tower.disentangled.own else ()
+        for part in own:
+            self.add_module(f"distance_{part}", build_linear(f"{prefix}.distance_{part}", stored))
+
+    def terms(self) -> Terms | None:
+        """Returns what the heads' scores gain by distances, members' heads one after the other or S of them."""
+        if self.relative is not None:
+            return Terms(self.relative[None], trained=self.relative.requires_grad)
+        if (spec := self.positions.disentangled) is None:
+            return None
+        [embeddings], maps, found = self.embeddings, dict(self.named_children()), {}
+        vectors = cast(TokenEmbeddings, embeddings).distance_vectors()
+        for part in spec.parts:
+            mapped = self._project(cast(Linear, maps[f"distance_{part}" if spec.own else part]), vectors)  # [S,1,n,R]
+            found[part] = mapped[:, 0].unflatten(-1, (-1, self.head_width)).transpose(1, 2) * self.positions.scale
+        copies, trained = max(map(len, found.values())), any(part.requires_grad for part in self.parameters())
+        return Terms(None, found.get("k"), found.get("q"), trained).each(lambda t: t.expand(copies, -1, -1, -1))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Maps `[G,B,T,D]` to the layer's attention output `[G,B,T,D]`; mask `[B,T]` is true where a token counts."""
@@ -52,7 +83,8 @@ class FusedAttention(nn.Module):
         if q.shape[-1] == 0:
             return q
         dropout = self.dropout.p if self.training else 0.0
-        z = attend(by_head(q, k, v, self.head_width), mask, self.positions, self.relative, dropout=dropout)
+        terms = self.terms()
+        z = attend(by_head(q, k, v, self.head_width, terms), mask, self.positions, terms, dropout=dropout)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -74,28 +106,27 @@ class FusedAttention(nn.Module):
         return torch.cat([F.linear(*member) for member in zip(x, weights, biases, strict=True)], -1)[None]
 
 
-def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int) -> Qkv:
+def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int, terms: Terms | None = None) -> Qkv:
     """Splits three `[1 or S,B,T,R]` into heads, `[S*B,T,H,K]`; one that members share is expanded."""
-    copies = max(q.shape[0], k.shape[0], v.shape[0])
+    copies = max(t.shape[0] for t in (q, k, v, *(terms.all if terms is not None else ())))
     q, k, v = (t.expand(copies, -1, -1, -1).flatten(0, 1).unflatten(-1, (-1, head_width)) for t in (q, k, v))
     return q, k, v
 
 
 def attend(
-    qkv: Qkv, mask: Tensor | None, positions: Positions, relative: Tensor | None = None, dropout: float = 0.0
+    qkv: Qkv, mask: Tensor | None, positions: Positions, terms: Terms | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Computes attention, `[S*B,T,H,K]` from three of that shape.
 
     Args:
         mask: `[B,T]`, true where a token counts.
-        relative: the heads' tables of distances, `[H,distances]`.
     """
     q, k, v = qkv
-    return attend_turned((positions.turn(q), positions.turn(k), v), mask, positions, relative, dropout=dropout)
+    return attend_turned((positions.turn(q), positions.turn(k), v), mask, positions, terms, dropout=dropout)
 
 
 def attend_turned(
-    qkv: Qkv, mask: Tensor | None, positions: Positions, relative: Tensor | None = None, dropout: float = 0.0
+    qkv: Qkv, mask: Tensor | None, positions: Positions, terms: Terms | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Computes `attend` where queries and keys are turned already."""
     q, k, v = (t.transpose(1, 2) for t in qkv)
@@ -104,12 +135,13 @@ def attend_turned(
     if allowed is not None and mask is not None:
         # `len` would fix the batch size of a traced graph.
         allowed = repeated(allowed, q.shape[0] // mask.shape[0])
-    if relative is not None:
-        allowed = biased(positions.bias(relative.to(q.dtype), k.shape[2]), allowed)
+    if terms is not None:
+        allowed = biased(positions.bias(terms, *qkv[:2]), allowed)
     # Torch's own rounds otherwise where a table trains.
-    by_products = _trains_in_half_on_cpu(q) or (relative is not None and relative.requires_grad)
+    trained = terms is not None and (terms.trained or (allowed is not None and allowed.requires_grad))
+    by_products = trained or _trains_in_half_on_cpu(q)
     own = attend_by_products if by_products else F.scaled_dot_product_attention
-    z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal, dropout_p=dropout)
+    z: Tensor = own(q, k, v, attn_mask=allowed, is_causal=causal, dropout_p=dropout, scale=positions.scale)
     return z.transpose(1, 2)
 
 
@@ -124,13 +156,13 @@ def repeated(x: Tensor, copies: int) -> Tensor:
 
 
 def attend_by_products(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool, dropout_p: float
+    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool, dropout_p: float, scale: float
 ) -> Tensor:
     """Computes torch's `scaled_dot_product_attention` of three `[B,H,T,K]`, written out.
 
     Its own backward pass, in half precision on a processor, takes three to five times as long at 65 tokens.
     """
-    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    scores = (q * scale) @ k.mT
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
     if attn_mask is not None and attn_mask.is_floating_point():

@@ -87,6 +87,14 @@ class TokenEmbeddings(nn.Module):
         self.token_type = empty(stored.shapes[f"{prefix}.token_type"]) if self.spec.token_types else None
         self.norm = _norm(tower, stored)
         self.dropout = nn.Dropout(tower.dropout)
+        if (disentangled := tower.disentangled) is not None:
+            self.distances, name = empty(stored.shapes[f"{prefix}.distances"]), f"{prefix}.distance_norm"
+            self.distance_norm = LayerNorm(name, stored, tower.norm_eps) if disentangled.norm else nn.Identity()
+
+    def distance_vectors(self) -> Tensor:
+        """Returns the vectors of distances that heads map to keys and queries, `[G,1,distances,D]`."""
+        vectors: Tensor = self.dropout(self.distance_norm(self.distances.view(-1, 1, *self.distances.shape[-2:])))
+        return vectors
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Maps ids `[B,T]` to `[G,B,T,D]`; no sentence types mean the first type everywhere."""

@@ -110,12 +110,13 @@ class Layer(nn.Module):
     attention_scale: nn.Parameter | None
     mlp_scale: nn.Parameter | None
 
-    def __init__(self, tower: TowerSpec, index: int, stored: Stored) -> None:
+    def __init__(self, tower: TowerSpec, index: int, stored: Stored, embeddings: nn.Module) -> None:
         super().__init__()
         prefix = f"{tower.name}.layers.{index}"
         self.pre_norm, self.dropout = tower.pre_norm, nn.Dropout(tower.dropout)
         heads = stored.heads_of(tower.name, index)
-        self.attention: nn.Module = FusedAttention(tower, index, f"{prefix}.attention", heads, stored=stored)
+        name = f"{prefix}.attention"
+        self.attention: nn.Module = FusedAttention(tower, index, name, heads, stored=stored, embeddings=embeddings)
         self.attention_norm: nn.Module = nn.Identity()
         if index or tower.first_norm:
             self.attention_norm = LayerNorm(f"{prefix}.attention_norm", stored, tower.norm_eps)
@@ -197,7 +198,7 @@ class Tower(nn.Module):
         super().__init__()
         name, images = spec.name, isinstance(spec.embeddings, ImageEmbeddings)
         self.spec, self.embeddings = spec, (PatchEmbeddings if images else TokenEmbeddings)(spec, stored)
-        layers = nn.ModuleList(Layer(spec, index, stored) for index in range(spec.layers))
+        layers = nn.ModuleList(Layer(spec, index, stored, self.embeddings) for index in range(spec.layers))
         self.layers = cast("Sequence[Layer]", layers)
         self.norm = LayerNorm(f"{name}.norm", stored, spec.norm_eps) if spec.final_norm else nn.Identity()
         self.pooler = build_linear(f"{name}.pooler", stored) if spec.pooler is not None else None

@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from math import log, pi
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.spec import ImageEmbeddings, Relative, TowerSpec
+from hydractl.checkpoint.spec import Disentangled, ImageEmbeddings, Relative, TowerSpec
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What scores gain by the distances of tokens, head by head; S is 1, or one for each member.
+
+    Attributes:
+        numbers: `[S,H,distances]`, added to scores.
+        keys: `[S,H,distances,K]`, multiplied by queries and added.
+        queries: `[S,H,distances,K]`, multiplied by keys and added.
+        trained: they depend on parameters that require gradients.
+    """
+
+    numbers: Tensor | None = None
+    keys: Tensor | None = None
+    queries: Tensor | None = None
+    trained: bool = False
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Terms:
+        """Returns the terms after a change of every tensor."""
+        own = (self.numbers, self.keys, self.queries)
+        numbers, keys, queries = (None if term is None else change(term) for term in own)
+        return Terms(numbers, keys, queries, self.trained)
+
+    @property
+    def all(self) -> list[Tensor]:
+        """Those there are."""
+        return [term for term in (self.numbers, self.keys, self.queries) if term is not None]
 
 
 @dataclass(frozen=True)
@@ -25,7 +53,8 @@ class Positions:
         base: of the speeds at which queries and keys are turned; None if they are not.
         grid: rows and columns of an image's patches; None for texts.
         prefix: the number of tokens before the patches.
-        relative: the distances that heads tell apart.
+        relative: the distances that heads have numbers for.
+        disentangled: the distances that queries and keys meet.
     """
 
     width: int
@@ -35,15 +64,39 @@ class Positions:
     grid: tuple[int, int] | None = None
     prefix: int = 0
     relative: Relative | None = None
+    disentangled: Disentangled | None = None
 
     @property
     def is_plain(self) -> bool:
         """True if scores are products of queries and keys, wherever their tokens stand."""
-        return self.reach is None and self.base is None and self.relative is None
+        return self.reach is None and self.base is None and self.relative is None and self.disentangled is None
 
-    def bias(self, table: Tensor, tokens: int) -> Tensor:
-        """Returns what heads add to their scores, `[1,H,T,T]`, by their tables of distances `[H,distances]`."""
-        return table[:, _cached(_distances)(self, tokens, table.device)][None]
+    @cached_property
+    def scale(self) -> float:
+        """The factor of products of queries and keys."""
+        if self.disentangled is None:
+            return float(self.width**-0.5)
+        # transformers rounds it.
+        products = self.width * (1 + len(self.disentangled.parts))
+        return float(1 / torch.tensor(products, device="cpu").float().sqrt().item())
+
+    def bias(self, terms: Terms, q: Tensor, k: Tensor) -> Tensor:
+        """Returns what is added to scores, `[1 or N,H,T,T]`, given queries and keys `[N,T,H,K]`."""
+        tokens, terms = k.shape[1], terms.each(lambda term: term.to(q.dtype))
+        if terms.numbers is not None:
+            bias = terms.numbers[:, :, _cached(_distances)(self, tokens, k.device)]
+            return bias.repeat_interleave(q.shape[0] // bias.shape[0], 0) if bias.shape[0] > 1 else bias
+        ahead, behind = _cached(_in_order)(self, tokens, k.device)
+        parts = []
+        for term, order, x in ((terms.keys, ahead, q), (terms.queries, behind, k)):
+            if term is None:
+                continue
+            own = x.unflatten(0, (term.shape[0], -1)).movedim(3, 1)  # [S,H,B,T,K]
+            # Only distances between these tokens count, in the order in which `_skewed` needs them.
+            products = own.flatten(2, 3) @ term.index_select(2, order).mT  # [S,H,B*T,2*T]
+            scores = _skewed(products.unflatten(2, (-1, tokens)))
+            parts.append(scores if x is q else scores.mT)
+        return (parts[0] if len(parts) == 1 else parts[0] + parts[1]).transpose(1, 2).flatten(0, 1)
 
     def allowed(self, mask: Tensor | None, tokens: int, device: torch.device) -> Tensor | None:
         """Returns which tokens each token may look at, `[1 or B,1,1 or T,T]`, given those that count `[B,T]`."""
@@ -75,17 +128,11 @@ def positions_of(tower: TowerSpec, layer: int) -> Positions:
     reach = None
     if local is not None and layer in local.at:
         base, reach = local.base or base, local.reach
+    positions = Positions(tower.head_width, tower.causal, reach, base, None, 0, tower.relative, tower.disentangled)
     if isinstance(embeddings, ImageEmbeddings):
-        return Positions(
-            tower.head_width,
-            tower.causal,
-            reach,
-            base,
-            grid=embeddings.grid,
-            prefix=embeddings.prefix,
-            relative=tower.relative,
-        )
-    return Positions(tower.head_width, tower.causal, reach, base, relative=tower.relative)
+        return replace(positions, grid=embeddings.grid, prefix=embeddings.prefix)
+    assert positions.scale  # computed before a graph is traced
+    return positions
 
 
 def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,3 +201,27 @@ def _buckets(ahead: Tensor, relative: Relative) -> Tensor:
     far = (distance.float() / near).log() / log(relative.most / near) * (half - near)
     far = (near + far.clamp(min=0).long()).clamp(max=half - 1)
     return (ahead > 0) * half + torch.where(distance < near, distance, far)
+
+
+def _sides(behind: Tensor, spec: Disentangled) -> Tensor:
+    """Returns the numbers of distances, by the operations of transformers and so with its rounding."""
+    if spec.most is not None:
+        middle, distance = spec.distances // 2, behind.abs()
+        most = torch.tensor((spec.most - 1) / middle)
+        far = ((distance.clamp(min=1) / middle).log() / most.log() * (middle - 1)).ceil() + middle
+        behind = torch.where(distance <= middle, behind, (far * behind.sign()).long())
+    return (behind + spec.distances).clamp(0, 2 * spec.distances - 1)
+
+
+def _in_order(positions: Positions, tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the numbers of the distances of T tokens, `[2*T]` each: from T - 1 behind on, and from T - 1 ahead on."""
+    assert positions.disentangled is not None
+    places = torch.arange(2 * tokens, device=device) - (tokens - 1)
+    return _sides(-places, positions.disentangled), _sides(places, positions.disentangled)
+
+
+def _skewed(x: Tensor) -> Tensor:
+    """Returns `[...,T,T]`, a view of `[...,T,2*T]`: of each row as many as there are tokens, one further left a row."""
+    tokens = x.shape[-2]
+    rows = x.flatten(-2)[..., tokens - 1 : tokens - 1 + tokens * (2 * tokens - 1)]
+    return rows.unflatten(-1, (tokens, 2 * tokens - 1))[..., :tokens]

@@ -116,7 +116,7 @@ class _Tower:
                 tensor if axis is None else tensor.index_select(axis, torch.tensor(rows, device=tensor.device).long())
             )
         shapes = {f"own.{name}": tuple(tensor.shape) for name, tensor in state.items()}
-        pruned = FusedAttention(self.tower.spec, number, "own", (heads,), Stored(shapes))
+        pruned = FusedAttention(self.tower.spec, number, "own", (heads,), Stored(shapes), self.tower.embeddings)
         pruned.load_state_dict(state, assign=True)
         return pruned.eval().requires_grad_(False)
 

@@ -10,6 +10,8 @@ from transformers import (
     BertConfig,
     BertForPreTraining,
     BertForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
     DistilBertConfig,
     DistilBertForSequenceClassification,
     ElectraConfig,
@@ -24,7 +26,7 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from hydractl.families.bert import BERT, DISTILBERT, ELECTRA, MPNET, ROBERTA, XLM_ROBERTA
+from hydractl.families.bert import BERT, DEBERTA_V2, DISTILBERT, ELECTRA, MPNET, ROBERTA, XLM_ROBERTA
 from tests import references
 from tests.families.vit import encoder
 from tests.references import BATCH, SIZES, Architecture, Built
@@ -109,6 +111,31 @@ def mpnet(padding: int = 1, **changes: Any) -> Built:
     return roberta(MPNetForSequenceClassification, MPNetConfig, padding, **changes)
 
 
+def deberta(**changes: Any) -> Built:
+    """Of v3, unless changed; buckets are fewer than the tokens of a text."""
+    v3 = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 4, "share_att_key": True}
+    v3 |= {"position_biased_input": False, "norm_rel_ebd": "layer_norm", "type_vocab_size": 0}
+    types = bool(changes.get("type_vocab_size"))
+    return text_model(DebertaV2ForSequenceClassification, DebertaV2Config, types=types, **{**v3, **changes})
+
+
+DEBERTA_VARIANTS = Architecture(
+    variants={
+        "deberta-v2": deberta,
+        "deberta-v2-own": lambda: deberta(share_att_key=False, position_biased_input=True, type_vocab_size=2),
+        "deberta-v2-c2p": lambda: deberta(
+            share_att_key=False, pos_att_type="c2p", position_buckets=-1, max_relative_positions=5, norm_rel_ebd="none"
+        ),
+        "deberta-v2-p2c": lambda: deberta(pos_att_type=["p2c"], position_buckets=6, pooler_hidden_act="tanh"),
+        "deberta-v2-absolute": lambda: deberta(
+            relative_attention=False, pos_att_type=None, position_biased_input=True, norm_rel_ebd="none"
+        ),
+    },
+    typical=("deberta-v2", "deberta-v2-own"),
+    configs=((DEBERTA_V2.config, DebertaV2Config),),
+    inert=frozenset({"legacy"}),  # of another task
+    bases=(("deberta-v2", encoder), ("deberta-v2", masked_words)),
+)
 MPNET_VARIANTS = Architecture(
     variants={"mpnet": mpnet},
     typical=("mpnet",),
@@ -137,4 +164,11 @@ DISTILBERT_VARIANTS = Architecture(
     inert=frozenset({"sinusoidal_pos_embds", "qa_dropout"}),  # before training; of another task
     bases=(("distilbert", encoder), ("distilbert", masked_words)),
 )
-ARCHITECTURES = (BERT_VARIANTS, ELECTRA_VARIANTS, MPNET_VARIANTS, ROBERTA_VARIANTS, DISTILBERT_VARIANTS)
+ARCHITECTURES = (
+    BERT_VARIANTS,
+    DEBERTA_VARIANTS,
+    ELECTRA_VARIANTS,
+    MPNET_VARIANTS,
+    ROBERTA_VARIANTS,
+    DISTILBERT_VARIANTS,
+)

@@ -14,7 +14,7 @@ from hydractl.model.attention import FusedAttention, attend_turned, repeated
 from hydractl.model.encoder import Place
 from hydractl.model.fast.products import grouped, one_above_another, product, side_by_side
 from hydractl.model.linear import Linear
-from hydractl.model.positions import Positions
+from hydractl.model.positions import Positions, Terms
 
 OutputWeights = Sequence[Tensor] | Tensor
 
@@ -30,6 +30,9 @@ class PackedAttention(nn.Module):
     qkv_bias: Tensor | None
     out_bias: Tensor | None
     relative: nn.Parameter | None
+    numbers: Tensor | None
+    keys: Tensor | None
+    queries: Tensor | None
     order: Tensor | None
 
     def __init__(self, attention: FusedAttention, common: bool = False) -> None:
@@ -54,12 +57,24 @@ class PackedAttention(nn.Module):
         self.out = _frozen(torch.cat([weight.flatten() for weight in by_member]))
         self.register_parameter("out_bias", None if attention.o.bias is None else _frozen(attention.o.bias.detach()))
         self.width = len(attention.o.weight)
-        self.register_parameter("relative", attention.relative)
-        own = None if attention.relative is None else attention.relative.detach()[distinct]
-        self.register_buffer("distinct", own, persistent=False)
+        self._keep_terms(attention, distinct)
         shared = len(distinct) < len(first)
         places = torch.tensor([distinct.index(i) for i in first], device=self.qkv.device) if shared else None
         self.register_buffer("order", places, persistent=False)
+
+    def _keep_terms(self, attention: FusedAttention, distinct: Sequence[int]) -> None:
+        """Computes what scores gain by distances, once, and keeps what it was computed from for the state dict."""
+        self.register_parameter("relative", attention.relative)
+        for name, child in attention.named_children():
+            if name.startswith("distance_"):
+                self.add_module(name, child)
+        with torch.no_grad():
+            terms = attention.terms() or Terms()
+        # Even members are computed apart, unless they read the same hidden state.
+        groups = len(self.rows) if len(set(self.rows)) == 1 and not self.common else 1
+        own = terms.each(lambda t: t[:, distinct] if groups == 1 else t[0].unflatten(0, (groups, -1)))
+        for name in ("numbers", "keys", "queries"):
+            self.register_buffer(name, getattr(own, name), persistent=False)
 
     @property
     def output_weights(self) -> OutputWeights:
@@ -79,9 +94,12 @@ class PackedAttention(nn.Module):
         if not sum(self.rows):
             return x[..., :0]
         qkv = self._project(x)  # [S,B,T,3*R], of heads computed once R counts one
+        terms = Terms(self.numbers, self.keys, self.queries)
+        if terms.all and len(qkv) < (copies := len(terms.all[0])):
+            qkv = qkv.expand(copies, -1, -1, -1)
         apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
         q, k = self.positions.turn(apart[..., :2, :]).unbind(-2)
-        z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, self._buffers["distinct"])  # [S*B,T,H,K]
+        z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, terms if terms.all else None)  # [S*B,T,H,K]
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
@@ -246,7 +264,7 @@ def _first_alike(attention: FusedAttention) -> list[int]:
     numbers = [head for kept in attention.heads for head in kept]
     parts = [t for part in (attention.q, attention.k, attention.v) for t in (part.weight, part.bias) if t is not None]
     rows = [_by_head(part, attention.head_width) for part in parts]
-    rows += [attention.relative] if attention.relative is not None else []
+    rows += [] if (terms := attention.terms()) is None else [term[0] for term in terms.all]
 
     def alike(i: int, j: int) -> bool:
         return numbers[i] == numbers[j] and all(torch.equal(part[i], part[j]) for part in rows)
