@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.folders import is_ours, write_folder
+from hydractl.checkpoint.output import claim, write_bytes
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError, OutputError, require
+from hydractl.evaluation.results import Results
+from hydractl.families.load import read_checkpoint
 from hydractl.options import Option, function
+from hydractl.report.artifact import read_report, report_json
+from hydractl.report.verdict import verdicts
 from hydractl.selection.candidates import SelectionObjective
+from hydractl.selection.greedy import require_measurable
+from hydractl.steps.build_file import BEGUN, BUILD_TOML, begun, is_build_file, read_build_file, record, written
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Precision, Seed
-from hydractl.steps.limits import Limits
-from hydractl.steps.pipeline import Stage
+from hydractl.steps.inputs import Precision, Seed, as_member
+from hydractl.steps.limits import Limits, latency_limit
+from hydractl.steps.pipeline import Stage, makefile, run_stages
 from hydractl.steps.plan import HYDRA, NETWORK, REPORT, plan
 from hydractl.steps.result import Result
+from hydractl.steps.schedule import scheduled
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.evaluation.latency_limit import LatencyLimit
-    from hydractl.evaluation.results import Results
 
     ModeName = str
 else:
@@ -61,8 +70,6 @@ class Built(Result):
     @property
     def checkpoint(self) -> Checkpoint:
         """The Hydra."""
-        from hydractl.families.load import read_checkpoint
-
         return read_checkpoint(self.folder / HYDRA)
 
     def to_json(self) -> dict[str, Any]:
@@ -227,11 +234,6 @@ class Build:
         return Path(self.output or "")
 
     def run(self, watch: Watcher) -> Built:
-        from hydractl.steps.build_file import begun, is_build_file, read_build_file
-        from hydractl.steps.inputs import as_member
-        from hydractl.steps.limits import latency_limit
-        from hydractl.steps.schedule import scheduled
-
         if is_build_file(self.model):
             return read_build_file(self).run(watch)
         self._check()
@@ -254,8 +256,6 @@ class Build:
 
     def _check(self) -> None:
         """Raises OptionError for what a step would refuse hours later."""
-        from hydractl.selection.greedy import require_measurable
-
         for name in ("id_data", "output"):
             if not getattr(self, name):
                 raise OptionError(f"`{name}` is missing: give it")
@@ -280,12 +280,6 @@ class Build:
 
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
-        import json
-
-        from hydractl.checkpoint.output import claim, write_bytes
-        from hydractl.report.artifact import read_report, report_json
-        from hydractl.report.verdict import verdicts
-        from hydractl.steps.pipeline import makefile, run_stages
 
         folder = self.folder
         with claim(folder):
@@ -310,10 +304,6 @@ class Build:
         Raises:
             OutputError: the folder is not a build's.
         """
-        from hydractl.checkpoint.folders import is_ours, write_folder
-        from hydractl.checkpoint.output import write_bytes
-        from hydractl.steps.build_file import BEGUN, BUILD_TOML, record, written
-
         folder = self.folder
         if (folder / BEGUN).exists():
             return

@@ -9,13 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hydractl.bounds import real
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.ood import OodFit
+from hydractl.checkpoint.output import refuse_existing
+from hydractl.data.open import notes_of, open_samples
 from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading, SkipBad
+from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
+from hydractl.evaluation.systems import Running
+from hydractl.families.load import write_checkpoint
+from hydractl.metrics.checks import Logits
 from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import Force, Model, Output, Workers
-from hydractl.steps.material import OOD_SETS
+from hydractl.steps.inputs import Force, Model, Output, Workers, as_checkpoint
+from hydractl.steps.material import OOD_SETS, open_ood_sets
 from hydractl.steps.result import MadeModel
 from hydractl.watch import Watcher
 
@@ -23,11 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.checkpoint.ood import OodFit
-    from hydractl.data.samples import Samples
     from hydractl.evaluation.model_calibration import Fits
-    from hydractl.metrics.checks import Logits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
 
@@ -189,10 +193,7 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
-        from hydractl.checkpoint.output import refuse_existing
         from hydractl.evaluation.model_calibration import calibrated
-        from hydractl.families.load import write_checkpoint
-        from hydractl.steps.inputs import as_checkpoint
 
         rate = _share(self.accept)
         if self.output is not None:
@@ -219,9 +220,6 @@ class Calibrate:
         return result
 
     def _samples(self, checkpoint: Checkpoint, watch: Watcher) -> tuple[Samples, dict[str, Samples]]:
-        from hydractl.data.open import notes_of, open_samples
-        from hydractl.steps.material import open_ood_sets
-
         modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
         ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
@@ -235,7 +233,6 @@ class Calibrate:
         from hydractl.data.ranks import Ranks, batch_workers
         from hydractl.evaluation.model_calibration import fit_network
         from hydractl.evaluation.ood_fit import Wanted
-        from hydractl.evaluation.systems import Running
         from hydractl.model.hydra import Hydra
 
         place = self.compute.torch_device

@@ -12,10 +12,8 @@ from hydractl.options import Option
 if TYPE_CHECKING:
     import torch
 
-    DtypeLike = str | torch.dtype
-    DeviceLike = str | torch.device
-else:
-    DtypeLike = DeviceLike = Any
+DtypeLike = Any  #: a name, or torch's own
+DeviceLike = Any  #: a name, or torch's own
 
 DEFAULT_BATCH_SIZE = 64
 
@@ -43,16 +41,11 @@ def dtype_name(dtype: Any) -> str | None:
 
 
 def choose_dtype(dtype: Any) -> torch.dtype | None:
-    """Returns the torch dtype of a name in any spelling, or None for the checkpoint's own.
-
-    Raises:
-        OptionError: see `dtype_name`.
-    """
+    """Returns the torch dtype of a name in any spelling, or None for the checkpoint's own; see `dtype_name`."""
     import torch
 
     name = dtype_name(dtype)
-    found: torch.dtype | None = None if name is None else getattr(torch, name)
-    return found
+    return None if name is None else getattr(torch, name)
 
 
 def choose_device(device: Any) -> torch.device:
@@ -81,15 +74,11 @@ Device = Annotated[
 ]
 Dtype = Annotated[
     DtypeLike | None,
-    Option("Precision. Default: the checkpoint's own.", "Compute", "fp32|bf16|fp16|fp64", plain=dtype_name),
-]
-BatchSize = Annotated[
-    int,
     Option(
-        "Samples per forward pass. It fixes the batches, and so the result.",
+        "Precision. Default: the checkpoint's own; a CPU computes half precision in float32.",
         "Compute",
-        minimum=1,
-        maximum=bounds.BATCH,
+        "fp32|bf16|fp16|fp64",
+        plain=dtype_name,
     ),
 ]
 
@@ -99,16 +88,16 @@ class Compute:
     """Device, precision and batch size of a network."""
 
     device: Device = "auto"
-    dtype: Annotated[
-        DtypeLike | None,
+    dtype: Dtype = None
+    batch_size: Annotated[
+        int,
         Option(
-            "Precision. Default: the checkpoint's own; a CPU computes half precision in float32.",
+            "Samples per forward pass. It fixes the batches, and so the result.",
             "Compute",
-            "fp32|bf16|fp16|fp64",
-            plain=dtype_name,
+            minimum=1,
+            maximum=bounds.BATCH,
         ),
-    ] = None
-    batch_size: BatchSize = DEFAULT_BATCH_SIZE
+    ] = DEFAULT_BATCH_SIZE
 
     @property
     def torch_device(self) -> torch.device:

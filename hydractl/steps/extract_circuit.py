@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from hydractl.artifacts import write_json
+from hydractl.checkpoint.output import claim, refuse_existing
+from hydractl.circuit.circuit_file import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
 from hydractl.circuit.modes import MODES, Exact, Mode, shortcut_account
+from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_ood_data
+from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, function, remembered
@@ -16,19 +21,14 @@ from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Resume
 from hydractl.steps.material import LABELLED, OOD_SETS, origin_of
 from hydractl.steps.result import Result
-from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks, require_ood_sets
+from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.circuit.circuit_file import Circuit, SearchJournal
-    from hydractl.circuit.objective import Objective, SearchData
-    from hydractl.circuit.ranking import Ranking, Search
     from hydractl.circuit.search import Progress
     from hydractl.model.hydra import Hydra
 
-    Budget = int | str
-else:
-    Budget = Any
+Budget = Any  #: a number, or a share as in 33%
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,8 +48,6 @@ class Extracted(Result):
     @property
     def circuits(self) -> dict[Objective, Circuit]:
         """The circuits as `hydractl.prune` follows them, by objective."""
-        from hydractl.circuit.circuit_file import circuit_of
-
         return {name: circuit_of(ranking, self.origin) for name, ranking in self.rankings.items()}
 
     @property
@@ -64,15 +62,10 @@ class Extracted(Result):
         return next(iter(self.circuits.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the artifact of each circuit, by objective."""
-        from hydractl.circuit.circuit_file import circuit_json
-
         return {name: circuit_json(ranking, self.origin) for name, ranking in self.rankings.items()}
 
     def write(self, force: bool) -> None:
         """Writes each circuit to its file, if it has one."""
-        from hydractl.artifacts import write_json
-
         artifacts = self.to_json()
         for objective, path in self.outputs.items():
             write_json(path, artifacts[objective], force)
@@ -151,25 +144,30 @@ class ExtractCircuit:
     force: Force = False
 
     def run(self, watch: Watcher) -> Extracted:
-        from hydractl.circuit.circuit_file import SearchJournal, state_file
-        from hydractl.circuit.objective import parse_objectives
         from hydractl.data.ranks import join_ranks
 
         objectives = parse_objectives(self.objective)
         sources = parse_tasks(self.task, self.id_data, self.ood_data)
-        require_ood_sets(sources, objectives)
+        for _, outside in sources.values():
+            require_ood_data(objectives, outside or None)
         outputs = self._outputs(objectives)
         tasks = open_tasks(self.model, sources, self.reading, compute=self.compute, watch=watch)
-        search = self._search(tasks.first.model)
+        model = tasks.first.model
+        candidates = Restriction(self.towers, self.layers).of_member(model.heads)
+        search = Search(candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break)
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}
         journal = None if self.output is None else SearchJournal(state_file(Path(self.output), objectives), conditions)
-        with join_ranks(tasks.first.device) as ranks, _claimed(journal if ranks.leads else None):
-            teller = watch if ranks.leads else LOG
+        with (
+            join_ranks(tasks.first.device) as ranks,
+            claim(journal.path) if journal is not None and ranks.leads else nullcontext(),
+        ):
             data = tasks.scoring_data(self.compute.batch_size, ranks)
-            begun = self._begun(journal, objectives, teller)
-            found = _searched(tasks.first.model, data, search, begun=begun, journal=journal, watch=teller)
+            begun: Sequence[Ranking] = [Ranking(objective) for objective in objectives]
+            if journal is not None:
+                begun = journal.begin(begun, self.resume, self.force)
+            found = _searched(model, data, search, begun, journal=journal, watch=watch if ranks.leads else LOG)
             extracted = Extracted({ranking.objective: ranking for ranking in found}, origin, outputs)
             if ranks.leads:
                 extracted.write(self.force)
@@ -177,17 +175,8 @@ class ExtractCircuit:
                     journal.remove()
         return extracted
 
-    def _search(self, model: Hydra) -> Search:
-        from hydractl.circuit.ranking import Restriction, Search, heads_to_rank
-
-        candidates = Restriction(self.towers, self.layers).of_member(model.heads)
-        return Search(candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break)
-
     def _outputs(self, objectives: Sequence[Objective]) -> dict[Objective, Path]:
         """Returns the file of each objective's circuit; none without an output."""
-        from hydractl.checkpoint.output import refuse_existing
-        from hydractl.circuit.circuit_file import circuit_files
-
         if self.output is None:
             if self.resume:
                 raise OptionError("`resume` needs an `output`: a search's state lies beside its file")
@@ -197,37 +186,16 @@ class ExtractCircuit:
             refuse_existing(one, self.force)
         return paths
 
-    def _begun(
-        self, journal: SearchJournal | None, objectives: Sequence[Objective], watch: Watcher
-    ) -> Sequence[Ranking]:
-        """Returns the rankings to grow: those of an interrupted search, or empty ones."""
-        from hydractl.circuit.ranking import Ranking
-
-        nothing: Sequence[Ranking] = [Ranking(objective) for objective in objectives]
-        if journal is None:
-            return nothing
-        if self.resume and not journal.path.exists():
-            # A Makefile always passes `resume`; the first time there is nothing yet.
-            watch.note(f"note: {journal.path} does not exist: starting afresh")
-        return journal.begin(nothing, self.resume, self.force)
-
 
 extract_circuit = function(ExtractCircuit)
-
-
-def _claimed(journal: SearchJournal | None) -> AbstractContextManager[None]:
-    """Locks the search's state, and with it the outputs."""
-    from hydractl.checkpoint.output import claim
-
-    return nullcontext() if journal is None else claim(journal.path)
 
 
 def _searched(
     model: Hydra,
     data: SearchData,
     search: Search,
-    *,
     begun: Sequence[Ranking],
+    *,
     journal: SearchJournal | None,
     watch: Watcher,
 ) -> list[Ranking]:
@@ -237,9 +205,10 @@ def _searched(
     total = sum(search.networks(len(ranking.steps)) for ranking in begun)
     ranks = data[0].ranks
     samples = sum(task.id_samples + task.ood_samples for task in data) / ranks.size
-    told = {ranking.objective: len(ranking.steps) for ranking in begun}
+    reported = {ranking.objective: len(ranking.steps) for ranking in begun}
     if total:
-        watch.note(f"note: {total:.0f} networks to measure")
+        kept = "" if journal is None else f"; {journal.path} holds what is found, and `resume` continues from it"
+        watch.note(f"note: {total:.0f} networks to measure{kept}")
     with watch.progress("search", total) as advance:
 
         def on_round(growing: Sequence[Ranking]) -> Progress:
@@ -248,16 +217,11 @@ def _searched(
         def on_step(rankings: Sequence[Ranking], grown: Ranking) -> None:
             if journal is not None and ranks.leads:
                 journal.save(rankings)
-            for number in range(told[grown.objective], len(grown.steps)):
+            for number in range(reported[grown.objective], len(grown.steps)):
                 watch.note(grown.line(number))
-            told[grown.objective] = len(grown.steps)
+            reported[grown.objective] = len(grown.steps)
 
-        try:
-            found = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
-        except KeyboardInterrupt:
-            if journal is not None:
-                watch.note(f"{journal.path}: holds what was found; `resume` goes on from it")
-            raise
+        found = extract_circuits(model, data, search, begun, on_round=on_round, on_step=on_step)
     for ranking in found:
         if account := shortcut_account(search.mode, ranking):
             watch.note(f"note: {account}")

@@ -10,17 +10,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl import bounds
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.output import claim, make_folder, output_paths
 from hydractl.data.reading import DataLike, Reading
 from hydractl.errors import OptionError
 from hydractl.options import Option, Rows, Without, function
-from hydractl.steps.inputs import ModelLike
+from hydractl.steps.compute import choose_device
+from hydractl.steps.inputs import ModelLike, as_checkpoint, as_several
 from hydractl.steps.result import Result
 from hydractl.training.ensembles import METHODS, Ensemble, Method, choose_ensemble
 from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.training.accelerator import Workplace
     from hydractl.training.conditions import Training
     from hydractl.training.progress import OnStep, Progress, Tuned
@@ -77,9 +79,6 @@ class Finetune:
     execution: Execution = Execution()
 
     def run(self, watch: Watcher) -> Finetuned:
-        from hydractl.checkpoint.output import claim
-        from hydractl.steps.compute import choose_device
-        from hydractl.steps.inputs import as_checkpoint, as_several
         from hydractl.training.accelerator import Workplace, training_process
         from hydractl.training.conditions import Training
         from hydractl.training.losses import Teachers
@@ -116,7 +115,6 @@ class Finetune:
 
     def _jobs(self, checkpoints: Sequence[Checkpoint], ensemble: Ensemble | None) -> list[_Job]:
         """Returns the networks to train on their own, with their files."""
-        from hydractl.checkpoint.output import make_folder, output_paths
         from hydractl.training.record import is_done
         from hydractl.training.trainer import choose_networks
 

@@ -6,18 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.output import refuse_existing
 from hydractl.errors import OptionError
+from hydractl.families.load import write_checkpoint
+from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
 from hydractl.options import Option, function, remembered
+from hydractl.report.summary import fusing_line, key_facts
 from hydractl.steps.compute import Dtype, choose_dtype
 from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import MadeModel
+from hydractl.surgery.provenance import alike, headless, with_provenance
 from hydractl.watch import Watcher
-
-if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,13 +37,9 @@ class Fused(MadeModel):
         yield str(self.output)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.summary import key_facts
-
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def guidance(self) -> Iterator[str]:
-        from hydractl.report.summary import fusing_line
-
         yield fusing_line(self.checkpoint, self.output)
         if self.output is not None:
             hydra = quote(str(self.output))
@@ -101,10 +100,6 @@ class Fuse:
     force: Force = False
 
     def run(self, watch: Watcher) -> Fused:
-        from hydractl.checkpoint.output import refuse_existing
-        from hydractl.families.load import write_checkpoint
-        from hydractl.surgery.provenance import alike, headless, with_provenance
-
         parts = self._parts()
         if self.output is not None:
             refuse_existing(Path(self.output), self.force)
@@ -135,7 +130,6 @@ class Fuse:
 
     def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:
         """Returns the networks, the identities of adapters, and both fused."""
-        from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
         from hydractl.surgery.fusion import fuse as fuse_members
         from hydractl.surgery.numbers import with_dtype
 

@@ -5,46 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from hydractl import bounds
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.circuit.circuit_file import Circuit, read_circuit
+from hydractl.circuit.scores import ScoreTable, read_scores
 from hydractl.errors import OptionError
+from hydractl.families.load import read_checkpoint
 from hydractl.options import Option
-
-Kind = TypeVar("Kind")
+from hydractl.report.drawing import check_picture, write_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import ScoreTable
-    from hydractl.model.hydra import Hydra
-
-    class HasCheckpoint(Protocol):
-        """A result of a step that made a model."""
-
-        @property
-        def checkpoint(self) -> Checkpoint: ...
-
-    ModelLike = str | Path | Hydra | Checkpoint | HasCheckpoint
-
-    class HasCircuit(Protocol):
-        """A result of a search for one circuit."""
-
-        @property
-        def circuit(self) -> Circuit: ...
-
-    class HasScores(Protocol):
-        """A result of scoring heads."""
-
-        @property
-        def scores(self) -> ScoreTable: ...
-
-    CircuitLike = str | Path | Circuit | HasCircuit
-    ScoresLike = str | Path | ScoreTable | HasScores
-else:  # what the command line derives flags from: any text will do
-    ModelLike = CircuitLike = ScoresLike = Any
+ModelLike = Any  #: a path or a hub id, a `Hydra`, a `Checkpoint`, or the result of a step that made a model
+CircuitLike = Any  #: a path, a `Circuit`, or the result of a search for one circuit
+ScoresLike = Any  #: a path, a `ScoreTable`, or the result of scoring heads
 
 # Options that several steps share.
 Model = Annotated[
@@ -91,15 +68,11 @@ class PlotOptions:
 
     def check(self) -> None:
         """Raises OutputError or OptionError if the picture cannot be written; call it before long work starts."""
-        from hydractl.report.drawing import check_picture
-
         if self.plot is not None:
             check_picture(Path(self.plot), self.force)
 
     def write(self, draw: Callable[[], Figure]) -> None:
         """Draws and writes the picture, if one is wanted."""
-        from hydractl.report.drawing import write_picture
-
         if self.plot is not None:
             write_picture(draw(), Path(self.plot), self.force)
 
@@ -115,18 +88,16 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
         CheckpointError: no such model, or one that hydractl does not read.
         OptionError: not a model.
     """
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.families.load import read_checkpoint
-
     if isinstance(model, str | Path):
         return read_checkpoint(model, without_classifier)
 
     from hydractl.model.assembly import to_checkpoint
     from hydractl.model.hydra import Hydra
 
-    if isinstance(model, Hydra):
-        return to_checkpoint(model)
-    return _value(getattr(model, "checkpoint", model), Checkpoint, "a model (a path, or what hydractl.load returns)")
+    found = to_checkpoint(model) if isinstance(model, Hydra) else getattr(model, "checkpoint", model)
+    if not isinstance(found, Checkpoint):
+        raise OptionError(f"expected a model (a path, or what hydractl.load returns), got {type(found).__name__}")
+    return found
 
 
 def as_several(models: ModelLike | Sequence[ModelLike]) -> Sequence[ModelLike]:
@@ -153,12 +124,10 @@ def as_circuit(circuit: CircuitLike) -> Circuit:
         ArtifactError: the file cannot be read, or is no circuit.
         OptionError: not a circuit.
     """
-    from hydractl.circuit.circuit_file import Circuit, read_circuit
-
-    if isinstance(circuit, str | Path):
-        return read_circuit(str(circuit))
-    found = getattr(circuit, "circuit", circuit)
-    return _value(found, Circuit, "a circuit (a path, or the result of extract_circuit)")
+    found = read_circuit(str(circuit)) if isinstance(circuit, str | Path) else getattr(circuit, "circuit", circuit)
+    if not isinstance(found, Circuit):
+        raise OptionError(f"expected a circuit (a path, or the result of extract_circuit), got {type(found).__name__}")
+    return found
 
 
 def as_scores(scores: ScoresLike) -> ScoreTable:
@@ -168,16 +137,9 @@ def as_scores(scores: ScoresLike) -> ScoreTable:
         ArtifactError: the file cannot be read, or holds no scores.
         OptionError: not head scores.
     """
-    from hydractl.circuit.scores import ScoreTable, read_scores
-
-    if isinstance(scores, str | Path):
-        return read_scores(str(scores))
-    return _value(getattr(scores, "scores", scores), ScoreTable, "head scores (a path, or the result of score_heads)")
-
-
-def _value(found: object, kind: type[Kind], expected: str) -> Kind:
-    if not isinstance(found, kind):
-        raise OptionError(f"expected {expected}, got {type(found).__name__}")
+    found = read_scores(str(scores)) if isinstance(scores, str | Path) else getattr(scores, "scores", scores)
+    if not isinstance(found, ScoreTable):
+        raise OptionError(f"expected head scores (a path, or the result of score_heads), got {type(found).__name__}")
     return found
 
 

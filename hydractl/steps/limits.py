@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from hydractl.bounds import real
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import Option
+from hydractl.schema import Origin, read_json
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
     from hydractl.evaluation.latency_limit import LatencyLimit
     from hydractl.steps.build import Build
 
@@ -77,7 +78,6 @@ def latency_limit(build: Build, network: Checkpoint, watch: Watcher) -> LatencyL
         OutputError: the record of an earlier run is damaged.
     """
     from hydractl.evaluation.latency_limit import FILE, LatencyLimit, most_multiply_adds, sketches, time_ratios
-    from hydractl.schema import Origin, read_json
 
     budget, file = build.budget_latency, build.folder / FILE
     if budget is None:

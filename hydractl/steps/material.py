@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.circuit.objective import ScoringData, prompt_batches
+from hydractl.data.hashes import sketch
+from hydractl.data.labels import match_labels, set_classes, unnamed
+from hydractl.data.open import notes_of, open_samples
 from hydractl.data.reading import SOURCE as SOURCE
-from hydractl.data.reading import DataLike, DataSetsLike, Reading
+from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading
+from hydractl.data.samples import Samples
+from hydractl.data.sources import parse_data_sets
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import ModelLike
+from hydractl.steps.inputs import ModelLike, as_member
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.objective import ScoringData
     from hydractl.data.batching import CachedBatches
     from hydractl.data.ranks import Ranks
-    from hydractl.data.reading import Modality
-    from hydractl.data.samples import Samples
     from hydractl.model.hydra import Hydra
 
 
@@ -64,7 +67,6 @@ class Material:
             share: the number of data sets that share the memory for cached batches.
             advance: receives the number of samples of each batch that is read.
         """
-        from hydractl.circuit.objective import ScoringData, prompt_batches
         from hydractl.data.batching import JoinedBatches
 
         sizes = tuple(map(len, self.ood.values()))
@@ -123,11 +125,6 @@ def origin_of(
         options: those that determine the result; None is left out.
         used: the samples by their use; an evaluation refuses them later.
     """
-    from importlib.metadata import version
-
-    from hydractl.checkpoint.contents import identity
-    from hydractl.data.hashes import sketch
-
     search_data = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
     return {
         "model": {
@@ -172,52 +169,47 @@ def open_materials(
     watch: Watcher,
 ) -> dict[str, Material]:
     """Loads the model once, and opens the ID and OOD data of each task by name; see `open_material`."""
-    from hydractl.data.open import notes_of, open_samples
     from hydractl.data.ranks import local_device
     from hydractl.inference import load_to_compute
-    from hydractl.steps.inputs import as_member
 
     checkpoint = as_member(model)
-    modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
+    modality = modality_of(checkpoint)
     opened = {
         name: (open_samples(inside, modality, reading, name="ID data"), open_ood_sets(outside, modality, reading))
         for name, (inside, outside) in tasks.items()
     }
     for inside, outside in opened.values():
-        for note in chain.from_iterable(map(notes_of, (inside, *outside.values()))):
-            watch.note(f"note: {note}")
+        tell_oddities([inside, *outside.values()], watch)
     network = load_to_compute(checkpoint, local_device(compute.torch_device), compute.torch_dtype)
-    return {
-        name: _material(checkpoint, network, *samples, reading=reading, watch=watch) for name, samples in opened.items()
-    }
+    found = {}
+    for name, (samples, ood) in opened.items():
+        set_classes(network, reading.classes, reading.template, samples)
+        matched = match_labels(samples, network.labels or unnamed(network.spec.classes), reading.match_labels)
+        for note in matched.notes[len(samples.notes) :]:
+            watch.note(f"note: {note}")
+        prompts = network.class_prompts or {}
+        found[name] = Material(
+            checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=prompts
+        )
+    return found
 
 
-def _material(
-    checkpoint: Checkpoint,
-    network: Hydra,
-    samples: Samples,
-    ood: Mapping[str, Samples],
-    reading: Reading,
-    watch: Watcher,
-) -> Material:
-    from hydractl.data.labels import match_labels, set_classes, unnamed
+def modality_of(checkpoint: Checkpoint) -> Modality:
+    """Returns the kind of data that a network classifies."""
+    return "text" if checkpoint.spec.task == "text-classification" else "image"
 
-    set_classes(network, reading.classes, reading.template, samples)
-    matched = match_labels(samples, network.labels or unnamed(network.spec.classes), reading.match_labels)
-    for note in matched.notes[len(samples.notes) :]:
-        watch.note(f"note: {note}")
-    return Material(
-        checkpoint, network, matched, ood, reading=reading, labels=network.labels, prompts=network.class_prompts or {}
-    )
+
+def tell_oddities(opened: Iterable[Samples], watch: Watcher) -> None:
+    """Notes what is odd about some data sets."""
+    for samples in opened:
+        for note in notes_of(samples):
+            watch.note(f"note: {note}")
 
 
 def open_ood_sets(
     ood_data: DataSetsLike | None, modality: Modality, reading: Reading, skip_bad: bool = False
 ) -> dict[str, Samples]:
     """Returns the OOD sets by name."""
-    from hydractl.data.open import open_samples
-    from hydractl.data.sources import parse_data_sets
-
     found: dict[str, Samples] = {}
     for source in [] if ood_data is None else parse_data_sets(ood_data, "OOD data"):
         if source.name in found:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hydractl.errors import OptionError
-from hydractl.steps.compute import Compute, DeviceLike, DtypeLike
-from hydractl.steps.inputs import ModelLike
+from hydractl.families.load import write_checkpoint
+from hydractl.steps.compute import Compute, DeviceLike, DtypeLike, choose_device, choose_dtype
+from hydractl.steps.inputs import ModelLike, as_checkpoint
 
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
@@ -29,8 +30,6 @@ def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None =
         OptionError: no such device or dtype.
     """
     from hydractl.inference import load_checkpoint
-    from hydractl.steps.compute import choose_device, choose_dtype
-    from hydractl.steps.inputs import as_checkpoint
 
     return load_checkpoint(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
 
@@ -44,9 +43,6 @@ def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:
     Raises:
         OutputError: the file exists and `force` is not set, or the disk refuses it.
     """
-    from hydractl.families.load import write_checkpoint
-    from hydractl.steps.inputs import as_checkpoint
-
     write_checkpoint(as_checkpoint(model), path, force)
     return Path(path)
 
@@ -58,15 +54,11 @@ def running(model: ModelLike, compute: Compute) -> Hydra:
         CheckpointError: it cannot be read.
         OptionError: no such device or dtype, or either given with a loaded model.
     """
+    from hydractl.inference import load_to_compute
     from hydractl.model.hydra import Hydra
 
-    if not isinstance(model, Hydra):
-        from hydractl.inference import load_to_compute
-        from hydractl.steps.inputs import as_checkpoint
-
-        checkpoint = as_checkpoint(model)
-        return load_to_compute(checkpoint, compute.torch_device, compute.torch_dtype).optimize_for_inference()
-    if compute.device != "auto" or compute.dtype is not None:
-        option = "dtype" if compute.dtype is not None else "device"
-        raise OptionError(f"`{option}` has no effect on a loaded model: give it to hydractl.load")
-    return model
+    if isinstance(model, Hydra):
+        if compute.device != "auto" or compute.dtype is not None:
+            raise OptionError("`device` and `dtype` have no effect on a loaded model: give them to hydractl.load")
+        return model
+    return load_to_compute(as_checkpoint(model), compute.torch_device, compute.torch_dtype).optimize_for_inference()

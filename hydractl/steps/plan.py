@@ -7,12 +7,23 @@ from dataclasses import replace
 from os.path import exists  # also of names that no path can have
 from typing import TYPE_CHECKING
 
+from hydractl.circuit.modes import MODES
 from hydractl.data.reading import Reading
 from hydractl.errors import OptionError
+from hydractl.evaluation.settings import Procedure, Sets
 from hydractl.options import Rows
+from hydractl.steps.calibrate import Calibrate
+from hydractl.steps.evaluate import Evaluate
+from hydractl.steps.extract_circuit import ExtractCircuit
+from hydractl.steps.finetune import Finetune
+from hydractl.steps.fuse import Fuse
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Given, Made, Stage
+from hydractl.steps.report import Outputs
 from hydractl.steps.schedule import NO_CIRCUITS
+from hydractl.steps.select import FromCandidates, Select
+from hydractl.training.published import choose_recipe
+from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
 
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
@@ -98,9 +109,6 @@ def _columns_apart(text: str) -> tuple[str, str]:
 
 
 def _search(build: Build) -> Stage:
-    from hydractl.circuit.modes import MODES
-    from hydractl.steps.extract_circuit import ExtractCircuit
-
     most, limit = build.search_samples, build.reading.limit
     step = ExtractCircuit(
         _network(build),
@@ -118,8 +126,6 @@ def _search(build: Build) -> Stage:
 
 
 def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
-    from hydractl.steps.select import FromCandidates, Select
-
     draws = build.draws
     sources = FromCandidates(random=build.random or 0)
     if _searches(build):
@@ -149,10 +155,6 @@ def _selection(build: Build, limits: Limits, trunks: str) -> Stage:
 
 def _training(build: Build, together: bool) -> list[Stage]:
     """Returns the commands that train members: each with its own seed and then fused, or all together."""
-    from hydractl.steps.finetune import Finetune
-    from hydractl.steps.fuse import Fuse
-    from hydractl.training.request import Execution, Hyperparameters, Seeds, TrainingSources
-
     apart, recipe = build.members > 1 and not together, build.recipe
     name = "work/selected-member{member}.safetensors"
     trained = [Made(name.format(member=n)) for n in range(build.members)] if apart else [FUSED]
@@ -178,8 +180,6 @@ def _training(build: Build, together: bool) -> list[Stage]:
 
 def _outliers(build: Build) -> Sequence[Given]:
     """Returns the OOD samples of search and selection if the recipe gives them a weight."""
-    from hydractl.training.published import choose_recipe
-
     recipe = choose_recipe(build.recipe, build.settings, {})
     if not recipe.steps and not recipe.epochs:
         raise OptionError("`train_data`: the recipe does not say how long to train: add `settings` epochs=1")
@@ -187,8 +187,6 @@ def _outliers(build: Build) -> Sequence[Given]:
 
 
 def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
-    from hydractl.steps.calibrate import Calibrate
-
     step = Calibrate(
         model,
         id_data=_id_data(build, 3),
@@ -201,10 +199,6 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
 
 
 def _evaluation(build: Build) -> Stage:
-    from hydractl.evaluation.settings import Procedure, Sets
-    from hydractl.steps.evaluate import Evaluate
-    from hydractl.steps.report import Outputs
-
     step = Evaluate(
         {"network": NETWORK, "hydra": HYDRA},
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from hydractl.checkpoint.heads import Head
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, in_candidate_order, member_heads
 from hydractl.checkpoint.layout import Unit
+from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
+from hydractl.circuit.circuit_file import Circuit
+from hydractl.circuit.ranking import require_towers
+from hydractl.circuit.scores import ScoreTable
+from hydractl.data.hashes import sketch
 from hydractl.data.reading import Reading
-from hydractl.errors import CheckpointError, OptionError
+from hydractl.errors import OptionError
+from hydractl.families.load import write_checkpoint
 from hydractl.options import Option, Rows, Without, function, remembered
+from hydractl.report.summary import key_facts, pruning_line
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
@@ -21,16 +28,10 @@ from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, UnitCut
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import MadeModel
 from hydractl.surgery.choose import heads_leaving, units_leaving
+from hydractl.surgery.provenance import headless, samples_behind, telling_name, with_provenance
 from hydractl.watch import Watcher
 
-if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import ScoreTable
-
-    Budget = int | str
-else:
-    Budget = Any
+Budget = Any  #: a number, or a share as in 33%
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,25 +62,26 @@ class Pruned(MadeModel):
         return [member.checkpoint for member in self.members]
 
     @property
+    def only(self) -> PrunedMember:
+        """The one network that was pruned."""
+        if len(self.members) > 1:
+            raise OptionError(f"these are {len(self.members)} members: name one of the result's `members`")
+        return self.members[0]
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """The one network that was pruned."""
-        return self._only.checkpoint
+        return self.only.checkpoint
 
     @property
     def dropped(self) -> Sequence[Head]:
         """The heads it lost."""
-        return self._only.dropped
+        return self.only.dropped
 
     @property
     def output(self) -> Path | None:
         """The file it was written to, if any."""
-        return self._only.output
-
-    @property
-    def _only(self) -> PrunedMember:
-        if len(self.members) > 1:
-            raise OptionError(f"these are {len(self.members)} members: name one of the result's `members`")
-        return self.members[0]
+        return self.only.output
 
     def to_json(self) -> dict[str, Any]:
         listed = [
@@ -96,15 +98,11 @@ class Pruned(MadeModel):
         yield from (str(member.output or member.checkpoint.name) for member in self.members)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.summary import key_facts
-
         if len(self.members) > 1:
             return {str(one.output or one.checkpoint.name): f"{len(one.dropped)} heads dropped" for one in self.members}
         return key_facts(self.checkpoint) | ({"file": self.output} if self.output else {})
 
     def guidance(self) -> Iterator[str]:
-        from hydractl.report.summary import pruning_line
-
         for one in self.members:
             yield pruning_line(one.checkpoint, one.dropped, one.units, one.output)
         if written := [quote(str(one.output)) for one in self.members if one.output is not None]:
@@ -178,66 +176,95 @@ class Prune:
     force: Force = False
 
     def run(self, watch: Watcher) -> Pruned:
-        from hydractl.families.load import write_checkpoint
-        from hydractl.surgery.numbers import with_dtype
-        from hydractl.surgery.provenance import headless, with_provenance
         from hydractl.surgery.slicing import drop_heads, drop_units
 
         if self.selection is not None:
-            return self._selected(self.selection)
+            return self._selected(self.selection, watch)
         if self.method is None or (self.budget is None and self.unit_cut.units is None):
-            missing = "`method`" if self.method is None else "`budget`"
-            raise OptionError(f"{missing} is missing: `method` and `budget` say which heads go, or a `selection` does")
-        method, members = self.method, self.unit_cut.members
+            raise OptionError("`method` and `budget` say which heads go, or a `selection` does: give these")
+        method, count = self.method, self.unit_cut.members
         checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)
         leaving = heads_leaving(self.budget or 0, checkpoint)
-        options = self._options(method, leaving)
+        options = {
+            **remembered(
+                self,
+                budget=leaving,
+                seed=self.seed if method.seeded else None,
+                batch_size=None if method.id_data is None else self.compute.batch_size,
+                template=None,
+            ),
+            **method.origin,
+        }
         if self.unit_cut.units is not None:
             options["units"] = units_leaving(self.unit_cut.units, checkpoint)
-        paths = [self._file(checkpoint, options)] if members is None else self._files(checkpoint, members)
+        paths = self._paths(checkpoint, count, telling_name(checkpoint, options))
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
+        for note in notes(method, pruning):
+            watch.note(f"note: {note}")
         found, dropped = [], choose_heads(method, pruning)
         for number, (units, path) in enumerate(zip(choose_units(method, pruning, self.unit_cut), paths, strict=True)):
             if number and method.seeded and method.id_data is None:  # each member draws heads of its own
                 dropped = choose_heads(method, replace(pruning, seed=self.seed + number))
             pruned = drop_units(drop_heads(checkpoint, dropped), units)
-            pruned = with_dtype(pruned, self.compute.torch_dtype)
-            own = {} if members is None else {"member": number}
-            pruned = with_provenance(pruned, "prune", [checkpoint], options | {"search_data": seen} | own)
-            if path is not None:
-                write_checkpoint(pruned, path, self.force)
-            for note in (*notes(method, pruning), *headless(pruned)) if not number else headless(pruned):
-                watch.note(f"note: {note}")
-            found.append(PrunedMember(pruned, dropped, path, units))
+            own = options | {"search_data": seen} | ({} if count is None else {"member": number})
+            written = self._write(pruned, checkpoint, own, path, watch=watch)
+            found.append(PrunedMember(written, dropped, path, units))
         return Pruned(tuple(found))
 
-    def _options(self, method: Method, budget: int) -> dict[str, Any]:
-        """Returns the options that the result depends on, with what provenance says of an artifact."""
-        batch_size = None if method.id_data is None else self.compute.batch_size
-        seed = self.seed if method.seeded else None
-        return {**remembered(self, budget=budget, seed=seed, batch_size=batch_size, template=None), **method.origin}
+    def _selected(self, selection: SelectionLike, watch: Watcher) -> Pruned:
+        """Returns each member of a selection as a network of its own, in the order in which they were chosen."""
+        if self.method is not None or self.budget is not None or self.unit_cut.units is not None:
+            raise OptionError("`selection` says which heads go: leave `method`, `budget` and `units` out")
+        followed = follow(selection, [] if self.model is None else [self.model])
+        network, chosen, members = followed.network, followed.selection, followed.members
+        every = set(member_heads(network.heads, 0))
+        common = {
+            "method": "selection",
+            "dtype": dtype_name(self.compute.dtype),
+            "search_data": chosen.search_data,
+        }
+        found = []
+        for row, member, path in zip(chosen.members, members, self._paths(network, len(members)), strict=True):
+            made_of = network if row.file is None else member
+            written = self._write(member, made_of, common | {"candidate": row.candidate}, path, watch=watch)
+            dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
+            found.append(PrunedMember(written, dropped, path))
+        return Pruned(tuple(found))
 
-    def _file(self, checkpoint: Checkpoint, options: Mapping[str, Any]) -> Path | None:
-        """Returns the file to write, whose name in a folder says how it was made."""
-        from hydractl.checkpoint.output import refuse_existing
-        from hydractl.surgery.provenance import telling_name
+    def _write(
+        self, pruned: Checkpoint, made_of: Checkpoint, options: Mapping[str, Any], path: Path | None, *, watch: Watcher
+    ) -> Checkpoint:
+        """Returns a network with its dtype and its history, written if there is a path."""
+        from hydractl.surgery.numbers import with_dtype
 
+        pruned = with_provenance(with_dtype(pruned, self.compute.torch_dtype), "prune", [made_of], options)
+        if path is not None:
+            write_checkpoint(pruned, path, self.force)
+        for note in headless(pruned):
+            watch.note(f"note: {note}")
+        return pruned
+
+    def _paths(self, network: Checkpoint, count: int | None, name: str = "") -> Sequence[Path | None]:
+        """Returns the file of each member; a folder gets `name` if there is one network."""
         if self.output is None:
-            return None
-        path = Path(self.output)
-        if path.is_dir():
-            path /= telling_name(checkpoint, options)
-        refuse_existing(path, self.force)
-        return path
+            return [None] * (count or 1)
+        if count is None:
+            output = Path(self.output)
+            paths = [output / name if output.is_dir() else output]
+        else:
+            stem = Path(network.name).resolve().name.removesuffix(".safetensors")
+            paths = output_paths(self.output, [f"{stem}-member{number}" for number in range(count)])
+            if str(self.output).endswith("/"):
+                make_folder(Path(self.output))
+        for path in paths:
+            refuse_existing(path, self.force)
+        return paths
 
     def _pruning(
         self, method: Method, checkpoint: Checkpoint, budget: int, watch: Watcher
     ) -> tuple[Pruning, Mapping[str, Any] | None]:
         """Returns the heads to choose from, and sketches of all samples that the choice depends on."""
-        from hydractl.circuit.ranking import require_towers
-        from hydractl.data.hashes import sketch
         from hydractl.data.ranks import Ranks
-        from hydractl.surgery.provenance import samples_behind
 
         spread = method.spread
         towers = require_towers(spread.towers, checkpoint.heads) if spread.towers else []
@@ -259,53 +286,6 @@ class Prune:
         network = material.model, material.scoring_data(self.compute.batch_size, Ranks())
         return replace(pruning, towers=towers, network=network), {"calibration": sketch(material.id.content_hashes())}
 
-    def _selected(self, selection: SelectionLike) -> Pruned:
-        """Returns each member of a selection as a network of its own, in the order in which they were chosen.
-
-        Raises:
-            OptionError: one file for several members.
-            OutputError: an output exists and `force` is not set, or the disk refuses it.
-        """
-        from hydractl.checkpoint.heads import in_candidate_order, member_heads
-        from hydractl.families.load import write_checkpoint
-        from hydractl.surgery.numbers import with_dtype
-        from hydractl.surgery.provenance import with_provenance
-
-        if self.method is not None or self.budget is not None or self.unit_cut.units is not None:
-            raise OptionError("`selection` says which heads go: leave `method`, `budget` and `units` out")
-        followed = follow(selection, [] if self.model is None else [self.model])
-        chosen, members = followed.selection, followed.members
-        every = set(member_heads(followed.network.heads, 0))
-        common = {
-            "method": "selection",
-            "dtype": dtype_name(self.compute.dtype),
-            "search_data": chosen.search_data,
-        }
-        found = []
-        for row, member, path in zip(chosen.members, members, self._files(followed.network, len(members)), strict=True):
-            made_of = followed.network if row.file is None else member
-            pruned = with_dtype(member, self.compute.torch_dtype)
-            pruned = with_provenance(pruned, "prune", [made_of], common | {"candidate": row.candidate})
-            if path is not None:
-                write_checkpoint(pruned, path, self.force)
-            dropped = in_candidate_order(every - set(member_heads(member.heads, 0)))
-            found.append(PrunedMember(pruned, dropped, path))
-        return Pruned(tuple(found))
-
-    def _files(self, network: Checkpoint, count: int) -> Sequence[Path | None]:
-        """Returns the file of each of several members."""
-        from hydractl.checkpoint.output import make_folder, output_paths, refuse_existing
-
-        if self.output is None:
-            return [None] * count
-        stem = Path(network.name).resolve().name.removesuffix(".safetensors")
-        paths = output_paths(self.output, [f"{stem}-member{number}" for number in range(count)])
-        if str(self.output).endswith("/"):
-            make_folder(Path(self.output))
-        for path in paths:
-            refuse_existing(path, self.force)
-        return paths
-
 
 prune = function(Prune)
 
@@ -316,12 +296,4 @@ def _model_of(artifact: Circuit | ScoreTable | None) -> Checkpoint:
         raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")
     if artifact.model is None:
         raise OptionError(f"{artifact.name}: names no model: name `model`")
-    place = artifact.model.reference
-    try:
-        return as_checkpoint(place)
-    except CheckpointError as error:
-        if os.path.exists(place):
-            raise
-        raise CheckpointError(
-            f"{artifact.name} names the model {place}, which is not there: give it as `model` ({error})"
-        ) from error
+    return as_checkpoint(artifact.model.reference)

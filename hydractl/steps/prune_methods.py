@@ -13,26 +13,25 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl import bounds
-from hydractl.checkpoint.heads import TOWERS, Head, layer_budgets, member_heads
+from hydractl.checkpoint.contents import Checkpoint, require_one_member
+from hydractl.checkpoint.heads import TOWERS, Head, member_heads
 from hydractl.checkpoint.layout import Unit, member_units
+from hydractl.circuit.circuit_file import Circuit
+from hydractl.circuit.objective import ScoringData
 from hydractl.circuit.score_methods import SCORE_METHODS
+from hydractl.circuit.scores import ScoreTable
 from hydractl.data.reading import DataLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
 from hydractl.steps.material import SOURCE
 from hydractl.surgery.choose import Deal, Scope, at_random, by_ranking, by_scores, by_taylor, dealt, units_leaving
+from hydractl.surgery.provenance import require_same_model
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.objective import ScoringData
-    from hydractl.circuit.scores import ScoreTable
     from hydractl.model.hydra import Hydra
 
-    Budget = int | str
-else:
-    Budget = Any
+Budget = Any  #: a number, or a share as in 33%
 
 
 @dataclass(frozen=True)
@@ -350,9 +349,6 @@ def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
         DataError: samples without labels.
         OptionError: a checkpoint of several members, or a budget of more heads than there are.
     """
-    from hydractl.checkpoint.contents import require_one_member
-    from hydractl.surgery.provenance import require_same_model
-
     require_one_member(pruning.checkpoint)
     below, common = method.spread.trunk, method.spread.common
     for artifact in (method.artifact, common):
@@ -384,11 +380,7 @@ def choose_units(method: Method, pruning: Pruning, cut: UnitCut) -> list[list[Un
 
 
 def notes(method: Method, pruning: Pruning) -> Iterator[str]:
-    """Yields what a user should know of heads chosen like this."""
-    if method.id_data is not None and pruning.scope == "layer":
-        shares = set(layer_budgets(pruning.candidates, pruning.budget).values())
-        if len(shares) > 1:
-            yield f"{pruning.budget} heads do not divide over the layers: {min(shares)} to {max(shares)} each"
+    """Yields what a user should know of heads chosen by such scores."""
     row = next((row for row in SCORE_METHODS if row.name == method.scored_by), None)
     if row is None:
         return

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from hydractl.artifacts import ModelReference
+from hydractl.checkpoint.contents import Checkpoint, identity
+from hydractl.circuit.circuit_file import Circuit
+from hydractl.circuit.scores import ScoreTable
 from hydractl.errors import OptionError
-from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_circuit, as_member, as_scores
+from hydractl.selection.selection_file import Followed, Selection, read_selection, selection_of
+from hydractl.steps.inputs import CircuitLike, ModelLike, ScoresLike, as_circuit, as_member, as_scores, as_several
+from hydractl.surgery.provenance import require_same_model
 
-if TYPE_CHECKING:
-    from hydractl.artifacts import ModelReference
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.circuit.scores import ScoreTable
-    from hydractl.selection.selection_file import Followed, Selection
-
-    class HasContent(Protocol):
-        """A result of selecting members."""
-
-        @property
-        def content(self) -> Mapping[str, Any]: ...
-
-    SelectionLike = str | Path | HasContent
-    Artifact = TypeVar("Artifact", Circuit, ScoreTable)
-else:  # what the command line derives flags from
-    SelectionLike = Any
+SelectionLike = Any  #: a path, or the result of `select`
+Artifact = TypeVar("Artifact", Circuit, ScoreTable)
 
 
 def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Checkpoint) -> dict[str, Circuit]:
@@ -34,7 +25,8 @@ def named_circuits(circuits: Sequence[CircuitLike] | CircuitLike, network: Check
     Raises:
         ArtifactError: a circuit cannot be read or is of another model.
     """
-    return _by_name(map(as_circuit, _listed(circuits)), network, lambda one: one.objective or "circuit")
+    found = [as_circuit(one) for one in as_several(circuits)]
+    return _by_name(found, network, lambda one: one.objective or "circuit")
 
 
 def named_scores(scores: Sequence[ScoresLike] | ScoresLike, network: Checkpoint) -> dict[str, ScoreTable]:
@@ -43,25 +35,18 @@ def named_scores(scores: Sequence[ScoresLike] | ScoresLike, network: Checkpoint)
     Raises:
         ArtifactError: scores cannot be read or are of another model.
     """
-    return _by_name(map(as_scores, _listed(scores)), network, lambda one: one.method or "scores")
-
-
-def _listed(given: Any) -> Sequence[Any]:
-    return given if isinstance(given, list | tuple) else [given]
+    return _by_name([as_scores(one) for one in as_several(scores)], network, lambda one: one.method or "scores")
 
 
 def _by_name(
-    artifacts: Iterable[Artifact], network: Checkpoint, name_of: Callable[[Artifact], str]
+    artifacts: Sequence[Artifact], network: Checkpoint, name_of: Callable[[Artifact], str]
 ) -> dict[str, Artifact]:
-    from hydractl.surgery.provenance import require_same_model
-
-    found = list(artifacts)
-    for one in found:
+    for one in artifacts:
         require_same_model(network, one.name, one.model)
-    names = [name_of(one) for one in found]
+    names = [name_of(one) for one in artifacts]
     return {
         name if names.count(name) == 1 else f"{name} {number}": one
-        for number, (name, one) in enumerate(zip(names, found, strict=True), 1)
+        for number, (name, one) in enumerate(zip(names, artifacts, strict=True), 1)
     }
 
 
@@ -74,16 +59,14 @@ def existing_members(files: Sequence[ModelLike], network: Checkpoint) -> list[Ch
     """
     members = [as_member(file) for file in files]
     for member in members:
-        if (theirs := _task(member)) != (own := _task(network)):
-            raise OptionError(f"{member.name}: {theirs}, {network.name}: {own}: name members of one task")
-        if member.labels and network.labels and member.labels != network.labels:
-            raise OptionError(f"{member.name}: its classes differ in name or order from those of {network.name}")
+        differ = member.labels and network.labels and member.labels != network.labels
+        if differ or _task(member) != _task(network):
+            raise OptionError(f"{member.name}: its task or its classes differ from those of {network.name}")
     return members
 
 
-def _task(model: Checkpoint) -> str:
-    classes = len(model.labels or ()) or model.spec.classes
-    return f"{model.spec.task} of {classes} classes" if classes else model.spec.task
+def _task(model: Checkpoint) -> tuple[str, int | None]:
+    return model.spec.task, len(model.labels or ()) or model.spec.classes
 
 
 def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
@@ -97,10 +80,12 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
         CheckpointError: a network cannot be read.
         OptionError: not a selection, a missing network, or a model that is not in it.
     """
-    from hydractl.checkpoint.contents import identity
-    from hydractl.selection.selection_file import Followed
-
-    followed = _as_selection(selection)
+    if isinstance(selection, str | Path):
+        followed = read_selection(str(selection))
+    elif isinstance(content := getattr(selection, "content", None), Mapping):
+        followed = selection_of(content)
+    else:
+        raise OptionError(f"expected a selection (a path or the result of select), got {type(selection).__name__}")
     known = {identity(model): model for model in map(as_member, given)}
     named = [member.file for member in followed.members if member.file is not None]
     files = {file.sha256: _found(followed, file, known) for file in named}
@@ -116,21 +101,8 @@ def follow(selection: SelectionLike, given: Sequence[ModelLike]) -> Followed:
     return Followed(followed, network, files)
 
 
-def _as_selection(selection: SelectionLike) -> Selection:
-    from hydractl.selection.selection_file import read_selection, selection_of
-
-    if isinstance(selection, str | Path):
-        return read_selection(str(selection))
-    content = getattr(selection, "content", None)
-    if not isinstance(content, Mapping):
-        raise OptionError(f"expected a selection (a path or the result of select), got {type(selection).__name__}")
-    return selection_of(content)
-
-
 def _found(selection: Selection, wanted: ModelReference, known: Mapping[str, Checkpoint]) -> Checkpoint:
     """Returns a network that a selection names, from those given or from where the selection says it lies."""
-    from hydractl.surgery.provenance import require_same_model
-
     if wanted.sha256 in known:
         return known[wanted.sha256]
     found = as_member(wanted.reference)

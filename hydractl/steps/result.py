@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hydractl.report.escape import html
@@ -12,7 +13,6 @@ from hydractl.text import printable
 if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra, HydraOutput
     from hydractl.model.prediction import Prediction
-    from hydractl.steps.inputs import HasCheckpoint
 
 Value = TypeVar("Value")
 
@@ -49,24 +49,20 @@ class Result:
 class MadeModel(Result):
     """A result that is a model: it answers as what `hydractl.load` returns does, and is loaded at its first answer."""
 
-    def __call__(self: HasCheckpoint, *inputs: Any, **named: Any) -> HydraOutput:
+    def __call__(self, *inputs: Any, **named: Any) -> HydraOutput:
         """Classifies a batch of tensors; see `Hydra.forward`."""
-        output: HydraOutput = _loaded(self)(*inputs, **named)
+        output: HydraOutput = self._loaded(*inputs, **named)
         return output
 
-    def predict(self: HasCheckpoint, samples: Any, batch_size: int = 64) -> Prediction:
+    def predict(self, samples: Any, batch_size: int = 64) -> Prediction:
         """Predicts raw images or texts; see `Hydra.predict`."""
-        return _loaded(self).predict(samples, batch_size)
+        return self._loaded.predict(samples, batch_size)
 
+    @cached_property
+    def _loaded(self: Any) -> Hydra:
+        from hydractl.inference import load_checkpoint
 
-def _loaded(made: HasCheckpoint) -> Hydra:
-    from hydractl.inference import load_checkpoint
-
-    held = vars(made)
-    if "_model" not in held:
-        held["_model"] = load_checkpoint(made.checkpoint).optimize_for_inference()
-    model: Hydra = held["_model"]
-    return model
+        return load_checkpoint(self.checkpoint).optimize_for_inference()
 
 
 class Table(Result):

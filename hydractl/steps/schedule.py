@@ -9,13 +9,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.data.open import open_samples
 from hydractl.data.reading import DataLike, Modality, Reading
+from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
 from hydractl.errors import OptionError
+from hydractl.steps.models import running
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.data.sources import DataSpec, DataValues
     from hydractl.steps.build import Build
 
 NO_CIRCUITS = "none"
@@ -147,10 +149,6 @@ def _account(plan: Mapping[str, Any], sizes: Sizes, seconds: float | None, train
 
 
 def _sizes(build: Build, network: Checkpoint) -> Sizes:
-    from hydractl.data.open import open_samples
-    from hydractl.data.sources import parse_data_sets
-    from hydractl.steps.models import running
-
     modality: Modality = "text" if network.spec.task == "text-classification" else "image"
     reading = replace(build.reading, limit=None)
     inside = _size(build.id_data, modality, reading, strict=True)
@@ -179,9 +177,6 @@ def _sizes(build: Build, network: Checkpoint) -> Sizes:
 
 def _size(data: DataLike | DataSpec | DataValues, modality: Modality, reading: Reading, strict: bool = False) -> int:
     """Returns how many samples a source holds; those of a part in expectation, without reading all."""
-    from hydractl.data.open import open_samples
-    from hydractl.data.sources import DataSpec, parse_data
-
     spec = parse_data(data)
     part = spec.part if isinstance(spec, DataSpec) else None
     if isinstance(spec, DataSpec) and part is not None:

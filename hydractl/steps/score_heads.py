@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod, Scoring
+from hydractl.artifacts import write_json
+from hydractl.checkpoint.contents import Checkpoint
+from hydractl.checkpoint.heads import Head, require_heads
+from hydractl.checkpoint.output import refuse_existing
+from hydractl.circuit.objective import ScoringData
+from hydractl.circuit.score_methods import SCORE_METHODS, Scored, ScoreMethod, Scoring
+from hydractl.circuit.scores import ScoreTable, as_towers, scores_json, scores_of
 from hydractl.data.reading import Reading
 from hydractl.options import Option, Rows, function, remembered
-from hydractl.steps.compute import Compute
+from hydractl.report.head_maps import HeadMap, Projection, heat_map, heat_map_figure, project, separation_figure
+from hydractl.steps.compute import Compute, choose_device
 from hydractl.steps.inputs import Model, Output, PlotOptions, as_member
 from hydractl.steps.material import Material, open_material, origin_of
 from hydractl.steps.result import Table
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.checkpoint.heads import Head
-    from hydractl.circuit.objective import ScoringData
-    from hydractl.circuit.score_methods import Scored
-    from hydractl.circuit.scores import ScoreTable
     from hydractl.model.hydra import Hydra
-    from hydractl.report.head_maps import HeadMap, Projection
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,8 +42,6 @@ class HeadScores(Table):
     @property
     def scores(self) -> ScoreTable:
         """The scores, for `hydractl.prune`."""
-        from hydractl.circuit.scores import scores_of
-
         return scores_of(self.artifact)
 
     @property
@@ -58,8 +55,6 @@ class HeadScores(Table):
         return dict(self.artifact)
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.head_maps import heat_map
-
         for name, rows in self.maps.items():
             yield from heat_map(name, rows)
         if self.output is not None:
@@ -100,18 +95,17 @@ class ScoreHeads:
     picture: PlotOptions = PlotOptions()
 
     def run(self, watch: Watcher) -> HeadScores:
-        from hydractl.artifacts import write_json
-        from hydractl.checkpoint.heads import require_heads
         from hydractl.data.ranks import join_ranks
-        from hydractl.steps.compute import choose_device
 
-        output = self._output()
+        output = None if self.output is None else Path(self.output)
+        self.picture.check()
+        if output is not None:
+            refuse_existing(output, self.picture.force)
         checkpoint = as_member(self.model)
         require_heads(checkpoint.heads, checkpoint.name)
         material = self._material(checkpoint, watch)
         shown = self.picture.plot is not None and self.method.pictured
-        place = choose_device("cpu") if material is None else material.device
-        with join_ranks(place) as ranks:
+        with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
             passes = (len(checkpoint.spec.towers) if self.method.each_tower else 1) + shown
             total = None if material is None else passes * material.samples
             with (watch if ranks.leads else LOG).progress("score", total) as advance:
@@ -127,37 +121,26 @@ class ScoreHeads:
             if ranks.leads:
                 if output is not None:
                     write_json(output, result.artifact, self.picture.force)
-                self.picture.write(lambda: _figure(result, pictured))
+                self.picture.write(
+                    lambda: separation_figure(result.maps, {"": pictured}) if pictured else heat_map_figure(result.maps)
+                )
         return result
-
-    def _output(self) -> Path | None:
-        """Returns the file to write, if any, before long work starts."""
-        from hydractl.checkpoint.output import refuse_existing
-
-        self.picture.check()
-        if self.output is None:
-            return None
-        refuse_existing(Path(self.output), self.picture.force)
-        return Path(self.output)
 
     def _material(self, checkpoint: Checkpoint, watch: Watcher) -> Material | None:
         """Returns the network and its samples; None for a method without data."""
-        from hydractl.data.sources import parse_data
-
         inside, outside = (getattr(self.method, name, None) for name in ("id_data", "ood_data"))
         if inside is None:
             return None
-        if outside is not None:
-            parse_data(outside, "OOD data")  # refuses several sets, which have no one centroid
         return open_material(checkpoint, inside, outside, reading=self.reading, compute=self.compute, watch=watch)
 
     def _artifact(self, scored: Scored, checkpoint: Checkpoint, material: Material | None) -> dict[str, Any]:
-        from hydractl.circuit.scores import as_towers, scores_json
-
-        options = {} if material is None else remembered(self, template=material.template)
-        origin = origin_of(checkpoint, options, material.used("id", "ood") if material is not None else {})
         details = {name: as_towers(values, checkpoint.spec) for name, values in scored.details.items()}
         extra = {"distances": details} if details else {}
+        if material is None:
+            origin = origin_of(checkpoint, {})
+        else:
+            options = remembered(self, template=material.template)
+            origin = origin_of(checkpoint, options, material.used("id", "ood"))
         return scores_json(scored.heads, checkpoint.spec, self.method.name, {**extra, **origin})
 
 
@@ -182,14 +165,7 @@ def about(head: Head, distances: Mapping[Head, float]) -> str:
 def projections(model: Hydra, data: ScoringData, titles: Mapping[Head, str]) -> list[Projection]:
     """Returns the outputs of the titled heads for ID and OOD samples, in two dimensions."""
     from hydractl.circuit.separation import outputs_of
-    from hydractl.report.head_maps import project
 
     inside = outputs_of(model, data.id, list(titles), samples=data.id_samples, ranks=data.ranks)
     outside = outputs_of(model, data.ood, list(titles), samples=data.ood_samples, ranks=data.ranks)
     return [project(title, inside[head], outside[head]) for head, title in titles.items()]
-
-
-def _figure(result: HeadScores, projections: Sequence[Projection]) -> Figure:
-    from hydractl.report.head_maps import heat_map_figure, separation_figure
-
-    return separation_figure(result.maps, {"": projections}) if projections else heat_map_figure(result.maps)

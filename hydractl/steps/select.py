@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
+from hydractl.artifacts import write_json
 from hydractl.bounds import MEMBERS, whole
+from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.output import claim, refuse_existing
+from hydractl.circuit.circuit_file import Circuit
+from hydractl.data.hashes import merged, sketch
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
+from hydractl.families.load import write_checkpoint
 from hydractl.options import Option, Rows, function, remembered
+from hydractl.report.describe import curve_lines, selection_facts
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
+from hydractl.selection.greedy import require_enough, require_measurable
+from hydractl.selection.joint import joint_searches
+from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
 from hydractl.steps.limits import Limits
 from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.result import Result
+from hydractl.surgery.provenance import SEEN, samples_behind
 from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
-    from hydractl.checkpoint.contents import Checkpoint
-    from hydractl.circuit.circuit_file import Circuit
-    from hydractl.selection.joint import JointSearch, Turns
-    from hydractl.selection.pool import CandidatePool, Outcome
+    from hydractl.selection.pool import CandidatePool, Criteria
+    from hydractl.steps.select_run import SelectionRun
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,39 +58,18 @@ class Selected(Result):
         return dict(self.content)
 
     def lines(self) -> Iterator[str]:
-        from hydractl.report.describe import curve_lines
-
         yield from curve_lines(self.content)
         yield from (str(path) for path in (self.output, self.hydra) if path is not None)
 
     def facts(self) -> Mapping[str, object]:
-        from hydractl.report.describe import selection_facts
-
         return selection_facts(self.content)
 
     def write(self, force: bool) -> None:
         """Writes the artifact and the fused members, where wanted."""
-        from hydractl.artifacts import write_json
-        from hydractl.families.load import write_checkpoint
-
         if self.hydra is not None:
             write_checkpoint(self.checkpoint, self.hydra, force)
         if self.output is not None:
             write_json(self.output, self.content, force)
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """The candidates of a selection, or the searches that make them.
-
-    Attributes:
-        searches: by trunk.
-        circuits: those that candidates follow, whose samples the selection depends on.
-    """
-
-    pool: CandidatePool | None = None
-    searches: Mapping[int, JointSearch] = field(default_factory=dict)
-    circuits: Sequence[Circuit] = ()
 
 
 class Method(Protocol):
@@ -94,8 +82,12 @@ class Method(Protocol):
     def unused(self) -> Sequence[str]:
         """The options that have no effect beside the others."""
 
-    def prepare(self, select: Select, network: Checkpoint, trunks: Sequence[int]) -> Prepared:
+    def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
         """Returns the candidates, or searches for them; refuses impossible options before any work."""
+
+
+#: Candidates, and the circuits that they follow, whose samples the selection depends on.
+Candidates = tuple["CandidatePool", Sequence[Circuit]]
 
 
 def _if_given(value: Any) -> Any:
@@ -139,15 +131,15 @@ class FromCandidates:
     def unused(self) -> Sequence[str]:
         return [*([] if self.pools else ["draws"]), *([] if self.pools or self.random else ["seed"])]
 
-    def prepare(self, select: Select, network: Checkpoint, trunks: Sequence[int]) -> Prepared:
-        from hydractl.selection.greedy import require_enough
+    def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
         from hydractl.selection.pool import gather
 
+        network = run.material.checkpoint
         circuits = named_circuits(self.circuit, network)
         if self.common_circuit is not None and not any(trunks):
             raise OptionError("`common_circuit` has no effect without `trunks`: leave it out")
         common = [] if self.common_circuit is None else [*named_circuits(self.common_circuit, network).values()]
-        files, heads = existing_members(self.files, network), member_heads(network.heads, 0)
+        heads = member_heads(network.heads, 0)
         sources = Sources(
             heads,
             {name: one.ranking for name, one in circuits.items()},
@@ -157,17 +149,15 @@ class FromCandidates:
             seed=select.seed,
             dense=not self.without_dense,
         )
-
-        def above(trunk: int) -> Sources:
-            """Returns the sources for a trunk; shares are of the heads that candidates may lack."""
+        sets = []
+        for trunk in trunks:
+            # Shares are of the heads that candidates may lack.
             free = len(heads) if common else sum(head.layer >= trunk for head in heads)
-            return replace(sources, budgets=counts("budgets", select.budgets, len(heads), free))
-
-        ranking = common[0].ranking if common else ()
-        pool = gather(network, [candidate_set(above(trunk), trunk, ranking) for trunk in trunks], files)
-        least, _ = parse_members(select.members)
-        require_enough((least, least), max(map(len, pool.sets)))
-        return Prepared(pool, circuits=[*circuits.values(), *common])
+            above = replace(sources, budgets=counts("budgets", select.budgets, len(heads), free))
+            sets.append(candidate_set(above, trunk, common[0].ranking if common else ()))
+        pool = gather(network, sets, existing_members(self.files, network))
+        require_enough((criteria.members[0], criteria.members[0]), max(map(len, pool.sets)))
+        return pool, [*circuits.values(), *common]
 
 
 @dataclass(frozen=True)
@@ -184,11 +174,12 @@ class Joint:
     def unused(self) -> Sequence[str]:
         return ["seed"]
 
-    def prepare(self, select: Select, network: Checkpoint, trunks: Sequence[int]) -> Prepared:
-        from hydractl.selection.joint import joint_searches
+    def candidates(self, select: Select, run: SelectionRun, trunks: Sequence[int], criteria: Criteria) -> Candidates:
+        from hydractl.selection.pool import gather
 
-        heads = member_heads(network.heads, 0)
-        return Prepared(searches=joint_searches(heads, trunks, select.budgets, parse_members(select.members)))
+        network = run.material.checkpoint
+        searches = joint_searches(member_heads(network.heads, 0), trunks, select.budgets, criteria.members)
+        return gather(network, run.joint_sets(searches, criteria)), ()
 
 
 METHODS = (FromCandidates, Joint)
@@ -272,13 +263,14 @@ class Select:
     force: Force = False
 
     def run(self, watch: Watcher) -> Selected:
-        from hydractl.checkpoint.output import claim
         from hydractl.data.ranks import join_ranks
-        from hydractl.selection.greedy import require_measurable
-        from hydractl.selection.pool import Criteria, choose, gather
+        from hydractl.selection.pool import Criteria, choose
         from hydractl.steps.select_run import SelectionRun
 
-        selection = self._outputs()
+        output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
+        for path in (output, hydra):
+            if path is not None:
+                refuse_existing(path, self.force)
         criteria = Criteria(
             self.objective,
             parse_members(self.members),
@@ -289,67 +281,44 @@ class Select:
         material = open_material(
             self.model, self.id_data, self.ood_data, reading=self.reading, compute=self.compute, watch=watch
         )
+        require_measurable(self.objective, bool(material.ood))
         network = material.checkpoint
         trunks = counts("trunks", self.trunks, max(tower.layers for tower in network.spec.towers)) or [0]
-        prepared = self.method.prepare(self, network, trunks)
-        require_measurable(self.objective, bool(material.ood))
         options = remembered(self, template=material.template, **dict.fromkeys(self.method.unused))
-        with join_ranks(material.device) as ranks, claim(selection) if selection and ranks.leads else nullcontext():
-            run = SelectionRun(material, self.compute.batch_size, ranks, watch if ranks.leads else LOG)
-            journal = run.journal(selection, options) if prepared.searches else None
-            pool = prepared.pool
-            if pool is None:
-                searches = prepared.searches
-                begun: Turns = [()] * len(searches)
-                if journal is not None:
-                    begun = journal.begin(begun, self.resume, self.force)
-                pool = gather(network, run.joint_sets(searches, criteria, journal, begun))
-            store = run.store(selection, pool, options, resume=self.resume, force=self.force)
-            outcome = choose(run.answers(pool, store), pool, criteria)
-            selected = self._selected(material, prepared.circuits, pool, outcome, options=options)
+        with (
+            join_ranks(material.device) as ranks,
+            claim(output) if output is not None and ranks.leads else nullcontext(),
+        ):
+            run = SelectionRun(
+                material,
+                self.compute.batch_size,
+                ranks,
+                watch if ranks.leads else LOG,
+                selection=output,
+                options=options,
+                resume=self.resume,
+                force=self.force,
+            )
+            pool, circuits = self.method.candidates(self, run, trunks, criteria)
+            outcome = choose(run.answers(pool), pool, criteria)
+            chosen, seen = outcome.curve.chosen, _seen(material, circuits)
+            origin = {**origin_of(network, options), "search_data": seen}
+            fused = with_selection(pool.fused(chosen), network, pool.files_among(chosen), {**options, SEEN: seen})
+            selected = Selected(selection_json(outcome, pool, self.objective, origin), fused, output, hydra)
             if ranks.leads:
                 selected.write(self.force)
-                for kept in (store, journal):
-                    if kept is not None:
-                        kept.remove()
+                run.remove_state()
         return selected
-
-    def _outputs(self) -> Path | None:
-        """Returns the selection's file, if any, before long work starts."""
-        from hydractl.checkpoint.output import refuse_existing
-
-        for path in (self.output, self.hydra):
-            if path is not None:
-                refuse_existing(Path(path), self.force)
-        return None if self.output is None else Path(self.output)
-
-    def _selected(
-        self,
-        material: Material,
-        circuits: Sequence[Circuit],
-        pool: CandidatePool,
-        outcome: Outcome,
-        options: Mapping[str, Any],
-    ) -> Selected:
-        """Returns the artifact and the fused members; both remember every sample that the choice depends on."""
-        from hydractl.data.hashes import merged, sketch
-        from hydractl.selection.selection_file import selection_json, with_selection
-        from hydractl.surgery.provenance import SEEN, samples_behind
-
-        network, chosen = material.checkpoint, outcome.curve.chosen
-        used = material.used("selection", "selection OOD")
-        own = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
-        seen = merged([*(samples_behind(circuits) or {}).items(), *own.items()], network.name)
-        origin = {**origin_of(network, options), "search_data": seen}
-        return Selected(
-            selection_json(outcome, pool, self.objective, origin),
-            with_selection(pool.fused(chosen), network, pool.files_among(chosen), {**options, SEEN: seen}),
-            None if self.output is None else Path(self.output),
-            None if self.hydra is None else Path(self.hydra),
-        )
 
 
 select = function(Select)
+
+
+def _seen(material: Material, circuits: Sequence[Circuit]) -> Mapping[str, Any]:
+    """Returns sketches of every sample that a choice depends on."""
+    used = material.used("selection", "selection OOD")
+    own = {name: sketch(samples.content_hashes()) for name, samples in used.items()}
+    return merged([*(samples_behind(circuits) or {}).items(), *own.items()], material.checkpoint.name)
 
 
 def parse_members(members: str) -> tuple[int, int]:

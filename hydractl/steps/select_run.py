@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,18 +27,26 @@ from hydractl.watch import Advance, Watcher
 BOUNDS = ("budget_macs", "budget_params")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class SelectionRun:
-    """The network and the samples that candidates answer.
+    """The network, the samples that candidates answer, and the state on disk.
 
     Attributes:
         watch: of the process that leads.
+        selection: the file beside which the state lies; None for no state.
+        options: those that the result depends on.
+        kept: the states on disk, which go when the selection is written.
     """
 
     material: Material
     batch_size: int
     ranks: Ranks
     watch: Watcher
+    selection: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    resume: bool = False
+    force: bool = False
+    kept: list[Store | TurnsJournal] = field(default_factory=list)
 
     @cached_property
     def data(self) -> SelectionData:
@@ -57,33 +65,30 @@ class SelectionRun:
         """The number of samples that this process answers."""
         return sum(self.data.sizes.values()) / self.ranks.size
 
-    def journal(self, selection: Path | None, options: Mapping[str, Any]) -> TurnsJournal | None:
-        """Returns the file of a joint search's turns: beside the selection."""
-        if selection is None:
-            return None
-        searched = {name: value for name, value in options.items() if name not in BOUNDS}
-        conditions = {"model": identity(self.material.checkpoint), **self.material.data_identity(), **searched}
-        return TurnsJournal(selection.with_name(f"{selection.name}.search.state"), conditions)
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """The model and the samples that every state depends on."""
+        return {"model": identity(self.material.checkpoint), **self.material.data_identity()}
 
-    def store(
-        self, selection: Path | None, pool: CandidatePool, options: Mapping[str, Any], resume: bool, force: bool
-    ) -> Store | None:
+    def store(self, pool: CandidatePool) -> Store | None:
         """Returns the folder of the logits: beside the selection; None on ranks that do not lead."""
-        if selection is None or not self.ranks.leads:
+        if self.selection is None or not self.ranks.leads:
             return None
         conditions = {
-            "model": identity(self.material.checkpoint),
-            **self.material.data_identity(),
+            **self.conditions,
             "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in pool.dropped],
             "files": [identity(member) for member in pool.files],
-            **{name: options.get(name) for name in ("batch_size", "dtype", "template")},
+            **{name: self.options.get(name) for name in ("batch_size", "dtype", "template")},
         }
-        return Store(selection.with_name(f"{selection.name}.state"), conditions, resume, force)
+        folder = self.selection.with_name(f"{self.selection.name}.state")
+        store = Store(folder, conditions, self.resume, self.force)
+        self.kept.append(store)
+        return store
 
-    def answers(self, pool: CandidatePool, store: Store | None = None) -> CandidateLogits:
+    def answers(self, pool: CandidatePool) -> CandidateLogits:
         """Returns the logits of all candidates on all samples."""
         networks: list[Answering] = [self._candidates([candidate.dropped for candidate in pool.dropped])]
-        material = self.material
+        material, store = self.material, self.store(pool)
         if pool.files:
             whole = pool.files[0] if len(pool.files) == 1 else fuse(pool.files, ["all"])
             dtype = next(material.model.parameters()).dtype
@@ -92,20 +97,17 @@ class SelectionRun:
             temperature = material.model.temperature
             return answer(networks, self.data, material.device, temperature=temperature, store=store, on_batch=advance)
 
-    def joint_sets(
-        self,
-        searches: Mapping[int, JointSearch],
-        criteria: Criteria,
-        journal: TurnsJournal | None = None,
-        begun: Sequence[Sequence[Head]] | None = None,
-    ) -> list[CandidateSet]:
-        """Returns the members that every search finds, a set for each of its budgets.
-
-        Args:
-            journal: keeps the turns of all searches after each.
-            begun: the turns of an interrupted run, by search; None if there was none.
-        """
-        turns: list[Sequence[Head]] = [()] * len(searches) if begun is None else list(begun)
+    def joint_sets(self, searches: Mapping[int, JointSearch], criteria: Criteria) -> list[CandidateSet]:
+        """Returns the members that the search over each trunk finds, a set for each of its budgets."""
+        turns: list[Sequence[Head]] = [()] * len(searches)
+        journal = None
+        if self.selection is not None:
+            searched = {name: value for name, value in self.options.items() if name not in BOUNDS}
+            place = self.selection.with_name(f"{self.selection.name}.search.state")
+            journal = TurnsJournal(place, {**self.conditions, **searched})
+            turns = list(journal.begin(turns, self.resume, self.force))
+            self.kept.append(journal)
+            self.watch.note(f"note: {place} holds what is found, and `resume` continues from it")
         measured = sum(search.measured(some) for search, some in zip(searches.values(), turns, strict=True))
         found: list[CandidateSet] = []
         with self.watch.progress("search", measured * self.samples) as advance:
@@ -119,14 +121,14 @@ class SelectionRun:
                         journal.save(turns)
                     self.watch.note(_line(heads, together, criteria.members[0]))
 
-                try:
-                    whole = search_jointly(search, goal, ask, turns[number], on_turn=on_turn)
-                except KeyboardInterrupt:
-                    if journal is not None:
-                        self.watch.note(f"{journal.path}: holds what was found; `resume` goes on from it")
-                    raise
+                whole = search_jointly(search, goal, ask, turns[number], on_turn=on_turn)
                 found += [search.candidate_set(whole, budget, trunk) for budget in search.budgets]
         return found
+
+    def remove_state(self) -> None:
+        """Removes what lies on disk, once the selection is written."""
+        for kept in self.kept:
+            kept.remove()
 
     def _ask(self, advance: Advance) -> Ask:
         """Returns a function for the logits of networks without some heads; `advance` counts networks times samples."""

@@ -5,27 +5,24 @@ Source: [HE] E.3.2, where one vision tower is searched for the mean over zero-sh
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hydractl.circuit.objective import SearchData
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
+from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.options import Option
 from hydractl.steps.compute import Compute
-from hydractl.steps.inputs import ModelLike
+from hydractl.steps.inputs import ModelLike, as_several
 from hydractl.steps.material import Material, open_materials
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
-    from hydractl.circuit.objective import Objective, SearchData
     from hydractl.data.ranks import Ranks
-    from hydractl.data.samples import Samples
 
-    TasksLike = Sequence[str] | Mapping[str, Sequence[DataLike]]
-else:
-    TasksLike = Any
+TasksLike = Any  #: a sequence of NAME=ID,OOD, or a mapping from names to sources
 
 #: The data of a task: its ID data, and its OOD sets if any.
 Sources = tuple[DataLike, DataSetsLike | None]
@@ -36,8 +33,6 @@ TASKS = Option(
     "NAME=ID[,OOD...]",
     repeated=True,
 )
-FORM = "expected NAME=ID,OOD as in pets=data/pets:test,data/noise"
-NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,44 +84,24 @@ def parse_tasks(tasks: TasksLike | None, id_data: DataLike | None, ood_data: Dat
     if id_data is not None or ood_data is not None:
         raise OptionError("a `task` names its own data: leave `id_data` and `ood_data` out")
     found: dict[str, Sources] = {}
-    named = tasks.items() if isinstance(tasks, Mapping) else map(_named, [tasks] if isinstance(tasks, str) else tasks)
+    named = tasks.items() if isinstance(tasks, Mapping) else map(_named, as_several(tasks))
     for name, sources in named:
-        if not NAME.fullmatch(name) or isinstance(sources, str) or not all(map(_is_given, sources)) or not sources:
-            raise OptionError(f"`task` {name}: {FORM}")
+        inside, *outside = as_several(sources)
+        if not name or not inside:
+            raise OptionError(f"`task` {name}: expected NAME=ID,OOD as in pets=data/pets:test,data/noise")
         if name in found:
             raise OptionError(f"`task` {name}: is there already: give it another name")
-        inside, *outside = sources
         found[name] = (inside, outside or None)
     return found
 
 
-def require_ood_sets(tasks: Mapping[str, Sources], objectives: Sequence[Objective]) -> None:
-    """Raises OptionError if an objective needs OOD samples and a task has none; only `acc` needs none."""
-    from hydractl.circuit.objective import require_ood_data
-
-    for name, (_, outside) in tasks.items():
-        if name and outside is None and set(objectives) != {"acc"}:
-            raise OptionError(f"`task` {name} names no OOD data: {FORM}, or choose `objective` acc, which needs none")
-        require_ood_data(objectives, outside or None)
-
-
 def _named(text: str) -> tuple[str, list[str]]:
-    name, mark, sources = text.partition("=")
-    if not mark:
-        raise OptionError(f"`task` {text}: {FORM}")
+    name, _, sources = text.partition("=")
     return name, sources.split(",")
 
 
-def _is_given(source: object) -> bool:
-    return not isinstance(source, str) or bool(source)
-
-
 def open_tasks(
-    model: ModelLike,
-    tasks: Mapping[str, Sources],
-    reading: Reading,
-    compute: Compute,
-    watch: Watcher,
+    model: ModelLike, tasks: Mapping[str, Sources], reading: Reading, compute: Compute, watch: Watcher
 ) -> Tasks:
     """Returns the model and the data of each task, labels matched.
 

@@ -175,7 +175,6 @@ def test_prune_by_taylor_goes_layer_by_layer(hydractl: Command, here: Path, vit:
     arguments = ("prune", vit, "--method=taylor", "--budget=3", f"--id-data={images}", "--samples=6")
     result = hydractl(*arguments, "-o", "m1")
     assert result.code == 0, result.err
-    assert "3 heads do not divide over the layers" in result.err
     checkpoint = read_checkpoint("m1")
     assert [len(layer[0]) for layer in checkpoint.heads["vision"]] == [2, 3]
     assert checkpoint.provenance["search_data"]["calibration"]["samples"] == 6
@@ -189,7 +188,6 @@ def test_prune_by_taylor_at_once_is_pruning_by_the_scores_of_the_whole_model(
     options = [f"--id-data={images}", "--batch-size=5", "--json"]
     at_once = hydractl("prune", vit, "--method=taylor-oneshot", "--budget=3", f"--scope={scope}", *options)
     assert at_once.code == 0, at_once.err
-    assert ("do not divide over the layers" in at_once.err) == (scope == "layer")
     written = json.loads(at_once.out)
     assert written["output"] == f"vit-taylor-oneshot-{scope}-3.safetensors"
     assert hydractl("score-heads", vit, "--method=taylor", f"--id-data={images}", "--batch-size=5").code == 0
