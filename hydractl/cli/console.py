@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import RLock, Timer
 from typing import TYPE_CHECKING, Any, TextIO
 
 from hydractl.steps.result import Result
@@ -18,10 +17,9 @@ from hydractl.watch import Advance
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 PIPE_WIDTH = 120
-PATIENCE = 2.0  # seconds without a bar after which a person wonders
 SECRETS = ("--token",)
 #: An absolute path in an argument: all of it, or behind NAME=, predictions:, near/ or far/, or one of several joined by
 #: + or a comma.
@@ -89,7 +87,7 @@ class Terminal:
         self.quiet, self._respell = quiet, respell
         # Looked up once: the first bar replaces stderr by a stream that may be no terminal (rich before 15).
         self._is_watched = not quiet and sys.stderr.isatty()
-        self._bars: Bars | None = None  # while the command works
+        self._bars: Progress | None = None
         self.command: str | None = shlex.join(["hydractl", *_for_readers(sys.argv[1:])])
 
     def note(self, message: str) -> None:
@@ -102,31 +100,27 @@ class Terminal:
         _print_error(f"warning: {self._respell(message)}")
 
     @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Shows that the command works, after a while also where it draws no bar itself."""
-        if not self._is_watched:
-            yield
-            return
-        self._bars = Bars(what)
-        try:
-            yield
-        finally:
-            self._bars.close()
-            self._bars = None
-
-    @contextmanager
     def progress(self, what: str, total: float | None) -> Iterator[Advance]:
-        """Draws a bar on stderr if it is a terminal."""
+        """Draws a bar on stderr if it is a terminal; the bar of a part takes the place of the whole's."""
         if not self._is_watched:
             yield lambda done, said=None: None
             return
-        bars = self._bars or Bars(what)
+        bars = self._bars = self._bars or _bars()
+        outer = [task.id for task in bars.tasks if task.visible]
+        for hidden in outer:
+            bars.update(hidden, visible=False)
+        task = bars.add_task(printable(what), total=total)
+        bars.start()
         try:
-            with bars.of(what, total) as advance:
-                yield advance
+            yield lambda done, said=None: bars.update(task, advance=done, description=printable(said or what))
         finally:
-            if bars is not self._bars:
-                bars.close()
+            bars.refresh()  # shows the last text, however short the work
+            bars.remove_task(task)
+            for hidden in outer:
+                bars.update(hidden, visible=True)
+            if not outer:
+                bars.stop()
+                self._bars = None
 
 
 def _print_error(message: str) -> None:
@@ -150,57 +144,7 @@ def _from_here(path: str) -> str:
         return os.path.basename(path)
 
 
-class Bars:
-    """The bars of one command.
-
-    After `PATIENCE` seconds, one shows for how long the command has been at work. A step that knows what is left draws
-    its own bar, which takes the place of that one.
-    """
-
-    def __init__(self, what: str) -> None:
-        self._what, self._closed = what, False
-        self._drawn: Progress | None = None
-        self._waiting: TaskID | None = None
-        self._lock = RLock()  # the timer has a thread of its own
-        self._timer = Timer(PATIENCE, self._wait)
-        self._timer.daemon = True
-        self._timer.start()
-
-    @contextmanager
-    def of(self, what: str, total: float | None) -> Iterator[Advance]:
-        """Draws a bar for a part of the work, for as long as the block lasts."""
-        self._timer.cancel()
-        with self._lock:
-            bars = self._drawn = self._drawn or _started()
-            if self._waiting is not None:
-                bars.update(self._waiting, visible=False)
-        task = bars.add_task(printable(what), total=total)
-        try:
-            yield lambda done, said=None: bars.update(task, advance=done, description=printable(said or what))
-        finally:
-            bars.refresh()  # shows the last text, however short the work
-            bars.remove_task(task)
-            self._wait()
-
-    def close(self) -> None:
-        """Removes all bars from the screen."""
-        self._timer.cancel()
-        with self._lock:
-            self._closed = True
-            if self._drawn is not None:
-                self._drawn.stop()
-
-    def _wait(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            bars = self._drawn = self._drawn or _started()
-            if self._waiting is None:
-                self._waiting = bars.add_task(printable(self._what), total=None)
-            bars.update(self._waiting, visible=True)
-
-
-def _started() -> Progress:
+def _bars() -> Progress:
     """Returns bars that vanish at their end and leave stdout alone, which a program may read."""
     from rich import progress
     from rich.console import Console
@@ -215,6 +159,4 @@ def _started() -> Progress:
     # Names of files may stand in the description: their square brackets are no markup.
     text = progress.TextColumn("{task.description}", markup=False)
     columns = (text, progress.BarColumn(), progress.TaskProgressColumn(), Time())
-    bars = progress.Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
-    bars.start()
-    return bars
+    return progress.Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)

@@ -126,7 +126,7 @@ def _run(command: Command, values: dict[str, Any]) -> None:
                 terminal.note(line)
 
     try:
-        with terminal.working(command.name):
+        with terminal.progress(command.name, None):
             result: Result = run(make(command.step, values), terminal)
     except BaseException as error:
         # A step that was interrupted may have finished a part of its work, which is put out before the error is.

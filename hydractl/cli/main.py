@@ -10,11 +10,7 @@ import io
 import os
 import re
 import signal
-import socket
 import sys
-import threading
-import time
-from collections.abc import Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
@@ -26,23 +22,26 @@ READER_GONE = 1  # typer's code, where it notices first
 #: The signals that end a process; Windows knows no hang-up.
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 INTERRUPTED = 128 + signal.SIGINT
-GRACE = 3.0  # seconds in which a process of torchrun ends by itself
 
 #: The messages of libraries that have no error of their own for a lack of memory.
 _MEMORY = re.compile(
     r"(can't|cannot|unable to|failed to) (re|m)?alloc|bad alloc|out of memory|start new thread|failed to map segment",
     re.IGNORECASE,
 )
-#: The messages of gloo and NCCL when another process of the job is gone.
-_ALONE = re.compile(r"gloo/transport|connection (closed|reset) by peer|nccl (communicator|error)", re.IGNORECASE)
-#: The message of torch when a process that reads data is gone.
-_READER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
+#: Messages of libraries about another process that is gone, and what to say instead.
+_GONE = {
+    r"gloo/transport|connection (closed|reset) by peer|nccl (communicator|error)": (
+        "a process of this job ended early: see its own message"
+    ),
+    r"DataLoader worker .*(killed by signal|exited unexpectedly)": (
+        "a process that reads data was killed, as when memory is short: lower `workers`"
+    ),
+}
 _REMEDIES = {
     errno.ENOSPC: ": free some space or name another output",
     errno.EACCES: ": check the permissions",
     errno.ENOENT: ": check the name",
 }
-TORCHRUN = "TORCHELASTIC_RUN_ID"  # set in the processes that torchrun starts
 
 
 def run() -> NoReturn:
@@ -55,8 +54,6 @@ def run() -> NoReturn:
     for number in ENDING:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores some
             signal.signal(number, _end)
-    if TORCHRUN in os.environ:
-        _heed_signals()
     if os.environ.get("HYDRACTL_TRACEBACK"):
         sys.exit(_invoke())
     try:
@@ -111,23 +108,6 @@ def _end_at_once(number: int, _frame: FrameType | None) -> NoReturn:
     os._exit(128 + number)
 
 
-def _heed_signals() -> None:
-    """Ends this process soon after a signal, also while it waits for another process, where Python handles none."""
-    heard, tell = socket.socketpair()
-    tell.setblocking(False)
-    signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
-    # Child processes inherit the socket, and may be ended without it.
-    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
-    threading.Thread(target=_end_late, args=(heard, tell), daemon=True).start()
-
-
-def _end_late(heard: socket.socket, _tell: socket.socket) -> NoReturn:
-    while (number := heard.recv(1)[0]) not in ENDING:
-        pass
-    time.sleep(GRACE)
-    os._exit(128 + number)
-
-
 def _report(error: BaseException) -> int:
     message, code = _explain(error)
     # Steps' own options are respelled before; these are what nobody declared.
@@ -147,15 +127,12 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return f"out of memory{short and f' ({short})'}: lower `batch_size` or choose another `device`", 1
     if isinstance(error, HydractlError):
         return text, error.exit_code
-    if TORCHRUN in os.environ and _ALONE.search(text):
-        return "a process of this job ended early: see its own message", 1
-    if _READER.search(text):
-        return "a process that reads data was killed, as when memory is short: lower `workers`", 1
+    for pattern, meaning in _GONE.items():
+        if re.search(pattern, text, re.IGNORECASE):
+            return meaning, 1
     if isinstance(error, OSError) and error.errno is not None:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "output"
         return f"{abridged(printable(name), LONGEST_SENTENCE)}: {error.strerror}{_REMEDIES.get(error.errno, '')}", 1
-    if isinstance(error, ValueError) and text.startswith("embedded null"):  # from the library that opens files
-        return "a name holds a zero byte, which no file can have: correct it", 2
     typer = sys.modules.get("typer")
     if typer is not None and isinstance(error, typer.Abort):
         return "aborted", 1
@@ -163,40 +140,23 @@ def _explain(error: BaseException) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         # Secrets go first: no pattern finds half of one. The finding follows the argument, which may be of any length.
         message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), without_secrets(error.format_message()))
-        return with_close_value(first_sentence(message)) + (
-            f" (see {context.command_path} --help)" if context else ""
-        ), error.exit_code
+        message = first_sentence(message.replace("Value error, ", ""))  # pydantic's word for it
+        return message + (f" (see {context.command_path} --help)" if context else ""), error.exit_code
     message = f"{type(error).__name__}: {shortened(one_line(text), LONGEST_SENTENCE)}"
     return f"internal error: {message} (HYDRACTL_TRACEBACK=1 shows where; please report it)", 1
-
-
-def with_close_value(message: str) -> str:
-    """Returns the message about a value that is not one of several, with the one that was probably meant."""
-    message = message.replace("Value error, ", "")  # pydantic's word for it
-    if (found := re.search(r"'([^']+)' is not one of ('.+')\.?$", message)) is None:
-        return message
-    from difflib import get_close_matches
-
-    close = get_close_matches(found[1], re.findall(r"'([^']+)'", found[2]), 1)
-    return f"{message.rstrip('.')}: did you mean {close[0]}?" if close else message
 
 
 def _out_of_memory(error: BaseException) -> str | None:
     """Returns the message of a lack of memory that an error is or came from; None if there was none."""
     torch = sys.modules.get("torch")
-    for each in _causes(error):
-        if isinstance(each, HydractlError):
-            continue  # its message may name any file
-        short = isinstance(each, MemoryError) or (torch is not None and isinstance(each, torch.OutOfMemoryError))
-        if short or (isinstance(each, OSError) and each.errno == errno.ENOMEM) or _MEMORY.search(str(each)):
-            return first_sentence(str(each))
+    met: set[int] = set()  # a library may chain errors in a circle
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in met:
+        met.add(id(cause))
+        short = isinstance(cause, MemoryError) or (torch is not None and isinstance(cause, torch.OutOfMemoryError))
+        short = short or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
+        # The message of our own errors may name any file.
+        if short or (not isinstance(cause, HydractlError) and _MEMORY.search(str(cause))):
+            return first_sentence(str(cause))
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return None
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error and its causes, each once: a library may chain errors in a circle."""
-    met: set[int] = set()
-    while error is not None and id(error) not in met:
-        met.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -267,11 +267,9 @@ class Build:
         require_measurable(self.objective, bool(self.ood_data))
         if not self.ood_data and self.random == 0:
             raise OptionError("`random` 0: without `ood_data` heads are drawn at random: give one or the other")
-        for name in ("settings", "recipe"):
+        for name in ("settings", "recipe", "teacher"):
             if getattr(self, name) and self.train_data is None:
                 raise OptionError(f"`{name}` has no effect without `train_data`: give both or neither")
-        if self.teacher and self.train_data is None:
-            raise OptionError("`teacher` has no effect without `train_data`: give both or neither")
         if self.teacher:
             from hydractl.steps.inputs import as_checkpoint
             from hydractl.training.losses import require_fit

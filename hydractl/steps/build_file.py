@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
-from dataclasses import replace
-from os.path import exists
+from os.path import exists, join, lexists, relpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +12,7 @@ import tomli_w
 from hydractl.errors import OptionError, OutputError
 from hydractl.options import declared, flat, make
 from hydractl.schema import Origin, parse_toml, read_json, read_text
+from hydractl.steps.schedule import with_plan
 from hydractl.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -48,30 +46,39 @@ def options_of(build: Build, folder: Path) -> dict[str, Any]:
         several = [str(one) for one in plain] if isinstance(plain, list | tuple) else None
         plain = several if several is not None else str(plain) if isinstance(plain, Path) else plain
         if option.name in PLACES:
-            plain = [_seen(one, folder) for one in plain] if isinstance(plain, list) else _seen(str(plain), folder)
+            plain = _all_placed(plain, "", str(folder))
         found[option.name] = plain
     return found
 
 
-def _seen(text: str, folder: Path) -> str:
-    """Returns a source as seen from a folder, if it is a path on this machine."""
-    name, equals, source = text.rpartition("=") if not exists(text) and "?" not in text else ("", "", text)
+def _placed(text: str, here: str, there: str) -> str:
+    """Returns a source as seen from another folder, if it is a path on this machine.
+
+    Args:
+        here: the folder that the text's path is seen from.
+        there: the folder that the result's path is seen from.
+    """
+    name, equals, source = text.rpartition("=") if "?" not in text and not exists(join(here, text)) else ("", "", text)
     for mark in ("", *":?%"):
         place = source.partition(mark)[0] if mark else source
-        if place and exists(place):
-            return f"{name}{equals}{os.path.relpath(place, folder)}{source[len(place) :]}"
+        if place and exists(join(here, place)):
+            return f"{name}{equals}{relpath(join(here, place), there)}{source[len(place) :]}"
     return text
+
+
+def _all_placed(value: Any, here: str, there: str) -> Any:
+    return (
+        [_placed(str(one), here, there) for one in value]
+        if isinstance(value, list)
+        else _placed(str(value), here, there)
+    )
 
 
 def written(build: Build, folder: Path) -> bytes:
     """Returns a readable file of the options of a build; `hydractl build` reads it."""
     head = "# Written by hydractl build. To repeat or change it: hydractl build build.toml -o FOLDER\n"
-    return (head + printable_toml(options_of(build, folder))).encode()
-
-
-def printable_toml(values: Mapping[str, Any]) -> str:
-    """Returns TOML in which nothing controls a terminal."""
-    return "\n".join(printable(line) for line in tomli_w.dumps(values).splitlines()) + "\n"
+    lines = tomli_w.dumps(options_of(build, folder)).splitlines()
+    return (head + "".join(f"{printable(line)}\n" for line in lines)).encode()
 
 
 def read_build_file(build: Build) -> Build:
@@ -86,24 +93,12 @@ def read_build_file(build: Build) -> Build:
     known = {option.name: option for option in declared(type(build))}
     if unknown := [name for name in values if name not in known or name in OWN]:
         raise origin.refusal(f"{shortened(unknown[0], 40)} is no option of a build", REMEDY)
-    here = file.parent
     for name in PLACES:
-        value = values.get(name)
-        if value is not None:
-            values[name] = [_from(one, here) for one in value] if isinstance(value, list) else _from(value, here)
+        if name in values:
+            values[name] = _all_placed(values[name], str(file.parent), ".")
     own = {name: value for name, value in flat(build).items() if name != "model" and value not in (None, [], ())}
     own = {name: value for name, value in own.items() if value != known[name].default}
-    return make(type(build), {"output": str(here), **values, **own})
-
-
-def _from(text: object, folder: Path) -> str:
-    """Returns a source that is seen from a folder as seen from here."""
-    name, equals, source = str(text).rpartition("=") if "?" not in str(text) else ("", "", str(text))
-    for mark in ("", *":?%"):
-        place = source.partition(mark)[0] if mark else source
-        if place and exists(folder / place):
-            return f"{name}{equals}{os.path.normpath(folder / place)}{source[len(place) :]}"
-    return str(text)
+    return make(type(build), {"output": str(file.parent), **values, **own})
 
 
 def begun(build: Build, folder: Path) -> Build | None:
@@ -113,7 +108,7 @@ def begun(build: Build, folder: Path) -> Build | None:
         OutputError: it began with other options, or its record is damaged.
     """
     record = folder / BEGUN
-    if not os.path.lexists(record):
+    if not lexists(record):
         return None
     origin = Origin(str(record), OutputError, "name another folder")
     fields = read_json(record, origin).fields
@@ -129,13 +124,6 @@ def begun(build: Build, folder: Path) -> Build | None:
                 "it began with"
             )
     return with_plan(build, planned)
-
-
-def with_plan(build: Build, planned: Mapping[str, Any]) -> Build:
-    """Returns a build with values of `PLANNED`."""
-    values = dict(planned)
-    reading = replace(build.reading, limit=values.pop("limit", build.reading.limit))
-    return replace(build, **values, reading=reading)
 
 
 def record(asked: Build, planned: Build, folder: Path) -> bytes:

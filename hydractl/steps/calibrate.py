@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,8 +11,8 @@ from hydractl.bounds import real
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.ood import OodFit
 from hydractl.checkpoint.output import refuse_existing
-from hydractl.data.open import notes_of, open_samples
-from hydractl.data.reading import DataLike, DataSetsLike, Modality, Reading, SkipBad
+from hydractl.data.open import open_samples
+from hydractl.data.reading import DataLike, DataSetsLike, Reading, SkipBad
 from hydractl.data.samples import Samples
 from hydractl.errors import OptionError
 from hydractl.evaluation.systems import Running
@@ -23,7 +22,7 @@ from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Output, Workers, as_checkpoint
-from hydractl.steps.material import OOD_SETS, open_ood_sets
+from hydractl.steps.material import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.steps.result import MadeModel
 from hydractl.watch import Watcher
 
@@ -200,7 +199,10 @@ class Calibrate:
             refuse_existing(Path(self.output), self.force)
         checkpoint = as_checkpoint(self.model)
         self.method.check(checkpoint)
-        samples, ood_sets = self._samples(checkpoint, watch)
+        modality = modality_of(checkpoint)
+        samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
+        ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
+        tell_oddities([samples, *ood_sets.values()], watch)
         found = self._fits(checkpoint, samples, ood_sets, rate, watch=watch)
         fitted = found.fitted
         if fitted.at_bound:
@@ -210,22 +212,13 @@ class Calibrate:
                 watch.note(line)
         options = remembered(self, accept=rate, template=None)
         warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
+        output = None if self.output is None else Path(self.output)
         fit = None if found.ood is None else found.ood.fit
-        result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice)
-        if self.output is None:
-            return result
-        write_checkpoint(warm, self.output, self.force)
-        result = replace(result, output=Path(self.output))
-        watch.note(str(result))
+        result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice, output=output)
+        if output is not None:
+            write_checkpoint(warm, output, self.force)
+            watch.note(str(result))
         return result
-
-    def _samples(self, checkpoint: Checkpoint, watch: Watcher) -> tuple[Samples, dict[str, Samples]]:
-        modality: Modality = "text" if checkpoint.spec.task == "text-classification" else "image"
-        samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
-        ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
-        for text in chain.from_iterable(map(notes_of, (samples, *ood_sets.values()))):
-            watch.note(f"note: {text}")
-        return samples, ood_sets
 
     def _fits(
         self, checkpoint: Checkpoint, samples: Samples, ood_sets: Mapping[str, Samples], rate: float, watch: Watcher
@@ -236,9 +229,11 @@ class Calibrate:
         from hydractl.model.hydra import Hydra
 
         place = self.compute.torch_device
-        wanted = Wanted(self.ood_score or ("auto" if ood_sets else "msp"), rate, self.bank_size)
+        wanted = None
         if checkpoint.spec.task == "zero-shot":
             watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
+        else:
+            wanted = Wanted(self.ood_score or ("auto" if ood_sets else "msp"), rate, self.bank_size)
         total = sum(map(len, (samples, *ood_sets.values())))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(
@@ -255,13 +250,7 @@ class Calibrate:
             )
             network = self.model if isinstance(self.model, Hydra) else checkpoint
             return fit_network(
-                network,
-                samples,
-                ood_sets,
-                running,
-                fit=self.method.fit,
-                wanted=None if checkpoint.spec.task == "zero-shot" else wanted,
-                on_batch=advance,
+                network, samples, ood_sets, running, fit=self.method.fit, wanted=wanted, on_batch=advance
             )
 
 

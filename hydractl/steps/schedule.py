@@ -10,12 +10,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hydractl.checkpoint.contents import Checkpoint
-from hydractl.data.open import open_samples
-from hydractl.data.reading import DataLike, Modality, Reading
-from hydractl.data.sources import DataSpec, DataValues, parse_data, parse_data_sets
 from hydractl.errors import OptionError
-from hydractl.steps.models import running
-from hydractl.watch import Watcher
+from hydractl.steps.material import open_material
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
@@ -56,45 +53,37 @@ class Sizes:
         heads: of the network.
         members: that are selected.
         budgets: that candidates are drawn for.
-        inside: ID samples of the search, the selection, the calibration and the evaluation.
-        outside: samples of each OOD set for the search and the selection; for the evaluation.
+        inside: ID samples of a step; each step has a part of them.
+        outside: samples of each OOD set for a step.
         sample: seconds that the network takes for one.
     """
 
     heads: int
     members: int
     budgets: int
-    inside: tuple[int, int, int, int]
-    outside: tuple[Sequence[int], Sequence[int]]
+    inside: int
+    outside: Sequence[int]
     sample: float
 
     def seconds(self, plan: Mapping[str, Any]) -> float:
         """Returns the time of a plan, training left out; rather more than less."""
-        limit, search = plan["limit"], plan["search"]
-        circuits = search != NO_CIRCUITS
-        chosen, measured = self.outside
+        circuits = plan["search"] != NO_CIRCUITS
         drawn = plan["random"] + (OBJECTIVES * (1 + 2 * plan["draws"]) if circuits else 0)
-        passes = (1 + self.budgets * drawn) * (_most(self.inside[1], limit) + _all(chosen, limit))
-        passes += (1 + self.members) * (_most(self.inside[2], limit) + _all(chosen, limit))
-        passes += (1 + self.members) * (_most(self.inside[3], limit) + _all(measured, limit))
+        # The candidates are measured in the selection; the network and the members in the calibration and evaluation.
+        passes = (1 + self.budgets * drawn + 2 * (1 + self.members)) * self._samples(plan["limit"])
         if circuits:
-            samples = _most(self.inside[0], plan["search_samples"]) + _all(chosen, plan["search_samples"])
-            passes += REPLAYED * OBJECTIVES * self._candidates(search) * samples
+            candidates = self._candidates(plan["search"])
+            passes += REPLAYED * OBJECTIVES * candidates * self._samples(plan["search_samples"])
         return OVERHEAD + passes * self.sample
+
+    def _samples(self, limit: int | None) -> int:
+        return sum(size if limit is None else min(size, limit) for size in (self.inside, *self.outside))
 
     def _candidates(self, search: str) -> int:
         rounds = range(self.heads // 2)
         if search == "shortlist":
             return self.heads + len(rounds) * SHORTLIST
         return sum(self.heads - done for done in rounds)
-
-
-def _most(size: int, limit: int | None) -> int:
-    return size if limit is None else min(size, limit)
-
-
-def _all(sizes: Sequence[int], limit: int | None) -> int:
-    return sum(_most(size, limit) for size in sizes)
 
 
 def fitting(sizes: Sizes, given: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
@@ -115,7 +104,7 @@ def fitting(sizes: Sizes, given: Mapping[str, Any], seconds: float | None) -> di
 
     least = (NO_CIRCUITS, SEARCHES[-1][1])
     samples = next((one for one in SAMPLES if fits(plan(one, least), 0.5)), SAMPLES[-1])
-    searches = SEARCHES if sizes.outside[0] else ()
+    searches = SEARCHES if sizes.outside else ()
     return plan(samples, next((one for one in searches if fits(plan(samples, one), 1.0)), least))
 
 
@@ -130,64 +119,39 @@ def scheduled(build: Build, network: Checkpoint, watch: Watcher) -> Build:
     given = {name: getattr(build, name) for name in ("search", "search_samples", "draws", "random")}
     sizes = _sizes(build, network)
     found = fitting(sizes, given | {"limit": build.reading.limit}, seconds)
-    watch.note(f"note: {_account(found, sizes, seconds, bool(build.train_data))}")
-    limit = found.pop("limit")
-    return replace(build, **found, reading=replace(build.reading, limit=limit))
-
-
-def _account(plan: Mapping[str, Any], sizes: Sizes, seconds: float | None, trains: bool) -> str:
-    minutes = max(round(sizes.seconds(plan) / 60), 1)
-    allowed = "" if seconds is None else f" of {seconds / 60:g}"
-    search, samples = plan["search"], plan["limit"]
+    search, limit = found["search"], found["limit"]
     parts = [
-        "no circuits" if search == NO_CIRCUITS else f"circuits by {search} search on {plan['search_samples']} samples",
-        f"{plan['random']} random draws per budget",
-        "all samples" if samples is None else f"at most {samples} samples of each set",
+        "no circuits" if search == NO_CIRCUITS else f"circuits by {search} search on {found['search_samples']} samples",
+        f"{found['random']} random draws per budget",
+        "all samples" if limit is None else f"at most {limit} samples of each set",
     ]
-    training = ", training left out" if trains else ""
-    return f"the plan takes about {minutes}{allowed} minutes{training}: {', '.join(parts)}; `time` changes it"
+    minutes = max(round(sizes.seconds(found) / 60), 1)
+    training = " without training" if build.train_data else ""
+    watch.note(f"note: the plan takes about {minutes} minutes{training}: {', '.join(parts)}; `time` changes it")
+    return with_plan(build, found)
+
+
+def with_plan(build: Build, planned: Mapping[str, Any]) -> Build:
+    """Returns a build with a search, draws and samples."""
+    values = dict(planned)
+    reading = replace(build.reading, limit=values.pop("limit", build.reading.limit))
+    return replace(build, **values, reading=reading)
 
 
 def _sizes(build: Build, network: Checkpoint) -> Sizes:
-    modality: Modality = "text" if network.spec.task == "text-classification" else "image"
+    """Returns the sizes of a build, and the time that a sample takes here."""
     reading = replace(build.reading, limit=None)
-    inside = _size(build.id_data, modality, reading, strict=True)
-    parts = 3 if build.eval_data else 4
-    last = _size(build.eval_data, modality, reading, strict=True) if build.eval_data else inside // parts
-    outside, apart = (
-        [_size(each, modality, reading) for each in (parse_data_sets(list(named)) if named else [])]
-        for named in (build.ood_data, build.eval_ood_data)
-    )
-    shares = [size // (2 if apart else 3) for size in outside]
-    samples = open_samples(build.id_data, modality, reading)
-    model = running(network, build.compute)
-    if model.spec.task == "zero-shot":
-        from hydractl.data.labels import set_classes
-
-        set_classes(model, reading.classes, reading.template, samples)
+    ood_data = [*build.ood_data] or None
+    material = open_material(network, build.id_data, ood_data, reading=reading, compute=build.compute, watch=LOG)
+    samples = list(islice(material.id.inputs, TIMED))
+    material.model.predict(samples[:2], build.compute.batch_size)  # warms up
+    start = time.perf_counter()
+    material.model.predict(samples, build.compute.batch_size)
     return Sizes(
         heads=sum(tower.layers * tower.heads for tower in network.spec.towers),
         members=build.members,
         budgets=len(build.budgets.split(",")),
-        inside=(inside // parts, inside // parts, inside // parts, last),
-        outside=(shares, apart or shares),
-        sample=_timed(model, list(islice(samples.inputs, TIMED)), build.compute.batch_size),
+        inside=len(material.id) // (3 if build.eval_data else 4),
+        outside=[len(one) // (2 if build.eval_ood_data else 3) for one in material.ood.values()],
+        sample=(time.perf_counter() - start) / len(samples),
     )
-
-
-def _size(data: DataLike | DataSpec | DataValues, modality: Modality, reading: Reading, strict: bool = False) -> int:
-    """Returns how many samples a source holds; those of a part in expectation, without reading all."""
-    spec = parse_data(data)
-    part = spec.part if isinstance(spec, DataSpec) else None
-    if isinstance(spec, DataSpec) and part is not None:
-        spec = replace(spec, part=None)
-    size = len(open_samples(spec, modality, reading, strict=strict))
-    return size if part is None else size * (part.last - part.first + 1) // part.count
-
-
-def _timed(model: Any, samples: Sequence[Any], batch_size: int) -> float:
-    """Returns the seconds per sample of a prediction, after one that warms up."""
-    model.predict(samples[:2], batch_size)
-    start = time.perf_counter()
-    model.predict(samples, batch_size)
-    return (time.perf_counter() - start) / len(samples)

@@ -71,7 +71,6 @@ def test_a_command_does_what_its_function_does(
     hydractl: Command, there: None, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     name, *how = BARS[command]
-    monkeypatch.setattr(console, "PATIENCE", 0)
     piped = hydractl(*line(command, *how), "--json")
     assert piped.code == 0, piped.err
     assert "\x1b" not in piped.err
@@ -102,19 +101,19 @@ def test_every_command_is_named_here() -> None:
 
 
 def test_a_quiet_command_shows_none(hydractl: Command, there: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "PATIENCE", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert hydractl("inspect", "vit", "--quiet").err == ""
 
 
-def test_the_one_that_waits_gives_place_to_what_knows_more(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = console.Bars("command")
-    shown._wait()
-    with shown.of("work", 4) as advance:
-        assert [task.description for task in shown._drawn.tasks if task.visible] == ["work"]
-        advance(1)
-        assert shown._drawn.tasks[-1].remaining == 3
-    assert [task.description for task in shown._drawn.tasks if task.visible] == ["command"]
-    shown.close()
-    shown._wait()  # as a timer does that was late
-    assert shown._drawn.live.is_started is False
+def test_the_bar_of_a_part_takes_the_place_of_the_whole_s(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    terminal = console.Terminal(quiet=False)
+    with terminal.progress("command", None):
+        with terminal.progress("work", 4) as advance:
+            assert [task.description for task in terminal._bars.tasks if task.visible] == ["work"]
+            advance(1)
+            assert terminal._bars.tasks[-1].remaining == 3
+        assert [task.description for task in terminal._bars.tasks if task.visible] == ["command"]
+    assert terminal._bars is None

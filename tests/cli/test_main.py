@@ -112,9 +112,6 @@ def test_what_ends_a_command_says_what_to_do(
         next(iter(DataLoader(range(2), num_workers=1, collate_fn=kill_this_process)))
 
     monkeypatch.setattr("hydractl.report.summary.summarize", hungry)
-    if trouble == "rank":
-        monkeypatch.setattr("hydractl.cli.main._heed_signals", lambda: None)
-        monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     result = hydractl("inspect", vit)
     assert (result.code, result.err.count("\n"), remedy in result.err) == (1, 1, True)
 

@@ -33,7 +33,7 @@ REFUSED = f"""
 2 | --id-data                               | prune vit --method=taylor-oneshot --budget=1
 2 | --id-data                               | prune vit --method=taylor --budget=1
 2 | --trunk                                 | prune vit --method=random --budget=1 --common-circuit=common.json
-2 | --budget is missing                     | prune vit --method=random
+2 | --budget                                | prune vit --method=random
 2 | MODEL is missing                        | prune --method=random --budget=1
 1 | circuit.json                            | prune --method=circuit --budget=1
 2 | both: has 2 members                     | prune both --method=random --budget=1
@@ -125,8 +125,7 @@ REFUSED = f"""
 2 | --id-data                               | score-heads vit --id-data=pets --method=magnitude
 2 | --ood-data                              | score-heads vit --id-data=pets --ood-data=noise --method=taylor
 2 | expected NAME=ID,OOD                    | extract-circuit vit --budget=1 --task=pets
-2 | expected NAME=ID,OOD                    | extract-circuit vit --budget=1 --task=a/b=pets,noise
-2 | names no OOD data                       | extract-circuit vit --budget=1 --task=pets=pets
+2 | needs --ood-data                        | extract-circuit vit --budget=1 --task=pets=pets
 2 | --task pets                             | {TASK} --task=pets=noise,noise
 2 | --id-data                               | {EXTRACT} --budget=1 --task=pets=pets,noise
 2 | --classes                               | {TASK} --task=b=pets,noise --classes=classes

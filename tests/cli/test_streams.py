@@ -33,21 +33,6 @@ run()
 """
 
 
-#: Waits where Python hears no signal, as for another process: for a lock that it holds itself.
-DEAF = """
-import ctypes, sys, types
-def app(**_):
-    lock, wait = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
-    wait(lock)
-    print("waits", flush=True)
-    wait(lock)
-sys.modules["hydractl.cli.app"] = types.SimpleNamespace(app=app)
-from hydractl.cli import main
-main.GRACE = 0.1
-main.run()
-"""
-
-
 def in_shell(command: str, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
     """Runs `hydractl` by a line of a shell, in which `$hydractl` stands for it."""
     line = command.replace("$hydractl", f"{sys.executable} -m hydractl")
@@ -87,15 +72,6 @@ def test_the_second_signal_ends_it_at_once(name: str, code: int) -> None:
         process.send_signal(getattr(signal, name))
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (code, "")
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="waits for a lock as Linux has them")
-def test_a_process_of_torchrun_that_waits_for_another_ends_all_the_same() -> None:
-    command, environment = [sys.executable, "-c", DEAF], {**os.environ, "TORCHELASTIC_RUN_ID": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "waits\n"
-    process.terminate()
-    assert process.wait(30) == 143
 
 
 @pytest.mark.parametrize("fragment", [each for each in FRAGMENTS if "\0" not in each])

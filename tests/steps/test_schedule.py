@@ -10,7 +10,7 @@ from hydractl.errors import OptionError
 from hydractl.steps.schedule import Sizes, fitting, seconds_of
 
 #: ViT-B's heads, on as many samples as CIFAR-10's validation split has.
-SIZES = Sizes(144, 3, 3, inside=(1250, 1250, 1250, 1250), outside=([1000], [1000]), sample=0.0)
+SIZES = Sizes(144, 3, 3, inside=1250, outside=[1000], sample=0.0)
 
 
 def plan(sample: float, minutes: float | None = 30, **given: object) -> dict[str, object]:
@@ -38,7 +38,7 @@ def test_more_time_never_takes_less() -> None:
 def test_what_is_given_stands_and_without_ood_data_there_are_no_circuits() -> None:
     found = plan(1.0, search="exact", random=3, limit=77)
     assert (found["search"], found["random"], found["limit"]) == ("exact", 3, 77)
-    assert fitting(replace(SIZES, outside=([], [])), {}, None)["search"] == "none"
+    assert fitting(replace(SIZES, outside=[]), {}, None)["search"] == "none"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("1.5h", 5400), ("none", None)])
