@@ -265,8 +265,6 @@ class Build:
             if value is not None and not self.ood_data:
                 raise OptionError(f"`{name}` {value}: circuits need `ood_data`: give it, or leave `{name}` out")
         require_measurable(self.objective, bool(self.ood_data))
-        if not self.ood_data and self.random == 0:
-            raise OptionError("`random` 0: without `ood_data` heads are drawn at random: give one or the other")
         for name in ("settings", "recipe", "teacher"):
             if getattr(self, name) and self.train_data is None:
                 raise OptionError(f"`{name}` has no effect without `train_data`: give both or neither")
@@ -278,7 +276,6 @@ class Build:
 
     def _built(self, stages: Sequence[Stage], latency: LatencyLimit | None, watch: Watcher) -> Built:
         """Runs the commands and reads their results."""
-
         folder = self.folder
         with claim(folder):
             write_bytes(folder / "Makefile", makefile(stages, folder, REPORT).encode(), force=True)
@@ -287,11 +284,13 @@ class Build:
             verdict = verdicts(report.models)["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
-            advice = (
-                verdict.deployment(HYDRA, NETWORK),
-                *cautions(report),
-                *(() if verdict.gains else self._advice()),
-            )
+            advice = [verdict.deployment(HYDRA, NETWORK), *cautions(report)]
+            if not verdict.gains:
+                # In words, not by names of options, which a shell and Python spell differently.
+                training = "" if self.train_data else ", training data to fine-tune members on"
+                advice.append(
+                    f"For a Hydra that gains more, try smaller budgets of heads, more data to choose by{training}."
+                )
             built = Built(stages, folder, report_json(report), verdict.sentence(), advice=advice, latency=timed)
             write_bytes(folder / RESULT, f"{json.dumps(built.to_json(), indent=2)}\n".encode(), force=True)
         return built
@@ -313,13 +312,6 @@ class Build:
             write_bytes(new / BUILD_TOML, written(planned, folder))
             if latency is not None:
                 latency.write(new)
-
-    def _advice(self) -> tuple[str, ...]:
-        """Returns what to try if the Hydra gains nothing."""
-        # In words, not by names of options, which a shell and Python spell differently.
-        tries = ["smaller budgets of heads", "more data to choose by"]
-        tries += [] if self.train_data else ["training data to fine-tune members on"]
-        return (f"For a Hydra that gains more, try {', '.join(tries)}.",)
 
 
 build = function(Build)

@@ -100,7 +100,9 @@ class Fuse:
     force: Force = False
 
     def run(self, watch: Watcher) -> Fused:
-        parts = self._parts()
+        from hydractl.surgery.fusion import parse_separate
+
+        parts = None if self.separate is None else parse_separate(map(str.strip, self.separate.split(",")))
         if self.output is not None:
             refuse_existing(Path(self.output), self.force)
         notes: list[str] = []
@@ -119,14 +121,6 @@ class Fuse:
         for note in (*notes, *headless(fused)):
             watch.note(f"note: {note}")
         return Fused(fused, None if self.output is None else Path(self.output))
-
-    def _parts(self) -> frozenset[str] | None:
-        """Returns the parts to keep separate; None for the default."""
-        from hydractl.surgery.fusion import parse_separate
-
-        if self.separate is None:
-            return None
-        return parse_separate(part.strip() for part in self.separate.split(",") if part.strip())
 
     def _fused(self, parts: frozenset[str] | None) -> tuple[list[Checkpoint], list[str], Checkpoint]:
         """Returns the networks, the identities of adapters, and both fused."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from hydractl.cli.commands import COMMANDS
 from hydractl.cli.derive import Command, options_of, takes_several
 from hydractl.cli.help import help_text, respelled, spelling, with_bare_flags
-from hydractl.options import HEADINGS, Declared, Option, declared, flags_of
+from hydractl.options import HEADINGS, Declared, Option, flags_of
 from tests.cli.conftest import Command as Run
 
 
@@ -51,11 +50,6 @@ def test_messages_spell_options_as_the_command_line_does() -> None:
 )
 def test_a_flag_that_may_stand_alone(given: list[str], completed: list[str]) -> None:
     assert with_bare_flags(given, [Declared("json", str, None, Option("", bare="-"))]) == completed
-
-
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_no_option_takes_paths_alone(command: Command) -> None:
-    assert [option.name for option in declared(command.step) if option.type is Path] == []  # text is a path too
 
 
 DATA = [(c, o) for c in COMMANDS for o in options_of(c) if o.name.endswith("data") and not o.option.positional]

@@ -65,15 +65,6 @@ def test_nothing_is_written_unless_asked_and_data_may_be_values(vit: Path, image
         _ = both.checkpoint
 
 
-def test_an_ensemble_of_one_network(vit: Path, images: Path) -> None:
-    made = hydractl.finetune(
-        vit, train_data=images, recipe=RECIPE, method="lora-ensemble", members=3, rank=2, device="cpu"
-    )
-    assert made.checkpoint.members == 3
-    with pytest.raises(OptionError, match="`rank` has no effect with `method` batch-ensemble"):
-        hydractl.finetune(vit, train_data=images, recipe=RECIPE, method="batch-ensemble", members=3, rank=2)
-
-
 def test_the_process_is_as_it_was(vit: Path, images: Path) -> None:
     states = torch.get_rng_state(), random.getstate()
     hydractl.finetune(vit, train_data=images, recipe=RECIPE, device="cpu")
@@ -122,24 +113,6 @@ class Told(Log):
 
 
 FAST = ("--set", "optimizer=sgd", "--set", "lr=0.05", "--set", "batch=4", "--steps", "3", "--device", "cpu")
-
-
-def test_one_model_becomes_one_file_with_its_log_and_curve_beside_it(
-    run: Command, vit: Path, images: Path, here: Path
-) -> None:
-    result = run("finetune", vit, "--train-data", images, "--val-split", 3, *FAST, "-o", "m1")
-    assert (result.code, result.out) == (0, "m1\n")
-    assert {path.name for path in here.iterdir()} == {"m1", "m1.training"}
-    assert {path.name for path in (here / "m1.training").iterdir()} == {".hydractl.json", "log.jsonl", "curve.png"}
-    lines = [json.loads(line) for line in (here / "m1.training" / "log.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [1, 2, 2, 3, 3]
-    provenance = read_checkpoint("m1").provenance
-    assert provenance["command"] == "finetune"
-    assert provenance["options"]["recipe"]["lr"] == 0.05
-    assert {name: one["samples"] for name, one in provenance["search_data"].items()} == {
-        "training data": 9,
-        "validation data": 3,
-    }
 
 
 @pytest.mark.slow
