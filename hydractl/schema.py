@@ -1,6 +1,6 @@
 """Strict reading of files from outside, and the one place that turns pydantic's errors into ours.
 
-A file has to be a regular one of a sensible size, and its JSON unambiguous: no key twice, no NaN, no endless nesting.
+A file has to be a regular one of a sensible size, and its JSON unambiguous: no key twice, no NaN.
 Its content becomes a pydantic model or a dataclass in strict mode, and the first problem becomes one line: the file,
 the key, what was found there, what to do.
 """
@@ -12,9 +12,7 @@ import math
 import stat
 import sys
 import tomllib
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -26,8 +24,6 @@ from hydractl.text import printable, shortened
 
 STDIN = "-"
 LARGEST = 2**26  # bytes; the largest tokenizers take half of that
-DEEPEST = 200  # objects and lists inside one another
-LONGEST_LINE = 1000  # characters of TOML, whose reader takes time by the square of the parts that a key has
 LONGEST = 200  # characters of what was found, so that an error of any damage stays one line
 
 T = TypeVar("T")
@@ -87,7 +83,7 @@ class Document:
             value: T = _adapter(form).validate_json(self.text, strict=True, extra=extra)
             return value
         except ValidationError as error:
-            raise self.origin.refusal(_problem(error, kind)) from error
+            raise self.origin.refusal(_problem(error)) from error
 
 
 @cache
@@ -138,14 +134,12 @@ def parse_json(text: str, origin: Origin) -> Document:
     """Parses JSON that means one thing to every reader.
 
     Raises:
-        HydractlError: of the origin's kind: not JSON, a key given twice, a number that is not finite or beyond
-            reason, or nesting beyond DEEPEST.
+        HydractlError: of the origin's kind: not JSON, a key given twice, or a number that is not finite.
     """
     try:
         value = json.loads(
             text,
             object_pairs_hook=_object,
-            parse_int=_whole,
             parse_float=_finite,
             parse_constant=_refuse_constant,
         )
@@ -153,36 +147,33 @@ def parse_json(text: str, origin: Origin) -> Document:
         raise origin.refusal("is nested too deeply") from error
     except ValueError as error:
         raise origin.refusal(f"is not readable JSON ({error})") from error
-    return Document(origin, text, _not_too_deep(value, origin))
+    return Document(origin, text, value)
 
 
 def parse_toml(text: str, origin: Origin) -> Document:
     """Parses TOML.
 
     Raises:
-        HydractlError: of the origin's kind: not TOML, a line beyond LONGEST_LINE, or nesting beyond DEEPEST.
+        HydractlError: of the origin's kind: not TOML.
     """
-    if any(len(line) > LONGEST_LINE for line in text.splitlines()):
-        raise origin.refusal(f"has a line of more than {LONGEST_LINE} characters")
     try:
-        value = tomllib.loads(text)
+        return document(tomllib.loads(text), origin)
     except RecursionError as error:
         raise origin.refusal("is nested too deeply") from error
     except ValueError as error:
         raise origin.refusal(f"is not readable TOML ({error})") from error
-    return document(value, origin)
 
 
 def document(value: Any, origin: Origin) -> Document:
     """Returns plain values that have been read already as a document.
 
     Raises:
-        HydractlError: of the origin's kind: nesting beyond DEEPEST, or a number of thousands of digits.
+        HydractlError: of the origin's kind: no plain values, or a number of thousands of digits.
     """
     try:
         # Dates, which TOML has, stand as text; no field takes them for anything else.
-        return Document(origin, json.dumps(_not_too_deep(value, origin), default=str), value)
-    except (TypeError, ValueError) as error:
+        return Document(origin, json.dumps(value, default=str), value)
+    except (TypeError, ValueError, RecursionError) as error:
         raise origin.refusal(f"cannot be read ({error})") from error
 
 
@@ -206,25 +197,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def _whole(text: str) -> int:
-    _finite(text)  # refuses thousands of digits, which Python would not read as a whole number either
-    return int(text)
-
-
-def _not_too_deep(value: Any, origin: Origin) -> Any:
-    level = [value]
-    for _ in range(DEEPEST):
-        if not level:
-            return value
-        level = [child for parent in level for child in _children(parent) if isinstance(child, dict | list)]
-    raise origin.refusal("is nested too deeply")
-
-
-def _children(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-
-
-def _problem(error: ValidationError, kind: Any) -> str:
+def _problem(error: ValidationError) -> str:
     """Returns the first problem, with the dotted path of its key."""
     found = error.errors(include_url=False)
     # If several forms are allowed, pydantic lists the problems of each; a wrong value says more than a key that only
@@ -236,7 +209,7 @@ def _problem(error: ValidationError, kind: Any) -> str:
     if first["type"].startswith("missing"):
         return f"{key} is missing"
     if first["type"] in absent:
-        return f"{place} unknown{_nearest(first['loc'], kind)}"
+        return f"{place} unknown"
     if first["type"] == "json_invalid":
         return f"is not readable JSON ({first['msg']})"
     if first["type"] == "value_error":
@@ -244,13 +217,6 @@ def _problem(error: ValidationError, kind: Any) -> str:
     _, should, wanted = first["msg"].partition("should")
     wanted = wanted.replace("a valid dictionary", "an object").replace(" after validation", "")
     return f"{place} {shown(first['input'])}, {should}{wanted}" if should else f"{key}: {first['msg']}"
-
-
-def _nearest(place: Sequence[Any], kind: Any) -> str:
-    """Returns the field with the name most similar to an unknown one."""
-    names: Any = getattr(kind, "model_fields", None) or getattr(kind, "__dataclass_fields__", ())
-    close = get_close_matches(str(place[0])[:100], list(names), 1, cutoff=0.5) if len(place) == 1 else []
-    return f", the nearest that is known is {close[0]}" if close else ""
 
 
 def shown(value: Any) -> str:

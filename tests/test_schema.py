@@ -15,7 +15,7 @@ from pydantic import Field
 
 from hydractl import schema
 from hydractl.errors import ArtifactError
-from hydractl.schema import DEEPEST, Items, Origin, Schema, document, parse_json, parse_toml, read_json, read_text
+from hydractl.schema import Items, Origin, Schema, document, parse_json, parse_toml, read_json, read_text
 from tests.damage import refuse_all
 
 ORIGIN = Origin("x.json", ArtifactError, "write it again")
@@ -73,10 +73,8 @@ def test_a_form_becomes_a_value() -> None:
         ('{"count": 1, "count": 2}', 'is not readable JSON (key "count" is given twice)'),
         ('{"rate": NaN}', "is not readable JSON (NaN is no number of JSON)"),
         ('{"rate": 1e999}', "is not readable JSON (1e999 is beyond what a number can be)"),
-        (f'{{"count": {"1" * 5000}}}', f"is not readable JSON ({'1' * 17}... is beyond what a number can be)"),
         (changed(names="v" * 10**6), f'names is "{"v" * 56}..., should be a valid array'),
         ("[" * 10**6, "is nested too deeply"),
-        ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "is nested too deeply"),
     ],
 )
 def test_the_first_problem_is_named_by_its_key(text: str, finding: str) -> None:
@@ -86,8 +84,6 @@ def test_the_first_problem_is_named_by_its_key(text: str, finding: str) -> None:
 def test_messages_stay_short_and_on_one_line() -> None:
     found = message(changed(**{"k\x1b[2J\n" * 1000: 1}))
     assert found.isprintable() and len(found) <= 300
-    with pytest.raises(ArtifactError, match=r"x\.json: has a line of more than 1000 characters"):
-        parse_toml("count = 0x" + "f" * 5000, ORIGIN)
 
 
 def test_every_damage_is_one_line_of_ours() -> None:

@@ -13,10 +13,11 @@ Source: arXiv 2510.18358, Proposition 1 and B.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -100,25 +101,7 @@ class NoiseAnalysis:
     effects: tuple[NoiseEffect, ...]
 
 
-@dataclass(frozen=True)
-class _Removed:
-    """The rows or columns of a parameter that pruning removes."""
-
-    name: str
-    axis: int
-    entries: Tensor
-
-    def of(self, tensor: Tensor) -> Tensor:
-        return tensor.index_select(self.axis, self.entries).flatten()
-
-    def spread(self, values: Tensor, like: Tensor) -> Tensor:
-        """Returns a tensor of that shape, zero but for these entries."""
-        shape = [len(self.entries) if axis == self.axis else size for axis, size in enumerate(like.shape)]
-        return torch.zeros_like(like).index_copy_(self.axis, self.entries, values.view(shape).to(like.dtype))
-
-
-@dataclass(frozen=True)
-class _Diagonal:
+class _Diagonal(NamedTuple):
     """Draws of v * (H v): their sums by group, `[GROUPS,W]`, and the mean over weights of each, `[draws]`."""
 
     sums: Tensor
@@ -150,15 +133,15 @@ def analyse_noise(
     """
     if not dropped:
         raise OptionError("pruning took no head: there is nothing to analyse")
-    parts = _parts(model, dropped)
+    masks = _removed(model, dropped)
     pruned = without_heads(model, dropped)
 
     def measured(data: ScoringData) -> tuple[Losses, float, _Diagonal]:
-        losses = Losses(*(mean_loss(network, data) for network in (model, pruned)))
+        losses = Losses(mean_loss(model, data), mean_loss(pruned, data))
         progress(data.id_samples)
-        found = losses, _slope(model, parts, data), _diagonal(model, parts, data, draws=draws, seed=seed)
+        slope, diagonal = _slope(model, masks, data), _diagonal(model, masks, data, draws=draws, seed=seed)
         progress(data.id_samples)
-        return found
+        return losses, slope, diagonal
 
     at_rest, slope, base = measured(clean)
     effects = []
@@ -202,33 +185,31 @@ def heads_taken(dense: Checkpoint, pruned: Checkpoint) -> frozenset[Head]:
     return gone
 
 
-def _parts(model: Hydra, dropped: Set[Head]) -> list[_Removed]:
-    """Returns the entries of each parameter that pruning removes."""
-    layout, device = replace(model.layout, heads=without(model.heads, dropped)), next(model.parameters()).device
-    parts = []
+def _removed(model: Hydra, dropped: Set[Head]) -> dict[str, Tensor]:
+    """Returns a mask of the entries that pruning removes, for each parameter that loses any."""
+    layout, masks = replace(model.layout, heads=without(model.heads, dropped)), {}
     for name, slot in slots(model.spec).items():
-        if name.endswith(KEY_BIAS):
-            continue
         before, after = (each.division(slot, model.spec) for each in (model.layout, layout))
         kept = remaining(before, after)
-        if kept is not None and before is not None:
-            gone = torch.tensor(sorted(set(range(before.size(shared=True))) - set(kept)), device=device)
-            parts.append(_Removed(name, before.axis, gone))
-    return parts
+        if kept is not None and before is not None and not name.endswith(KEY_BIAS):
+            mask = torch.ones_like(model.get_parameter(name), dtype=torch.bool)
+            still_there = torch.tensor(list(kept), device=mask.device, dtype=torch.long)
+            masks[name] = mask.index_fill_(before.axis, still_there, False)
+    return masks
 
 
-def _slope(model: Hydra, parts: Sequence[_Removed], data: ScoringData) -> float:
+def _slope(model: Hydra, masks: Mapping[str, Tensor], data: ScoringData) -> float:
     """Returns <grad L, dtheta>; dtheta is minus the removed weights."""
-    weights = [model.get_parameter(part.name) for part in parts]
+    weights = [model.get_parameter(name) for name in masks]
     gradients = mean_gradients(model, data, weights)
-    terms = zip(parts, weights, gradients, strict=True)
-    return -float(sum((part.of(weight).double() * part.of(gradient)).sum() for part, weight, gradient in terms))
+    terms = zip(masks.values(), weights, gradients, strict=True)
+    return -float(sum((weight[mask].double() * gradient[mask]).sum() for mask, weight, gradient in terms))
 
 
-def _diagonal(model: Hydra, parts: Sequence[_Removed], data: ScoringData, draws: int, seed: int) -> _Diagonal:
+def _diagonal(model: Hydra, masks: Mapping[str, Tensor], data: ScoringData, draws: int, seed: int) -> _Diagonal:
     device, prompts = next(model.parameters()).device, data.all_prompts
-    weights = [model.get_parameter(part.name) for part in parts]
-    sizes = [part.of(weight).numel() for part, weight in zip(parts, weights, strict=True)]
+    weights = [model.get_parameter(name) for name in masks]
+    sizes = [int(mask.sum()) for mask in masks.values()]
     sums = torch.zeros(GROUPS, sum(sizes), dtype=torch.float64, device=device)
     means = torch.zeros(draws, dtype=torch.float64, device=device)
     with _differentiable(weights):
@@ -238,12 +219,12 @@ def _diagonal(model: Hydra, parts: Sequence[_Removed], data: ScoringData, draws:
             for draw in range(draws):
                 signs = random_signs(sum(sizes), seed, draw, device)
                 along = [
-                    part.spread(own, weight)
-                    for part, own, weight in zip(parts, signs.split(sizes), weights, strict=True)
+                    torch.zeros_like(weight).masked_scatter_(mask, own.to(weight.dtype))
+                    for mask, own, weight in zip(masks.values(), signs.split(sizes), weights, strict=True)
                 ]
                 products = torch.autograd.grad(gradients, weights, along, retain_graph=True, materialize_grads=True)
-                flat = torch.cat([part.of(product) for part, product in zip(parts, products, strict=True)])
-                drawn = signs * flat.double()
+                removed = [product[mask] for mask, product in zip(masks.values(), products, strict=True)]
+                drawn = signs * torch.cat(removed).double()
                 sums[draw % GROUPS] += drawn
                 means[draw] += drawn.mean()
     return _Diagonal(sums, means)

@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from hydractl import bounds
 from hydractl.checkpoint.spec import RANGES
 from hydractl.errors import OptionError
-from hydractl.schema import LONGEST_LINE, Origin, document, parse_toml, read_text
+from hydractl.schema import Origin, document, parse_toml, read_text
 
 REMEDY = "correct it; hydractl guide fine-tuning lists the settings"
 LARGEST = 2**14  # bytes of a recipe
@@ -213,7 +213,7 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
 def _value(text: str) -> Any:
     """Returns the value of a text in TOML, or the number in another spelling, or the text."""
     try:
-        content = tomllib.loads(f"value = {text}") if len(text) <= LONGEST_LINE else {}
+        content = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):
         content = {}
     if content.keys() == {"value"}:
