@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -130,12 +130,11 @@ def member_logits(model: Hydra, batch: Batch) -> Tensor:
     return member_answers(model, batch).logits
 
 
-def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[int], None] | None = None) -> Logits:
+def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:
     """Runs a model over batches and puts the logits back into sample order.
 
     Args:
         batches: as `make_batches` yields them, in any order of samples.
-        on_batch: called with the size of each finished batch.
 
     Raises:
         DataError: there are no samples, or the model's logits are not finite.
@@ -146,8 +145,6 @@ def collect_logits(model: Hydra, batches: Iterable[Batch], on_batch: Callable[[i
         positions.append(batch.positions)
         if batch.labels is not None:
             labels.append(batch.labels)
-        if on_batch is not None:
-            on_batch(len(batch.positions))
     if not logits:
         raise DataError("there are no samples to run the model on")
     order = torch.cat(positions).argsort()

@@ -13,13 +13,9 @@ import pytest
 from hydractl.artifacts import found_reference, found_references, json_text, write_json
 from hydractl.circuit.circuit_file import SearchJournal, read_circuit
 from hydractl.circuit.scores import read_scores
-from hydractl.cli.console import print_json
 from hydractl.errors import ArtifactError
 from hydractl.evaluation.saved_predictions import read_about
 from hydractl.report.artifact import read_report
-from hydractl.report.page import html_page
-from hydractl.report.table import latex, markdown, result_table
-from hydractl.report.verdict import caption
 from hydractl.selection.joint import TurnsJournal as Turns
 from tests.damage import refuse_all
 
@@ -89,18 +85,6 @@ REPORT = {
 }  # fmt: skip
 
 
-def read_and_show(source: str) -> None:
-    """Reads a report and makes everything of it that is made of reports."""
-    from hydractl.report.drawing import whole
-    from hydractl.report.figures import pictures
-
-    report = read_report(source)
-    table = result_table(report, brief=True)
-    assert all([markdown(table), latex(table), html_page(report, {}), *caption(report)])
-    for picture in pictures(report).values():
-        whole(picture)
-
-
 READERS: dict[str, tuple[dict[str, Any], Callable[[str], object], float]] = {
     "circuit": (CIRCUIT, read_circuit, 0.7),
     "scores": (SCORES, read_scores, 0.8),
@@ -131,15 +115,6 @@ def test_every_artifact_states_its_format_and_version(name: str, tmp_path: Path)
             read(str(tmp_path / "it"))
 
 
-@pytest.mark.slow
-def test_a_damaged_report_that_is_read_can_be_shown(tmp_path: Path) -> None:
-    def read_text(text: str) -> None:
-        (tmp_path / "it.json").write_text(text)
-        read_and_show(str(tmp_path / "it.json"))
-
-    assert refuse_all(read_text, str(tmp_path / "it.json"), ArtifactError, REPORT, every=7) > 0.7
-
-
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of models beside one of results, and the current folder elsewhere."""
@@ -162,13 +137,6 @@ def test_a_model_is_named_as_seen_from_its_artifact(places: Path) -> None:
     found = read_circuit(str(places.with_name("moved") / "results" / "c.json")).model
     assert found is not None
     assert Path(found.reference).resolve() == places.with_name("moved") / "models" / "vit"
-
-
-def test_on_standard_output_it_is_named_from_the_current_folder(
-    places: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    print_json(named(places / "models" / "vit"))
-    assert json.loads(capsys.readouterr().out)["model"]["reference"] == os.path.join("..", "models", "vit")
 
 
 def test_a_name_of_the_hub_stays_as_it_is(places: Path) -> None:
@@ -199,13 +167,6 @@ def test_every_model_of_a_report_is_named_so(places: Path) -> None:
     assert str(places) not in text and text.count("../models/vit") == 6
     resolved = json.dumps(found_references(json.loads(text), source))
     assert resolved.count(vit) == 6 and ".." not in resolved
-
-
-def test_a_folder_that_is_a_link_is_left_where_it_leads(places: Path) -> None:
-    (places / "models" / "deep").mkdir()
-    (places / "short").symlink_to(places / "models" / "deep")
-    found = found_references({"model": {"reference": "../vit"}}, str(places / "short" / "r.json"))
-    assert found["model"]["reference"] == str(places / "short" / ".." / "vit")  # beside `short` lies no such model
 
 
 def test_a_link_keeps_its_name(places: Path) -> None:

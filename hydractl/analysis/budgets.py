@@ -19,7 +19,7 @@ from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
 from hydractl.metrics.prediction_table import PredictionTable, in_order, tabulate
 from hydractl.selection.answers import Answering, logits_of
 from hydractl.selection.candidates import counts
-from hydractl.surgery.choose import Scope, by_ranking, by_scores
+from hydractl.surgery.choose import Scope, by_scores
 
 PER_LAYER = "/layer"
 
@@ -81,21 +81,15 @@ def cuts_of_ranking(method: str, ranking: Sequence[Head], budgets: Budgets, head
     Raises:
         OptionError: the circuit ranks fewer heads, over all or in a layer.
     """
-    if not budgets.per_layer:
-        return [Cut(method, frozenset(by_ranking(ranking, number))) for number in budgets.numbers]
-    layers: dict[tuple[str, int], list[Head]] = {(head.tower, head.layer): [] for head in heads}
-    for head in ranking:
-        layers[head.tower, head.layer].append(head)
-    (tower, layer), fewest = min(layers.items(), key=lambda item: len(item[1]))
-    if len(fewest) < (most := max(budgets.numbers)):
-        raise OptionError(
-            f"`budgets` {most}{PER_LAYER}: {method} ranks {len(fewest)} heads of {tower} layer {layer}: extract it "
-            "with a larger budget, or ask for fewer"
-        )
-    return [
-        Cut(method, frozenset(head for ranked in layers.values() for head in ranked[:number]))
-        for number in budgets.numbers
-    ]
+    groups = [ranking]
+    if budgets.per_layer:
+        layers = dict.fromkeys(head[:2] for head in heads)
+        groups = [[head for head in ranking if head[:2] == layer] for layer in layers]
+    most, fewest = max(budgets.numbers), min(map(len, groups))
+    if fewest < most:
+        where = " of some layer" if budgets.per_layer else ""
+        raise OptionError(f"`budgets` {most}: {method} ranks {fewest} heads{where}: ask for fewer, or extract more")
+    return [Cut(method, frozenset(head for group in groups for head in group[:n])) for n in budgets.numbers]
 
 
 def cuts_of_scores(method: str, scores: Mapping[Head, float], budgets: Budgets) -> list[Cut]:

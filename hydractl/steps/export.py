@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from hydractl.data.reading import DEFAULT_TEMPLATE, Classes, Template
 from hydractl.errors import OptionError, require
@@ -24,24 +24,13 @@ else:  # what the command line derives flags from
     ReportLike = Any
 
 
-class Format(Protocol):
-    """A format; its fields are its options.
-
-    Attributes:
-        suffix: the ending of its files; empty for a folder.
-    """
-
-    name: ClassVar[str]
-    help: ClassVar[str]
-    suffix: ClassVar[str]
-
-    def write(self, checkpoint: Checkpoint, output: Path, force: bool) -> float | None:
-        """Writes it. Returns the largest difference between its probabilities and the model's, if it was checked."""
-
-
 @dataclass(frozen=True)
 class HuggingFace:
-    """A folder for other libraries."""
+    """A folder for other libraries.
+
+    The fields of a format are its options. `suffix` is the ending of its files, empty for a folder; `write` returns the
+    largest difference between its probabilities and the model's, if that was checked.
+    """
 
     name: ClassVar[str] = "hf"
     help: ClassVar[str] = "a folder for transformers, timm or OpenCLIP"
@@ -145,10 +134,11 @@ class TorchExport:
         return check_torch_export(output, model) if self.graph.check else None
 
 
+Format = HuggingFace | Peft | Onnx | TorchExport
 FORMATS = (HuggingFace, Peft, Onnx, TorchExport)
 
 
-def format_of(output: str | Path) -> type[HuggingFace | Peft | Onnx | TorchExport]:
+def format_of(output: str | Path) -> type[Format]:
     """Returns the format that an output's name ends in; a folder's has no ending.
 
     Raises:

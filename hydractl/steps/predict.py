@@ -14,10 +14,9 @@ from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
 from hydractl.data.reading import Reading
 from hydractl.errors import DataError, NotFiniteError, OptionError
 from hydractl.options import Option, Without, function
-from hydractl.report.escape import html
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Model
-from hydractl.steps.result import Result
+from hydractl.steps.result import Table
 from hydractl.text import printable, shortened
 from hydractl.watch import Watcher
 
@@ -42,7 +41,7 @@ UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibr
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Predictions(Result):
+class Predictions(Table):
     """Predictions of a model for N inputs.
 
     Attributes:
@@ -133,11 +132,6 @@ class Predictions(Result):
     def __repr__(self) -> str:
         shown = [line for line, _ in zip(self.lines(), range(SHOWN + self.header), strict=False)]
         return "\n".join([*shown, *([f"... {len(self.inputs)} in all"] if len(self.inputs) > SHOWN else [])])
-
-    def _repr_html_(self) -> str:
-        rows = [line.split("\t") for line in repr(self).splitlines()]
-        cells = ("".join(f"<td>{html(cell)}</td>" for cell in row) for row in rows)
-        return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Table(Result):
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
-        lines = "\n".join(map(html, self.lines()))
+        lines = "\n".join(map(html, repr(self).splitlines()))
         return f"<pre>{lines}</pre>"
 
 

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from hydractl.analysis.budgets import Budgets, Cut, cuts_of_ranking, cuts_of_scores, measure_all, parse_budgets
 from hydractl.checkpoint.heads import Head
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import OptionError
 from hydractl.selection.forward import CandidateNetworks
 from tests.circuit.conftest import batches, build_case
 
@@ -40,7 +40,7 @@ def test_a_ranking_loses_its_first_heads_over_all_layers_or_in_each() -> None:
         Cut("acc", frozenset({a, b, c})),
     ]
     assert cuts_of_ranking("acc", order, Budgets((1, 2), True), HEADS)[1].dropped == {a, b, c, d}
-    with pytest.raises(OptionError, match=r"`budgets` 2/layer: acc ranks 1 heads of vision layer 1: extract it with"):
+    with pytest.raises(OptionError, match="`budgets` 2: acc ranks 1 heads of some layer"):
         cuts_of_ranking("acc", [a, b, c, e], Budgets((2,), True), HEADS)
 
 
@@ -76,11 +76,3 @@ def test_every_network_does_what_their_forward_does_with_its_heads_off(name: str
         assert quality.mean("auroc") == pytest.approx(roc_auc_score(is_ood, score), abs=1e-12)
         assert quality.mean("aupr_out") == pytest.approx(average_precision_score(is_ood, score), abs=1e-12)
         assert set(quality.ood) == {"a", "b"}
-
-
-def test_samples_need_labels(tmp_path: Path) -> None:
-    case = build_case("vit", tmp_path)
-    with pytest.raises(DataError, match="no labels"):
-        measure_all(
-            [CandidateNetworks(case.model, [frozenset()])], batches(case.id_inputs, None, 5), {}, torch.device("cpu")
-        )

@@ -120,20 +120,6 @@ def test_draws_are_products_with_the_whole_hessian(case: Case) -> None:
     assert effect.positive.error == pytest.approx(sqrt(2 / 3 * float((shares - shares.mean()).square().sum())))
 
 
-def test_many_draws_find_the_diagonal_and_tell_their_error(tmp_path: Path) -> None:
-    case = build_case("vit", tmp_path)
-    difference = hessian(case, noisy(case)) - hessian(case, case.data())
-    exact = difference.diag()
-    (effect,) = analysed(case, draws=200).effects
-    # The variance of v' H v is twice the sum of the squares beside the diagonal.
-    beside = difference - exact.diag()
-    error = sqrt(2 * float(beside.square().sum()) / 200) / len(exact)
-    assert effect.curvature.error == pytest.approx(error, rel=0.15)
-    assert effect.curvature.value == pytest.approx(float(exact.mean()), abs=3 * error)
-    assert effect.positive.value == pytest.approx(float((exact > 0).double().mean()), abs=0.1)
-    assert 0 < effect.positive.error < 0.1
-
-
 def test_seeds_draw_other_signs_and_batches_do_not_show(tmp_path: Path) -> None:
     case = build_case("vit", tmp_path)
     first, again, other = (analysed(case, seed=seed) for seed in (1, 1, 2))

@@ -59,10 +59,6 @@ def test_paths_and_loaded_models_are_timed(vit: Path) -> None:
     assert "bfloat16, batch 1" in timed._repr_html_()
 
 
-def test_names_follow_from_paths(vit: Path, bert: Path) -> None:
-    assert list(library.benchmark([vit, str(bert)], batch_sizes=1, seconds=0).models) == ["vit", "bert"]
-
-
 def test_threads_are_as_before(vit: Path) -> None:
     before = torch.get_num_threads()
     timed = library.benchmark(vit, batch_sizes=1, seconds=0, processor_time=True)

@@ -75,7 +75,7 @@ def test_betas_and_eps_reach_the_optimiser_or_are_refused() -> None:
 
 def test_bad_settings_are_named() -> None:
     for settings, named in (
-        ({"learning_rate": 1}, "learning_rate is unknown, the nearest that is known is final_rate"),
+        ({"learning_rate": 1}, "learning_rate is unknown"),
         ({"schedule": "step"}, "schedule is \"step\", should be 'constant', 'linear' or 'cosine'"),
         ({"lr": "0.1,x"}, "lr.1"),
         ({"clip": float("inf")}, "clip"),
@@ -132,9 +132,7 @@ def test_every_damage_to_a_setting_of_a_file(key: str, tmp_path: Path) -> None:
     outcomes = [refused(read_file(path), str(path), OptionError, f"{key} = {value}\n{rest}") for value in VALUES]
     assert sum(outcomes) > len(outcomes) / 2
     assert refused(read_file(path), str(path), OptionError, f"{key} = 1\n{key} = 1\n{rest}")
-    assert refused(
-        read_file(path), f"{key}x is unknown, the nearest that is known is {key}", OptionError, f"{key}x = 1"
-    )
+    assert refused(read_file(path), f"{key}x is unknown", OptionError, f"{key}x = 1")
     assert refused(read_file(path), key, OptionError, f"[{key}]\na = 1")
     read_file(path)(rest)
 
