@@ -88,7 +88,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "no format": ({"steps": circuit()["steps"]}, '"format": "hydractl-circuit", "version": 1'),
     "no model named": (circuit(), "MODEL"),
     "absent tower": (scores(towers={"text": [[1]]}), "scores a text tower"),
-    "too few": (scores(towers={"vision": [[1, 2, 3, 4]]}), "the model has 2 of 4"),
+    "too few": (scores(towers={"vision": [[1, 2, 3, 4]]}), "has no score of vision layer 1 head 0"),
 }
 
 
