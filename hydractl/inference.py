@@ -121,15 +121,6 @@ def member_answers(model: Hydra, batch: Batch, features: bool = False) -> Member
         return MemberAnswers(logits, read)
 
 
-def member_logits(model: Hydra, batch: Batch) -> Tensor:
-    """Returns the logits `[M,B,C]` of one batch on the CPU: float32, or float64 from a float64 model.
-
-    Raises:
-        NotFiniteError: they are not finite.
-    """
-    return member_answers(model, batch).logits
-
-
 def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:
     """Runs a model over batches and puts the logits back into sample order.
 
@@ -141,7 +132,7 @@ def collect_logits(model: Hydra, batches: Iterable[Batch]) -> Logits:
     """
     logits, labels, positions = [], [], []
     for batch in batches:
-        logits.append(member_logits(model, batch))
+        logits.append(member_answers(model, batch).logits)
         positions.append(batch.positions)
         if batch.labels is not None:
             labels.append(batch.labels)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 LONGEST_SENTENCE = 300  # of another library's message
@@ -122,7 +122,7 @@ def without_secrets(text: str) -> str:
     return text
 
 
-def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
+def aligned(rows: Iterable[Sequence[str]], left: int = 1) -> Iterator[str]:
     """Yields the lines of a plain table.
 
     Args:
@@ -131,6 +131,7 @@ def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> Iterator[str]:
     >>> list(aligned([["", "loss"], ["clean", "0.5"]]))
     ['       loss', 'clean   0.5']
     """
+    rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<" * left + ">" * (len(widths) - left)
     for row in rows:

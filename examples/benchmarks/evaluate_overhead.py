@@ -26,7 +26,7 @@ from hydractl.evaluation.settings import Settings
 from hydractl.evaluation.system_numbers import numbers_of
 from hydractl.evaluation.systems import Running
 from hydractl.families.load import read_checkpoint
-from hydractl.inference import load_checkpoint, member_logits
+from hydractl.inference import load_checkpoint, member_answers
 from hydractl.process import prepare
 
 BATCH = 64
@@ -66,14 +66,14 @@ def overhead(reference: str, source: str, limit: int | None, repeats: int) -> No
 
     def forward() -> None:
         with batch_workers(torch.device("cpu")) as in_parallel:
-            list(in_parallel(partial(member_logits, model), prepared))
+            list(in_parallel(partial(member_answers, model), prepared))
 
     def evaluation() -> None:
         with batch_workers(torch.device("cpu")) as in_parallel:
             networks = Networks([model], prepare, data, running(in_parallel))
             numbers_of(predict_sets(networks, [ID]), networks.cost, Settings())
 
-    member_logits(model, prepared[0])  # warm up
+    member_answers(model, prepared[0])  # warm up
     # In turns: other work on the machine meets both alike.
     pairs = [(seconds(forward), seconds(evaluation)) for _ in range(repeats)]
     wall, processor = (statistics.median(whole[i] / alone[i] for alone, whole in pairs) for i in (0, 1))

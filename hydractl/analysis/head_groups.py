@@ -5,7 +5,7 @@ Source: arXiv 2510.18358, B.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -62,21 +62,19 @@ def separated(found: Mapping[Head, Separation], ranking: Sequence[Head]) -> Sepa
         which = "all" if dropped else "none"
         raise OptionError(f"the circuit drops {which} of the {len(found)} heads: there is nothing to compare them with")
     top = max(head.layer for head in found)
-    last = {head: separation for head, separation in found.items() if head.layer == top}
-    return Separated(found, dropped, _groups(last, set(dropped)), _groups(found, set(dropped)))
+    groups = {
+        "kept": [head for head in found if head not in dropped],
+        "dropped": [head for head in found if head in dropped],
+    }
+    every = {name: _group([found[head] for head in heads]) for name, heads in groups.items()}
+    last = {name: _group([found[head] for head in heads if head.layer == top]) for name, heads in groups.items()}
+    return Separated(found, dropped, last, every)
 
 
 def shown(dropped: Sequence[Head]) -> tuple[list[Head], list[Head]]:
     """Returns up to SHOWN of the heads dropped first and up to SHOWN of those dropped last; no head is in both."""
     count = min(SHOWN, max(1, len(dropped) // 2))
     return list(dropped[:count]), list(dropped[count:][-count:])
-
-
-def _groups(found: Mapping[Head, Separation], dropped: Set[Head]) -> dict[str, Group]:
-    return {
-        "kept": _group([one for head, one in found.items() if head not in dropped]),
-        "dropped": _group([one for head, one in found.items() if head in dropped]),
-    }
 
 
 def _group(members: Sequence[Separation]) -> Group:

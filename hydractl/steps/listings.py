@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from hydractl.options import Option, function
 from hydractl.steps.result import Finding
+from hydractl.text import aligned
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class ListFamilies:
         ]
         about = {family.name: f"{family.task:<20}  {', '.join(_reads(family))}" for family in FAMILIES}
         notes = ["", VERIFIED, "", "not read:", *(f"  {name}: {reason}" for name, reason in REFUSED.items())]
-        return Finding(FAMILIES, {"families": listed, "refused": REFUSED}, [*_aligned(about), *notes])
+        return Finding(FAMILIES, {"families": listed, "refused": REFUSED}, [*aligned(about.items(), left=2), *notes])
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class ListRecipes:
             return Finding({str(self.recipe): found}, content, to_toml(found).splitlines())
         about = {name: _summary(recipe) for name, recipe in RECIPES.items()}
         content = {"recipes": {name: to_json(recipe) for name, recipe in RECIPES.items()}}
-        return Finding(RECIPES, content, _aligned(about))
+        return Finding(RECIPES, content, list(aligned(about.items(), left=2)))
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,10 @@ class ListSuites:
             return Finding({found.name: found}, content, tomli_w.dumps(content).splitlines())
         about = {name: suite.about for name, suite in SUITES.items()}
         content = {"suites": {name: _suite_json(suite) for name, suite in SUITES.items()}}
-        return Finding(SUITES, content, _aligned(about))
+        return Finding(SUITES, content, list(aligned(about.items(), left=2)))
 
 
 list_families, list_recipes, list_suites = function(ListFamilies), function(ListRecipes), function(ListSuites)
-
-
-def _aligned(about: Mapping[str, str]) -> list[str]:
-    width = max(map(len, about))
-    return [f"{name:{width}}  {line}" for name, line in about.items()]
 
 
 def _reads(family: Family) -> list[str]:

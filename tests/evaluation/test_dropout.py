@@ -13,7 +13,7 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 from hydractl.data.batching import Batch
 from hydractl.evaluation.networks import SeededDropout, with_dropout
 from hydractl.evaluation.results import Dropout
-from hydractl.inference import load, member_logits
+from hydractl.inference import load, member_answers
 from tests.cli.conftest import save_bert, save_vit
 
 RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
@@ -28,7 +28,7 @@ def ours(folder: Path, inputs: dict[str, Tensor]) -> Tensor:
     model = with_dropout(load(folder, dtype=torch.float64), Dropout(PASSES), "m")
     batch = Batch(inputs, None, torch.arange(4))
     with seeded(7):
-        return torch.cat([member_logits(model, batch) for _ in range(PASSES)])
+        return torch.cat([member_answers(model, batch).logits for _ in range(PASSES)])
 
 
 @torch.no_grad()

@@ -70,12 +70,10 @@ def test_python_takes_a_suite_as_a_value_and_saves_logits_by_task(suite: Path, v
     ("text", "message"),
     [
         ("", "tasks"),
-        ("[tasks.a]", "id_data"),
         ("[tasks.a]\nid_data = 3", "id_data"),
         ("[tasks.a]\nid_data = 'x'\nspeed = 1", "speed"),
         ("[tasks.a]\nid_data = 'x'\ncorrupt = 'fog:6'", "severities from 1 to 5"),
         ("[tasks.'../a']\nid_data = 'x'", "tasks"),
-        ("tasks =", "is not readable TOML"),
     ],
 )
 def test_what_is_no_suite(tmp_path: Path, text: str, message: str) -> None:
