@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from hydractl.data.files import FILE_FORMATS, decode_text, read_bytes
 from hydractl.data.reading import Reading
@@ -193,7 +193,7 @@ class Predict:
             raise OptionError("`text` is for models of texts, this one takes images: name files")
         texts = [self.text] if isinstance(self.text, str) else self.text
         named = [_Input(text, partial(str, text)) for text in texts]
-        entries = [*named, *self._entries(modality), *self._entries_of_sets(modality)]
+        entries = [*named, *self._entries(modality)]
         if not entries:
             raise OptionError("there are no inputs: name files, or a data set with `data`")
         with watch.progress("predict", len(entries)) as advance:
@@ -225,31 +225,28 @@ class Predict:
     def _entries(self, modality: Modality) -> Iterator[_Input]:
         from PIL.Image import Image
 
-        inputs, reading = self.inputs, self.reading
-        several = inputs if isinstance(inputs, list | tuple) else [inputs]
-        if not all(isinstance(one, str | Path) for one in several):
-            yield from _in_data([inputs] if isinstance(inputs, Image) else inputs, modality, reading)
-            return
-        for one in map(str, several):
-            if _is_data(one):
-                yield from _in_data(one, modality, reading)
-                continue
-            if named := reading.image_column or reading.text_column:
+        reading = self.reading
+        for one in _several(self.inputs):
+            if not isinstance(one, str | Path) or _is_data(str(one)):
+                yield from _in_data([one] if isinstance(one, Image) else one, modality, reading)
+            elif named := reading.image_column or reading.text_column:
                 option = "image_column" if reading.image_column else "text_column"
                 raise OptionError(f"`{option}` {named}: {one} is not a data set and has no columns: leave it out")
-            if modality == "image":
-                yield _Input(one, partial(_read_image, one))
+            elif modality == "image":
+                yield _Input(str(one), partial(_read_image, str(one)))
             else:
-                yield from (_Input(text, partial(str, text)) for text in _lines(one))
-
-    def _entries_of_sets(self, modality: Modality) -> Iterator[_Input]:
-        data = self.data
-        several = isinstance(data, list | tuple) and all(isinstance(one, str | Path) for one in data)
-        for one in cast(Sequence[Any], data) if several else [data]:
-            yield from _in_data(one, modality, self.reading)
+                yield from (_Input(text, partial(str, text)) for text in _lines(str(one)))
+        for one in _several(self.data):
+            yield from _in_data(one, modality, reading)
 
 
 predict = function(Predict)
+
+
+def _several(given: Any) -> Sequence[Any]:
+    """Returns the paths or names in a list, or else what was given, which is one data set."""
+    listed = isinstance(given, list | tuple) and all(isinstance(one, str | Path) for one in given)
+    return given if listed else [given]
 
 
 def _meaning(hydra: Hydra) -> str:

@@ -13,7 +13,6 @@ from hydractl.analysis.overlap import (
     heads_of,
     layer_divergence,
     overlaps,
-    shared_by,
     sizes,
 )
 from hydractl.checkpoint.heads import Head
@@ -48,18 +47,6 @@ def test_divergence_over_heads_is_the_share_that_differs() -> None:
     a, b = heads((0, 0), (1, 1), (2, 2), (3, 3)), heads((2, 2), (0, 1), (1, 0), (3, 2))
     (found,) = overlaps({"a": a, "b": b}, {"a": a, "b": b})
     assert (found.over_heads, found.over_layers) == (0.75, 0.0)
-
-
-def test_shared_heads_of_every_pair() -> None:
-    a, b, c = heads((0, 0), (1, 1), (2, 2)), heads((2, 2), (0, 0), (1, 0)), heads((1, 1), (2, 2), (3, 0))
-    dropped = {"a": a, "b": b, "c": c}
-    found = {pair.names: pair.shared for pair in overlaps(dropped, dropped)}
-    assert found == {
-        ("a", "b"): heads((0, 0), (2, 2)),
-        ("a", "c"): heads((1, 1), (2, 2)),
-        ("b", "c"): heads((2, 2)),
-    }
-    assert shared_by([a, b, c]) == heads((2, 2))
 
 
 def test_what_random_choices_from_the_same_heads_share() -> None:
