@@ -52,16 +52,19 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Losses:
-    """The mean cross-entropy of a network and of its pruned version, in nats."""
+class PruningEffect:
+    """Effect of pruning on the loss, the mean cross-entropy in nats.
+
+    Attributes:
+        dense, pruned: the losses of the network and of its pruned version.
+        gap: the second less the first.
+        slope: <grad L, dtheta>; positive: the loss grows, to first order.
+    """
 
     dense: float
     pruned: float
-
-    @property
-    def gap(self) -> float:
-        """The increase by pruning."""
-        return self.pruned - self.dense
+    gap: float
+    slope: float
 
 
 @dataclass(frozen=True)
@@ -69,15 +72,13 @@ class NoiseEffect:
     """Effect of pruning on data with one kind of noise.
 
     Attributes:
-        slope: <grad L_n, dtheta>; positive: the loss on noisy data grows, to first order.
         curvature: the mean of diag(H_n - H_t).
         positive: the share of its entries that are positive, 0..1. Few draws bias it towards one half.
     """
 
     kind: str
     severity: int
-    losses: Losses
-    slope: float
+    effect: PruningEffect
     curvature: Estimate
     positive: Estimate
 
@@ -90,15 +91,13 @@ class NoiseAnalysis:
         dropped: the number of dropped heads.
         weights: the number of their weights, without key biases, on which no loss depends.
         draws: the number of random signs for each estimate.
-        clean, slope: as in `NoiseEffect`, of clean data.
     """
 
     dropped: int
     weights: int
     draws: int
-    clean: Losses
-    slope: float
-    effects: tuple[NoiseEffect, ...]
+    clean: PruningEffect
+    noisy: tuple[NoiseEffect, ...]
 
 
 class _Diagonal(NamedTuple):
@@ -136,19 +135,20 @@ def analyse_noise(
     masks = _removed(model, dropped)
     pruned = without_heads(model, dropped)
 
-    def measured(data: ScoringData) -> tuple[Losses, float, _Diagonal]:
-        losses = Losses(mean_loss(model, data), mean_loss(pruned, data))
+    def measured(data: ScoringData) -> tuple[PruningEffect, _Diagonal]:
+        before, after = mean_loss(model, data), mean_loss(pruned, data)
         progress(data.id_samples)
-        slope, diagonal = _slope(model, masks, data), _diagonal(model, masks, data, draws=draws, seed=seed)
+        effect = PruningEffect(before, after, after - before, _slope(model, masks, data))
+        diagonal = _diagonal(model, masks, data, draws=draws, seed=seed)
         progress(data.id_samples)
-        return losses, slope, diagonal
+        return effect, diagonal
 
-    at_rest, slope, base = measured(clean)
+    at_rest, base = measured(clean)
     effects = []
     for kind, severity, data in noisy:
-        losses, noisy_slope, diagonal = measured(data)
-        effects.append(NoiseEffect(kind, severity, losses, noisy_slope, *_difference(diagonal, base)))
-    return NoiseAnalysis(len(dropped), base.sums.shape[1], draws, clean=at_rest, slope=slope, effects=tuple(effects))
+        effect, diagonal = measured(data)
+        effects.append(NoiseEffect(kind, severity, effect, *_difference(diagonal, base)))
+    return NoiseAnalysis(len(dropped), base.sums.shape[1], draws, at_rest, noisy=tuple(effects))
 
 
 @torch.no_grad()

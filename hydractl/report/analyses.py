@@ -93,20 +93,20 @@ def noise_lines(analysis: NoiseAnalysis) -> Iterator[str]:
     """Yields a line for clean data, one for each kind and severity, and their mean."""
     clean = analysis.clean
     rows = [["", "loss", "gap", "slope", "curvature", "positive"]]
-    rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{analysis.slope:+.3g}", "", ""])
-    for effect in analysis.effects:
-        losses, curvature, positive = effect.losses, effect.curvature, effect.positive
+    rows.append(["clean", f"{clean.dense:.4f}", f"{clean.gap:+.4f}", f"{clean.slope:+.3g}", "", ""])
+    for one in analysis.noisy:
+        effect, curvature, positive = one.effect, one.curvature, one.positive
         rows.append(
             [
-                f"{effect.kind} {effect.severity}",
-                f"{losses.dense:.4f}",
-                f"{losses.gap:+.4f}",
+                f"{one.kind} {one.severity}",
+                f"{effect.dense:.4f}",
+                f"{effect.gap:+.4f}",
                 f"{effect.slope:+.3g}",
                 f"{curvature.value:+.2g} ± {curvature.error:<6.1g}",
                 f"{positive.value:.1%} ± {positive.error:.1%}",
             ]
         )
-    means = [(effect.losses.gap, effect.slope, effect.curvature.value) for effect in analysis.effects]
+    means = [(one.effect.gap, one.effect.slope, one.curvature.value) for one in analysis.noisy]
     gap, slope, curve = np.mean(means, 0)
     rows.append(["mean", "", f"{gap:+.4f}", f"{slope:+.3g}", f"{curve:+.2g}   {'':6}", ""])
     yield from aligned(rows)
@@ -126,18 +126,18 @@ class _Measure(NamedTuple):
 
 def noise_picture(analysis: NoiseAnalysis) -> Picture:
     """Returns four panels over severity with a line for each kind: gap, inner product, curvature and its sign."""
-    kinds = list(dict.fromkeys(effect.kind for effect in analysis.effects))
+    kinds = list(dict.fromkeys(one.kind for one in analysis.noisy))
     measures = (
-        _Measure("loss gap of pruning", "nats", analysis.clean.gap, lambda effect: (effect.losses.gap, 0)),
-        _Measure("<grad L, dtheta>", "nats", analysis.slope, lambda effect: (effect.slope, 0)),
-        _Measure("mean diag(H_n - H_t)", "curvature", 0, lambda effect: astuple(effect.curvature)),
-        _Measure("positive diag(H_n - H_t)", "share of weights", 0.5, lambda effect: astuple(effect.positive)),
+        _Measure("loss gap of pruning", "nats", analysis.clean.gap, lambda one: (one.effect.gap, 0)),
+        _Measure("<grad L, dtheta>", "nats", analysis.clean.slope, lambda one: (one.effect.slope, 0)),
+        _Measure("mean diag(H_n - H_t)", "curvature", 0, lambda one: astuple(one.curvature)),
+        _Measure("positive diag(H_n - H_t)", "share of weights", 0.5, lambda one: astuple(one.positive)),
     )
 
     def draw(axes: Axes, measure: _Measure) -> None:
         axes.axhline(measure.clean, color=INK, linewidth=1, linestyle=":")
         for number, kind in enumerate(kinds):
-            own = [effect for effect in analysis.effects if effect.kind == kind]
+            own = [one for one in analysis.noisy if one.kind == kind]
             values, errors = zip(*map(measure.of, own), strict=True)
             axes.errorbar([one.severity for one in own], values, errors, marker="o", markersize=4, **line(number))
         axes.set(xlabel="severity", ylabel=measure.unit)

@@ -301,21 +301,11 @@ analyse_noise = function(AnalyseNoise)
 
 
 def _noise_json(found: NoiseAnalysis) -> dict[str, Any]:
-    return {
-        "dropped": found.dropped,
-        "weights": found.weights,
-        "draws": found.draws,
-        "clean": {**asdict(found.clean), "gap": found.clean.gap, "slope": found.slope},
-        "noisy": [
-            {
-                "kind": effect.kind,
-                "severity": effect.severity,
-                **asdict(effect.losses),
-                "gap": effect.losses.gap,
-                "slope": effect.slope,
-                "curvature": asdict(effect.curvature),
-                "positive": asdict(effect.positive),
-            }
-            for effect in found.effects
-        ],
-    }
+    content = asdict(found)
+    # The numbers of an effect stand beside its kind.
+    noisy = [
+        {"kind": one.kind, "severity": one.severity, **asdict(one.effect)}
+        | {"curvature": asdict(one.curvature), "positive": asdict(one.positive)}
+        for one in found.noisy
+    ]
+    return content | {"noisy": noisy}

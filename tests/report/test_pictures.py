@@ -10,7 +10,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hydractl.analysis.noise import Estimate, Losses, NoiseAnalysis, NoiseEffect
+from hydractl.analysis.noise import Estimate, NoiseAnalysis, NoiseEffect, PruningEffect
 from hydractl.analysis.similarity import Similarity
 from hydractl.checkpoint.heads import Head
 from hydractl.evaluation.results import (
@@ -46,11 +46,11 @@ def similar() -> Figure:
 
 def noisy() -> Figure:
     effects = tuple(
-        NoiseEffect(kind, severity, Losses(0.1, 0.2), 0.1, Estimate(0.1, 0.01), Estimate(0.6, 0.01))
+        NoiseEffect(kind, severity, PruningEffect(0.1, 0.2, 0.1, 0.1), Estimate(0.1, 0.01), Estimate(0.6, 0.01))
         for kind in ("snow", "fog")
         for severity in (1, 2)
     )
-    return whole(noise_picture(NoiseAnalysis(1, 10, 2, Losses(0.1, 0.1), 0.0, effects)))
+    return whole(noise_picture(NoiseAnalysis(1, 10, 2, PruningEffect(0.1, 0.1, 0.0, 0.0), effects)))
 
 
 def overlapping() -> Figure:
