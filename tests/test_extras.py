@@ -45,6 +45,7 @@ REFUSED = {
     "a picture of overlaps": ("matplotlib", ["analyse", "overlap", "c.json", "c.json", "--plot=x.png"]),
     "definitions": ("sklearn", ["evaluate", "vit", PETS, NOISE, "--style=openood"]),
     "a graph": ("onnx", ["export", "vit", "--format=onnx", "-o", "x.onnx"]),
+    "the manual as a site": ("furo", ["guide", "--html=x"]),
 }
 #: What works without any.
 CORE = (
@@ -120,4 +121,4 @@ def test_every_package_that_is_imported_is_a_dependency_or_of_the_extra_that_is_
         if package in EXTRAS:
             allowed = distributions(PROJECT["optional-dependencies"][EXTRAS[package]])
         assert {name.replace("_", "-").lower() for name in known[package]} & allowed, package
-    assert foreign & EXTRAS.keys() | {"onnx", "onnxscript"} == EXTRAS.keys()
+    assert foreign & EXTRAS.keys() | {"furo", "myst_parser", "onnx", "onnxscript"} == EXTRAS.keys()

@@ -1,4 +1,4 @@
-"""The command `guide`: the pages of the manual, for a terminal, a pipe and a notebook."""
+"""The command `guide`: the pages of the manual, for a terminal, a pipe, a notebook and a site."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
+from hydractl.errors import OptionError, require
 from hydractl.options import Option, function
+from hydractl.steps.inputs import Force
 from hydractl.steps.result import Result
+from hydractl.text import continued
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -28,26 +32,31 @@ TOPICS: tuple[Topic, ...] = get_args(Topic)
 #: `<!-- table: hydractl.metrics.ood_scores.OOD_SCORES: score = name, what it is = help -->`
 TABLE = re.compile(r"^<!-- table: (?P<place>[\w.]+): (?P<columns>.+) -->$", re.MULTILINE)
 LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<topic>[a-z-]+)\.md(?:#[\w-]+)?\)")
+TARGET = re.compile(r"\]\((?P<topic>[a-z-]+)\.md")
+COMMANDS = re.compile(r"^```bash\n.*?^```$", re.MULTILINE | re.DOTALL)
 WIDEST = 100  # columns of a terminal; longer lines of prose are hard to read
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Manual(Result):
-    """A page of the manual as Markdown, or the list of pages where `topic` is None."""
+    """A page of the manual as Markdown, or the list of pages where `topic` is None; `site` is the folder written."""
 
     topic: Topic | None
     markdown: str
+    site: Path | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"topic": self.topic, "markdown": self.markdown}
+        site = None if self.site is None else str(self.site)
+        return {"topic": self.topic, "markdown": self.markdown, "site": site}
 
     def lines(self) -> Iterator[str]:
-        yield from self.markdown.splitlines()
+        yield from self.markdown.splitlines() if self.site is None else [str(self.site)]
 
     def draw(self, console: Console) -> None:
         """Prints a page: formatted on a terminal, as Markdown in a pipe."""
-        if console.is_terminal:
-            console.print(_formatted(self.markdown), width=min(console.width, WIDEST))
+        if console.is_terminal and self.site is None:
+            width = min(console.width, WIDEST)
+            console.print(_formatted(self.markdown, width), width=width)
         else:
             for line in self.lines():
                 console.out(line, highlight=False)
@@ -67,21 +76,36 @@ class Guide:
 
     Example: hydractl guide file-format
 
-    A terminal shows the page formatted, a pipe gets its Markdown.
+    A terminal shows the page formatted, a pipe gets its Markdown. `html` writes the pages as a folder of plain files:
+    open its index.html. This needs hydractl[docs].
 
     >>> hydractl.guide("file-format").markdown.splitlines()[0]
     '# The file format'
 
     Raises:
-        OptionError: the page does not exist.
+        OptionError: the page does not exist, or `html` is given beside a page.
+        OutputError: the folder exists and `force` is not set, or it holds files that hydractl did not write.
     """
 
     topic: Annotated[
         Topic | None, Option("The page to show. Default: list the pages.", "Model", metavar="TOPIC", positional=True)
     ] = None
+    html: Annotated[
+        str | Path | None, Option("Write all pages as a small site with offline search.", "Output", metavar="FOLDER")
+    ] = None
+    force: Force = False
 
     def run(self, watch: Watcher) -> Manual:
-        return Manual(self.topic, page(self.topic) if self.topic else _contents())
+        from hydractl.checkpoint.folders import write_folder
+
+        if self.html is None:
+            return Manual(self.topic, page(self.topic) if self.topic else _contents())
+        if self.topic is not None:
+            raise OptionError(f"`topic` {self.topic}: `html` writes all pages: leave one of the two out")
+        folder = Path(self.html)
+        with write_folder(folder, "guide", self.force) as temporary:
+            _write_site(temporary)
+        return Manual(None, "", folder)
 
 
 guide = function(Guide)
@@ -126,8 +150,8 @@ def _cell(value: object, attribute: str) -> str:
     return f"`{text}`" if attribute == "name" else text.replace("|", "\\|")
 
 
-def _formatted(markdown: str) -> Markdown:
-    """Returns a page for a terminal; a link becomes the command that shows its page."""
+def _formatted(markdown: str, width: int) -> Markdown:
+    """Returns a page for a terminal of this width; a link becomes the command that shows its page."""
     from rich.markdown import Markdown, TableElement
     from rich.table import Table
 
@@ -136,12 +160,89 @@ def _formatted(markdown: str) -> Markdown:
 
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             for part in super().__rich_console__(console, options):
-                for column in part.columns if isinstance(part, Table) else ():
-                    column.overflow = "fold"
+                if isinstance(part, Table):
+                    for column in part.columns:
+                        column.overflow = "fold"
                 yield part
 
     class Page(Markdown):
         elements: ClassVar = {**Markdown.elements, "table_open": Folded}
 
+    def wrapped(block: re.Match[str]) -> str:
+        # A long command goes on after a backslash, so that it can be copied.
+        lines = block[0].split("\n")
+        return "\n".join(
+            each for line in lines for each in (continued(line, width - 2) if len(line) > width - 2 else [line])
+        )
+
     named = LINK.sub(lambda found: f"{found['text']} (`hydractl guide {found['topic']}`)", markdown)
-    return Page(named, hyperlinks=False)
+    return Page(COMMANDS.sub(wrapped, named), hyperlinks=False)
+
+
+def _write_site(folder: Path) -> None:
+    """Writes all pages into a folder as HTML; its search needs no network and no server.
+
+    Raises:
+        OptionError: Sphinx, MyST or Furo is not installed.
+    """
+    from tempfile import TemporaryDirectory
+
+    require("furo", "myst_parser", "sphinx")
+    from sphinx.application import Sphinx
+
+    with TemporaryDirectory() as work:
+        source = Path(work) / "source"
+        source.mkdir()
+        for topic in TOPICS:
+            linked = TARGET.sub(lambda found: f"]({_site_name(found['topic'])}.md", page(topic))
+            (source / f"{_site_name(topic)}.md").write_text(linked, encoding="utf-8")
+        (source / STYLE).write_text(RULES, encoding="utf-8")
+        listed = "\n".join(map(_site_name, TOPICS))
+        (source / "index.md").write_text(f"{LANDING}\n```{{toctree}}\n{listed}\n```\n", encoding="utf-8")
+        Sphinx(source, None, folder, Path(work) / "doctrees", "html", SITE, status=None, warning=None).build()
+
+
+def _site_name(topic: str) -> str:
+    # Sphinx writes a page `search` of its own, which would replace ours.
+    return "head-search" if topic == "search" else topic
+
+
+#: The page that opens first, above the list of all pages.
+LANDING = """\
+# hydractl
+
+`hydractl` makes a trained transformer classifier know when it is wrong, and keeps everything in one safetensors file.
+
+- **Start**: [your own network](start.md) in one command, and [which command you need](which-command.md).
+- **Use**: [in Python](python.md) and [in a service](service.md).
+- **Decide**: [results](results.md), and [what each number means](evaluation.md).
+
+```bash
+hydractl calibrate MODEL --id-data SOURCE --ood-data SOURCE -o network.safetensors
+hydractl predict network.safetensors FILE...
+hydractl build MODEL --id-data SOURCE -o built
+```
+"""
+STYLE = "hydractl.css"
+#: Wide tables: flags stay whole, numbers are small, and a wide screen shows them without scrolling.
+RULES = """\
+td code { white-space: nowrap; }
+table.docutils { font-size: 0.85em; }
+@media (min-width: 100em) { .content { width: 64em; } }
+"""
+#: Sphinx's settings.
+SITE = {
+    "project": "hydractl",
+    "html_title": "hydractl",
+    "extensions": ["myst_parser"],
+    "myst_heading_anchors": 3,
+    "html_theme": "furo",
+    "html_static_path": [STYLE],
+    "html_css_files": [STYLE],
+    "html_copy_source": False,
+    "html_use_index": False,
+    "html_show_sphinx": False,
+    "html_show_copyright": False,
+    # Pages opened from disk may not fetch each other, which summaries of search results would have to.
+    "html_show_search_summary": False,
+}

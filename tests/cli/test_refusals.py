@@ -172,6 +172,7 @@ REFUSED = f"""
 2 | --train-data                            | {BUILD} --teacher=vit
 2 | how long to train                       | {BUILD} --train-data=pets
 2 | 'TOPIC'                                 | guide cooking
+2 | --html                                  | guide results --html=site
 """
 CASES = [tuple(part.strip() for part in line.split(" | ")) for line in REFUSED.strip().splitlines()]
 

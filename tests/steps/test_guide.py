@@ -1,19 +1,24 @@
-"""The manual is read in a terminal, in a pipe and in a notebook."""
+"""The manual is read in a terminal, in a pipe, in a notebook and as a site."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.resources import files
 from io import StringIO
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from rich.console import Console
 
 import hydractl as library
+from hydractl.errors import OptionError, OutputError
 from hydractl.steps.guide import TOPICS, Manual, filled, page, title
 from tests.cli.conftest import Command
+
+BLOCK = re.DOTALL | re.MULTILINE
 
 
 class Row(NamedTuple):
@@ -56,19 +61,55 @@ def test_a_terminal_shows_links_as_commands() -> None:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_narrow_terminal_cuts_no_word_of_a_table(topic: str) -> None:
+def test_a_narrow_terminal_cuts_no_word_of_a_table_and_commands_can_be_copied(topic: str) -> None:
     assert "<!--" not in page(topic)  # every table is made
     console = Console(force_terminal=True, color_system=None, width=80, file=StringIO())
     library.guide(topic).draw(console)
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if "…" in line]
+    shown = " ".join(" ".join(lines).replace(" \\ ", " ").split())
+    for language, block in re.findall(r"^```(\w+).*?\n(.*?)^```$", library.guide(topic).markdown, BLOCK):
+        for command in block.replace("\\\n", "").splitlines() if language == "bash" else ():
+            assert " ".join(command.split()) in shown
+        for line in block.splitlines() if language == "python" else ():
+            assert f" {line}" in (each.rstrip() for each in lines) or not line
+
+
+def test_the_site_needs_no_network(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    assert library.guide(html=site).site == site
+    pages = {file.stem: file.read_text(encoding="utf-8") for file in site.glob("*.html")}
+    # Sphinx writes a page `search` of its own, so ours has another name there.
+    assert pages.keys() == {*TOPICS, "index", "head-search"}
+    assert "extract-circuit" in pages["head-search"] and 'href="head-search.html' in pages["index"]
+    for html in pages.values():
+        loaded = re.findall(r"<(?:script|link|img|iframe)[^>]* (?:src|href)=\"([^\"]+)\"", html)
+        assert loaded
+        for address in loaded:
+            assert (site / address.partition("?")[0].partition("#")[0]).exists(), address
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\([\"\']?(https?:)?//|@import", style.read_text(encoding="utf-8")), style
+    assert "white-space: nowrap" in (site / "_static" / "hydractl.css").read_text()
+    assert "hydractl.css" in pages["start"]
+    assert "safetensor" in (site / "searchindex.js").read_text(encoding="utf-8")
+    assert 'href="models.html' in pages["start"]
+    with pytest.raises(OutputError, match="exists already"):
+        library.guide(html=site)
+    library.guide(html=site, force=True)
+
+
+def test_what_the_site_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "furo", None)
+    with pytest.raises(OptionError, match=r"pip install 'hydractl\[docs\]'"):
+        library.guide(html=tmp_path / "site")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_reading_the_pages_imports_no_torch() -> None:
     code = (
         "import sys, hydractl.steps.guide as manual\n"
         "for topic in manual.TOPICS: manual.guide(topic)\n"
-        "print({'torch'} & set(sys.modules))"
+        "print({'torch', 'sphinx'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
