@@ -244,19 +244,23 @@ def difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | Non
         found: the conditions of the earlier run as its file holds them, plain JSON from outside.
         wanted: those of this run; what either lacks counts as null.
     """
-    return _difference(found, json.loads(json.dumps(wanted)), "")
+    if (change := first_change(found, json.loads(json.dumps(wanted)))) is None:
+        return None
+    name, old, new = change
+    return f"another {name} ({old}, now {new})"
 
 
-def _difference(found: Mapping[Any, Any], wanted: Mapping[Any, Any], within: str) -> str | None:
+def first_change(found: Mapping[Any, Any], wanted: Mapping[Any, Any], within: str = "") -> tuple[str, str, str] | None:
+    """Returns the name, and both values in short, of the first entry of plain JSON that differs; None if none does."""
     for name in {**wanted, **found}:
         old, new = found.get(name), wanted.get(name)
         if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            return _difference(old, new, f"{within}{name} ")
+            return first_change(old, new, f"{within}{name} ")
         if _are_objects(old) and _are_objects(new) and len(old) == len(new):
-            return _difference(dict(enumerate(old)), dict(enumerate(new)), f"{within}{name} ")
-        return f"another {within}{shortened(str(name), 40)} ({_short(old)}, now {_short(new)})"
+            return first_change(dict(enumerate(old)), dict(enumerate(new)), f"{within}{name} ")
+        return f"{within}{shortened(str(name), 40)}", _short(old), _short(new)
     return None
 
 

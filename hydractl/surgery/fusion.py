@@ -13,7 +13,7 @@ from torch import Tensor
 from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import TOWERS
 from hydractl.checkpoint.layout import Division, Layout, side_by_side
-from hydractl.checkpoint.output import difference
+from hydractl.checkpoint.output import first_change
 from hydractl.checkpoint.slots import GROUPS, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec, spec_to_json
 from hydractl.checkpoint.tensors import LazyTensor
@@ -91,10 +91,10 @@ def parse_separate(names: Iterable[str]) -> frozenset[str]:
 
 
 def _require_agreement(first: Checkpoint, other: Checkpoint) -> None:
-    if (ours := _agreed(first)) == (theirs := _agreed(other)):
-        return
-    found = difference(json.loads(json.dumps(ours)), theirs)
-    raise CheckpointError(f"{other.name}: has, beside {first.name}, {found}: members must agree")
+    ours, theirs = (json.loads(json.dumps(_agreed(each))) for each in (first, other))
+    if (change := first_change(ours, theirs)) is not None:
+        what, old, new = change
+        raise CheckpointError(f"{other.name}: its {what} is {new}, that of {first.name} is {old}: members must agree")
 
 
 def _agreed(checkpoint: Checkpoint) -> dict[str, Any]:
