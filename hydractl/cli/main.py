@@ -140,10 +140,20 @@ def _explain(error: BaseException) -> tuple[str, int]:
         context = getattr(error, "ctx", None)
         # Secrets go first: no pattern finds half of one. The finding follows the argument, which may be of any length.
         message = re.sub(r"\S{100,}", lambda typed: abridged(typed[0], 60), without_secrets(error.format_message()))
-        message = first_sentence(message.replace("Value error, ", ""))  # pydantic's word for it
+        message = _with_close_value(first_sentence(message.replace("Value error, ", "")))  # pydantic's word for it
         return message + (f" (see {context.command_path} --help)" if context else ""), error.exit_code
     message = f"{type(error).__name__}: {shortened(one_line(text), LONGEST_SENTENCE)}"
     return f"internal error: {message} (HYDRACTL_TRACEBACK=1 shows where; please report it)", 1
+
+
+def _with_close_value(message: str) -> str:
+    """Returns the message about a value that is not one of several, with the one that was probably meant."""
+    if (found := re.search(r"'([^']+)' is not one of ('.+')\.?$", message)) is None:
+        return message
+    from difflib import get_close_matches
+
+    close = get_close_matches(found[1], re.findall(r"'([^']+)'", found[2]), 1)
+    return f"{message.rstrip('.')}: did you mean {close[0]}?" if close else message
 
 
 def _out_of_memory(error: BaseException) -> str | None:

@@ -17,7 +17,7 @@ from hydractl.circuit.ranking import require_towers
 from hydractl.circuit.scores import ScoreTable
 from hydractl.data.hashes import sketch
 from hydractl.data.reading import Reading
-from hydractl.errors import OptionError
+from hydractl.errors import CheckpointError, OptionError
 from hydractl.families.load import write_checkpoint
 from hydractl.options import Option, Rows, Without, function, remembered
 from hydractl.report.summary import key_facts, pruning_line
@@ -296,4 +296,8 @@ def _model_of(artifact: Circuit | ScoreTable | None) -> Checkpoint:
         raise OptionError("`model` is missing: name a Hugging Face folder or a file of ours")
     if artifact.model is None:
         raise OptionError(f"{artifact.name}: names no model: name `model`")
-    return as_checkpoint(artifact.model.reference)
+    place = artifact.model.reference
+    try:
+        return as_checkpoint(place)
+    except CheckpointError as error:
+        raise CheckpointError(f"{artifact.name} names the model {place}: give it as `model` ({error})") from error

@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a command of a group": (nothing, "familes", 2, "did you mean hydractl list families?", "list families"),
     "an old spelling": (nothing, "list-recipes", 2, "did you mean hydractl list recipes?", "list recipes"),
     "a misspelt option": (nothing, "prune vit --methd random", 2, "--method", PRUNE),
-    "a misspelt value": (nothing, "prune vit --method randm --budget 2", 2, "'randm' is not one of", PRUNE),
+    "a misspelt value": (nothing, "prune vit --method randm --budget 2", 2, "did you mean random?", PRUNE),
     "a misspelt score": (nothing, "evaluate vit --id-data pets --ood-score knnn", 2, "'knnn' is not one of", ""),
     "a misspelt format": (nothing, "export vit --format onx -o x", 2, "'onx' is not one of",
                           "export vit --format hf -o x"),
