@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -94,10 +95,9 @@ def require_heads(kept: KeptHeads, name: str) -> None:
 
 
 def number_of_heads(budget: int | str, heads: int) -> int | None:
-    """Returns the heads of a budget, a number or a share of all such as `33%`; None if it is neither, or too large."""
+    """Returns the heads of a budget, a number or a share such as `33%` or `26.7%`; None if neither, or too large."""
     text = str(budget)
-    number = text.removesuffix("%")
-    if isinstance(budget, bool) or not number.isdecimal() or not number.isascii() or len(number) > 9:
+    if isinstance(budget, bool) or not re.fullmatch(r"[0-9]{1,9}((\.[0-9]{1,9})?%)?", text):
         return None
-    count = round(int(number) * heads / 100) if text.endswith("%") else int(number)
+    count = round(float(text[:-1]) * heads / 100) if text.endswith("%") else int(text)
     return count if count <= heads else None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from hydractl.checkpoint.heads import TOWERS, KeptHeads
+from hydractl.checkpoint.heads import TOWERS, Head, KeptHeads
 from hydractl.checkpoint.slots import ADAPTER, Slot, slots
 from hydractl.checkpoint.spec import ModelSpec
 
@@ -30,6 +30,9 @@ class Unit(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.tower} layer {self.layer} unit {self.unit}"
+
+
+Piece = TypeVar("Piece", Head, Unit)
 
 
 class Division(NamedTuple):

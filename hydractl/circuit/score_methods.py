@@ -1,20 +1,23 @@
-"""The ways to score heads; higher = keep, always.
+"""The ways to score heads, and MLP units beside them; higher = keep, always.
 
 A new one is a row here, a dataclass whose fields are its own options, and a function for what it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Protocol
 
+from hydractl.bounds import SEED
 from hydractl.data.reading import SOURCE, DataLike
 from hydractl.options import Option
 
 if TYPE_CHECKING:
     from hydractl.checkpoint.contents import Checkpoint
     from hydractl.checkpoint.heads import Head
+    from hydractl.checkpoint.layout import Piece, Unit
     from hydractl.circuit.objective import ScoringData
     from hydractl.model.hydra import Hydra
 
@@ -23,6 +26,7 @@ IdData = Annotated[
     Option("Labelled in-distribution data.", "Data", SOURCE, remembered=False),
 ]
 OOD = Option("Out-of-distribution data.", "Data", SOURCE, remembered=False)
+Units = Annotated[bool, Option("Score the units of the MLPs too.", remembered=False)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +55,12 @@ class Scored:
     Attributes:
         heads: the scores, higher = keep.
         details: other figures per head by name, the scores among them; empty if there is only one.
+        units: those of MLP units; empty if units are not scored.
     """
 
     heads: Mapping[Head, float]
     details: Mapping[str, Mapping[Head, float]] = field(default_factory=dict)
+    units: Mapping[Unit, float] = field(default_factory=dict)
 
 
 class ScoreMethod(Protocol):
@@ -65,6 +71,7 @@ class ScoreMethod(Protocol):
         caution: a warning for users who prune by these scores.
         each_tower: whether it goes over the samples once for each tower.
         per_tower: whether scores of two towers differ in scale, so that one ranking over both means little.
+        units: whether it scores MLP units too.
     """
 
     name: ClassVar[str]
@@ -73,9 +80,16 @@ class ScoreMethod(Protocol):
     caution: ClassVar[str | None] = None
     each_tower: ClassVar[bool] = False
     per_tower: ClassVar[bool] = False
+    units: bool = False
 
     def score(self, scoring: Scoring) -> Scored:
         """Returns a score for each head."""
+
+
+def random_scores(pieces: Sequence[Piece], seed: str) -> dict[Piece, float]:
+    """Returns uniform draws from 0 to 1."""
+    random = Random(seed)
+    return {piece: random.random() for piece in pieces}
 
 
 @dataclass(frozen=True)
@@ -89,11 +103,13 @@ class Taylor(ScoreMethod):
     per_tower = True
 
     id_data: IdData
+    units: Units = False
 
     def score(self, scoring: Scoring) -> Scored:
-        from hydractl.circuit.saliency import taylor_scores
+        from hydractl.circuit.saliency import taylor_scores, taylor_scores_of_units
 
-        return Scored(taylor_scores(*scoring.network))
+        units = taylor_scores_of_units(*scoring.network) if self.units else {}
+        return Scored(taylor_scores(*scoring.network), units=units)
 
 
 @dataclass(frozen=True)
@@ -140,10 +156,33 @@ class Magnitude(ScoreMethod):
     name = "magnitude"
     help = "L2 norm of the head's weights; needs no data"
 
-    def score(self, scoring: Scoring) -> Scored:
-        from hydractl.circuit.saliency import magnitude_scores
+    units: Units = False
 
-        return Scored(magnitude_scores(scoring.checkpoint))
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.circuit.saliency import magnitude_scores, magnitudes_of_units
+
+        units = magnitudes_of_units(scoring.checkpoint) if self.units else {}
+        return Scored(magnitude_scores(scoring.checkpoint), units=units)
+
+
+@dataclass(frozen=True)
+class Drawn(ScoreMethod):
+    """Draws scores, a baseline for the others."""
+
+    name = "random"
+    help = "drawn by the seed; needs no data"
+
+    seed: Annotated[int, Option("Seed of the draws.", "Compute", minimum=0, maximum=SEED)] = 0
+    units: Units = False
+
+    def score(self, scoring: Scoring) -> Scored:
+        from hydractl.checkpoint.heads import member_heads
+        from hydractl.checkpoint.layout import member_units
+
+        network = scoring.checkpoint
+        pieces = member_units(network.layout, network.spec, 0) if self.units else []
+        units = random_scores(pieces, f"units {self.seed}")
+        return Scored(random_scores(member_heads(network.heads, 0), f"heads {self.seed}"), units=units)
 
 
 @dataclass(frozen=True)
@@ -190,4 +229,4 @@ class Ablation(ScoreMethod):
         return Scored(ablation_scores(*scoring.network, self.objective))
 
 
-SCORE_METHODS = (Taylor, Gate, Oba, Magnitude, Separating, Ablation)
+SCORE_METHODS = (Taylor, Gate, Oba, Magnitude, Drawn, Separating, Ablation)

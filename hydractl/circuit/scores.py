@@ -1,8 +1,8 @@
-"""Head scores in their JSON form, `hydractl-scores`."""
+"""Scores of heads and MLP units in their JSON form, `hydractl-scores`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,6 +10,7 @@ from pydantic import Field
 
 from hydractl.artifacts import REMEDY, ArtifactFile, ModelReference, TowerName, artifact_name, read_artifact
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads
+from hydractl.checkpoint.layout import Piece, Unit
 from hydractl.checkpoint.spec import ModelSpec
 from hydractl.errors import ArtifactError
 from hydractl.schema import Items, Origin, document
@@ -17,20 +18,24 @@ from hydractl.schema import Items, Origin, document
 FORMAT = "hydractl-scores"
 VERSION = 1
 
+#: By tower, [L][H] or [L][F]: a value per head or unit, None for one that was not there.
+Towers = Mapping[str, tuple[tuple[float | None, ...], ...]]
+
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """A score per head, [L][H] for each tower that was scored, higher = keep; None for a head that was not there.
+    """A score per head of each tower that was scored, and perhaps per MLP unit; higher = keep.
 
     `method` and `model` are None for scores written by hand; `search_data` fingerprints the samples they were
     computed on, which an evaluation then refuses.
     """
 
     name: str
-    towers: Mapping[str, tuple[tuple[float | None, ...], ...]]
+    towers: Towers
     method: str | None
     model: ModelReference | None
     search_data: Mapping[str, Any] | None
+    units: Towers
 
     def of_heads(self, kept: KeptHeads) -> dict[Head, float]:
         """Returns the score of every head that the first member of a model keeps in the towers scored.
@@ -38,42 +43,60 @@ class ScoreTable:
         Raises:
             ArtifactError: the model lacks such a tower, or a head has no score.
         """
-        known = self.known()
         if absent := [tower for tower in self.towers if tower not in kept]:
             raise ArtifactError(f"{self.name}: scores a {absent[0]} tower, the model has none: is it the right model?")
-        heads = [head for head in member_heads(kept, 0) if head.tower in self.towers]
-        if missing := [head for head in heads if head not in known]:
-            raise ArtifactError(f"{self.name}: has no score of {missing[0]}: score the heads of this model")
-        return {head: known[head] for head in heads}
+        return self._found(self.known(), (head for head in member_heads(kept, 0) if head.tower in self.towers))
+
+    def of_units(self, units: Iterable[Unit]) -> dict[Unit, float]:
+        """Returns the score of each of some units.
+
+        Raises:
+            ArtifactError: one has none.
+        """
+        return self._found(dict(_pieces(Unit, self.units)), units)
 
     def known(self) -> dict[Head, float]:
         """Returns the score of every head that was there."""
-        return {
-            Head(tower, layer, head): value
-            for tower, rows in self.towers.items()
-            for layer, row in enumerate(rows)
-            for head, value in enumerate(row)
-            if value is not None
-        }
+        return dict(_pieces(Head, self.towers))
+
+    def _found(self, known: Mapping[Piece, float], wanted: Iterable[Piece]) -> dict[Piece, float]:
+        found = {}
+        for piece in wanted:
+            if piece not in known:
+                advice = "score the heads of this model" + ("" if isinstance(piece, Head) else " with `units`")
+                raise ArtifactError(f"{self.name}: has no score of {piece}: {advice}")
+            found[piece] = known[piece]
+        return found
+
+
+def _pieces(kind: type[Piece], towers: Towers) -> Iterator[tuple[Piece, float]]:
+    for tower, rows in towers.items():
+        for layer, row in enumerate(rows):
+            yield from ((kind(tower, layer, n), value) for n, value in enumerate(row) if value is not None)
 
 
 def scores_json(
-    scores: Mapping[Head, float], spec: ModelSpec, method: str, origin: Mapping[str, Any]
+    scores: Mapping[Head, float], units: Mapping[Unit, float], spec: ModelSpec, method: str, origin: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Head scores as plain JSON; a head that is gone already has none.
+    """Scores as plain JSON; a head or unit that is gone already has none.
 
     Args:
+        units: empty if units were not scored.
         origin: what they were made from and how: `model`, `options`, `search_data`, `versions`.
     """
-    return {"format": FORMAT, "version": VERSION, "method": method, "towers": as_towers(scores, spec), **origin}
+    more = {"units": as_towers(units, spec)} if units else {}
+    start = {"format": FORMAT, "version": VERSION, "method": method, "towers": as_towers(scores, spec)}
+    return {**start, **more, **origin}
 
 
-def as_towers(values: Mapping[Head, float], spec: ModelSpec) -> dict[str, list[list[float | None]]]:
-    """Returns a value per head, [L][H] for each tower that has any; None for a head that is not there."""
-    names = {head.tower for head in values}
+def as_towers(values: Mapping[Piece, float], spec: ModelSpec) -> dict[str, list[list[float | None]]]:
+    """Returns a value per head or unit, [L][H] or [L][F] for each tower that has any; None for one not there."""
+    known, names = {piece[:3]: value for piece, value in values.items()}, {piece.tower for piece in values}
+    units = any(isinstance(piece, Unit) for piece in values)
     return {
         tower.name: [
-            [values.get(Head(tower.name, layer, head)) for head in range(tower.heads)] for layer in range(tower.layers)
+            [known.get((tower.name, layer, n)) for n in range(tower.mlp_width if units else tower.heads)]
+            for layer in range(tower.layers)
         ]
         for tower in spec.towers
         if tower.name in names
@@ -89,6 +112,7 @@ def scores_of(artifact: Mapping[str, Any]) -> ScoreTable:
 class _ScoresFile(ArtifactFile):
     method: str | None = None
     towers: Annotated[dict[TowerName, Items[Items[float | None]]], Field(min_length=1)]
+    units: dict[TowerName, Items[Items[float | None]]] = Field(default_factory=dict)
     search_data: dict[str, Any] | None = None
 
 
@@ -102,4 +126,6 @@ def read_scores(source: str) -> ScoreTable:
 
 
 def _scores(name: str, found: _ScoresFile) -> ScoreTable:
-    return ScoreTable(name, found.towers, found.method, model=found.model, search_data=found.search_data)
+    return ScoreTable(
+        name, found.towers, found.method, model=found.model, search_data=found.search_data, units=found.units
+    )

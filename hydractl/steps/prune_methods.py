@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from hydractl import bounds
@@ -18,7 +17,7 @@ from hydractl.checkpoint.heads import TOWERS, Head, member_heads
 from hydractl.checkpoint.layout import Unit, member_units
 from hydractl.circuit.circuit_file import Circuit
 from hydractl.circuit.objective import ScoringData
-from hydractl.circuit.score_methods import SCORE_METHODS
+from hydractl.circuit.score_methods import SCORE_METHODS, random_scores
 from hydractl.circuit.scores import ScoreTable
 from hydractl.data.reading import DataLike
 from hydractl.errors import ArtifactError, OptionError
@@ -186,7 +185,9 @@ class Method(Protocol):
         Raises:
             OptionError: it has none.
         """
-        raise OptionError(f"`units`: {self.name} scores heads only: choose `method` taylor, magnitude or random")
+        raise OptionError(
+            f"`units`: {self.name} scores heads only: choose `method` taylor, scores, magnitude or random"
+        )
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,9 @@ class ByScores(Method):
             raise OptionError(f"`towers`: {scores.name} has no scores of the {missing[0]} tower: name another")
         return pruning.lowest(scores.of_heads(pruning.checkpoint.heads))
 
+    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
+        return self.artifact.of_units(pruning.units)
+
 
 @dataclass(frozen=True)
 class ByTaylor(Method):
@@ -314,8 +318,7 @@ class AtRandom(Method):
         return at_random(pruning.candidates, pruning.budget, pruning.seed, pruning.scope)
 
     def units(self, pruning: Pruning) -> Mapping[Unit, float]:
-        random = Random(f"units {pruning.seed}")
-        return {unit: random.random() for unit in pruning.units}
+        return random_scores(pruning.units, f"units {pruning.seed}")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Scoring heads by how much a model needs them."""
+"""Scoring heads and MLP units by how much a model needs them."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class ScoreHeads:
 
     Example: hydractl score-heads vit --id-data cifar10:train --limit 1000 --method taylor
 
-    Writes the scores as JSON, higher = keep, and prints a heat map; prune --method scores uses them. Separation scores
-    by the Mahalanobis distance, and adds the Euclidean distance and the mean of both; its `plot` also draws the outputs
-    of the most and the least separating heads for ID and OOD samples.
+    Writes the scores as JSON, higher = keep, and prints a heat map; prune --method scores uses them. `units` adds those
+    of MLP units. Separation scores by the Mahalanobis distance, and adds the Euclidean distance and the mean of both;
+    its `plot` also draws the outputs of the most and the least separating heads for ID and OOD samples.
 
     >>> scored = hydractl.score_heads("vit", method="taylor", id_data="data/pets")
     >>> pruned = hydractl.prune("vit", method="scores", scores=scored, budget=3)
@@ -106,7 +106,11 @@ class ScoreHeads:
         material = self._material(checkpoint, watch)
         shown = self.picture.plot is not None and self.method.pictured
         with join_ranks(choose_device("cpu") if material is None else material.device) as ranks:
-            passes = (len(checkpoint.spec.towers) if self.method.each_tower else 1) + shown
+            passes = (
+                (len(checkpoint.spec.towers) if self.method.each_tower else 1)
+                + shown
+                + getattr(self.method, "units", False)
+            )
             total = None if material is None else passes * material.samples
             with (watch if ranks.leads else LOG).progress("score", total) as advance:
                 scoring = Scoring(checkpoint)
@@ -141,7 +145,7 @@ class ScoreHeads:
         else:
             options = remembered(self, template=material.template)
             origin = origin_of(checkpoint, options, material.used("id", "ood"))
-        return scores_json(scored.heads, checkpoint.spec, self.method.name, {**extra, **origin})
+        return scores_json(scored.heads, scored.units, checkpoint.spec, self.method.name, origin={**extra, **origin})
 
 
 score_heads = function(ScoreHeads)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets, member_heads, number_of_heads
-from hydractl.checkpoint.layout import Unit, member_units
+from hydractl.checkpoint.layout import Piece, Unit, member_units
 from hydractl.errors import OptionError
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 Scope = Literal["global", "layer"]
-Piece = TypeVar("Piece", Head, Unit)
 Deal = Literal["shared", "overlapping", "independent"]
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import hydractl
 from hydractl.circuit.score_methods import SCORE_METHODS, ScoreMethod
-from hydractl.errors import OptionError
+from hydractl.errors import ArtifactError, OptionError
 from tests.cli.conftest import LABELS
 
 
@@ -42,6 +42,32 @@ def test_samples_may_be_at_hand(vit: Path, images: Path) -> None:
     pairs = [(np.asarray(Image.open(file)), LABELS.index(file.parent.name)) for file in files]
     named = hydractl.score_heads(vit, method="taylor", id_data=pairs, match_labels="index")
     assert named.to_json()["towers"] == hydractl.score_heads(vit, method="taylor", id_data=images).to_json()["towers"]
+
+
+@pytest.mark.parametrize("method", ["taylor", "magnitude", "random"])
+def test_scores_of_units_lie_in_the_file_and_prune_follows_them(
+    here: Path, vit: Path, images: Path, method: str
+) -> None:
+    data = {"id_data": images} if method == "taylor" else {}
+    hydractl.score_heads(vit, method=method, units=True, output="scores.json", **data)
+    content = json.loads(Path("scores.json").read_text())
+    assert [len(row) for row in content["units"]["vision"]] == [24, 24]
+    flat = {(layer, n): s for layer, row in enumerate(content["units"]["vision"]) for n, s in enumerate(row)}
+    pruned = hydractl.prune(method="scores", scores="scores.json", units=7, budget=1).only
+    assert {(unit.layer, unit.unit) for unit in pruned.units} == set(sorted(flat, key=flat.__getitem__)[:7])
+    directly = hydractl.prune(vit, method=method, units=7, seed=0, **({**data, "scope": "global"} if data else {}))
+    assert set(directly.only.units) == set(pruned.units)
+    again = hydractl.score_heads(pruned.checkpoint, method=method, units=True, **data).to_json()["units"]["vision"]
+    gone = {(unit.layer, unit.unit) for unit in pruned.units}
+    assert {(i, n) for i, row in enumerate(again) for n, score in enumerate(row) if score is None} == gone
+
+
+def test_a_file_without_units_prunes_none(here: Path, vit: Path) -> None:
+    hydractl.score_heads(vit, method="magnitude", output="scores.json")
+    with pytest.raises(ArtifactError, match="has no score of vision layer 0 unit 0: .*`units`"):
+        hydractl.prune(method="scores", scores="scores.json", units=1)
+    with pytest.raises(OptionError, match="`units` has no effect with `method` gate"):
+        hydractl.score_heads(vit, method="gate", id_data="x", units=True)
 
 
 def test_a_notebook_shows_the_range_of_the_scores(vit: Path) -> None:

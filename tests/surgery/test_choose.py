@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hydractl.checkpoint.heads import Head, layer_budgets
+from hydractl.checkpoint.heads import Head, layer_budgets, number_of_heads
 from hydractl.checkpoint.layout import Unit
 from hydractl.errors import OptionError
 from hydractl.surgery.choose import Deal, at_random, by_ranking, by_scores, dealt
@@ -76,6 +76,13 @@ def test_members_share_the_best_units_and_divide_the_others() -> None:
     for own in kept(4, "overlapping"):
         assert len(own) == 4 and own[2:] == [10, 11]
     assert len({tuple(own) for own in kept(4, "independent")}) == 3
+
+
+def test_shares_have_decimals() -> None:
+    counts = [
+        number_of_heads(share, 1000) for share in ("26.7%", "33%", "0.04%", "100%", "100.1%", "1.5", ".5%", "5.%")
+    ]
+    assert counts == [267, 330, 0, 1000, None, None, None, None]
 
 
 @pytest.mark.parametrize("scope", ["global", "layer"])
