@@ -77,6 +77,8 @@ def _add_tower(count: _Count, tower: TowerSpec, tokens: int) -> None:
 
 
 def _add_attention_pool(count: _Count, tower: TowerSpec, tokens: int) -> None:
+    if isinstance(tower.embeddings, ImageEmbeddings) and not tower.pool_all:
+        tokens -= tower.embeddings.prefix
     prefix, read = f"{tower.name}.attention_pool.", count.copies
     count.add(f"{prefix}q", 1, 1 if f"{prefix}probe" in count.shared else count.members)
     for part in "kv":
@@ -108,6 +110,7 @@ def _add_layer(count: _Count, tower: TowerSpec, layer: int, tokens: int) -> None
     if units is None:
         for part in ("fc1", "factor"):
             count.add(f"{prefix}mlp.{part}", tokens, read)
+        count.differs(f"{prefix}mlp.norm.")
         count.add(f"{prefix}mlp.fc2", tokens)
     else:
         parts = [n for n, slot in count.table.items() if n.startswith(f"{prefix}mlp.") and slot.unit_axis is not None]

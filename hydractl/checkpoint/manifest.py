@@ -209,6 +209,8 @@ def _kept_units(origin: Origin, manifest: _Manifest, spec: ModelSpec) -> KeptUni
         raise origin.refusal(f"units are of a {unknown[0]} tower, the network has none")
     for tower in spec.towers:
         if tower.name in manifest.units:
+            if tower.unit_norm:
+                raise origin.refusal(f"units are of a {tower.name} tower that norms all of them together")
             sizes = (tower.layers, manifest.members, tower.mlp_width)
             _check_kept(origin, f"units.{tower.name}", manifest.units[tower.name], sizes)
     return tidy(dict(manifest.units.items()), spec)

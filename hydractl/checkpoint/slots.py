@@ -182,6 +182,9 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
         if tower.qkv_bias and f"attention.{part}" not in tower.unbiased:
             yield f"{name}.bias", Slot((rows,), "attention", tower.name, layer, 0)
     yield f"{prefix}.attention.o.weight", Slot((d, rows), "attention", tower.name, layer, 1)
+    if tower.head_norm:
+        for norm in ("q_norm", "k_norm"):
+            yield from _affine(f"{prefix}.attention.{norm}", (tower.head_width,), "attention", tower, layer)
     if tower.relative is not None:
         shape = (tower.heads, tower.distances)
         yield f"{prefix}.attention.relative", Slot(shape, "attention", tower.name, layer, 0, per_head=1)
@@ -193,9 +196,12 @@ def _layer_slots(tower: TowerSpec, layer: int) -> Iterator[tuple[str, Slot]]:
         # The attention is its member's own, and so is its scale.
         yield f"{prefix}.attention_scale", Slot((d,), "attention", tower.name, layer)
         yield f"{prefix}.mlp_scale", Slot((d,), "mlp", tower.name, layer)
+    axes: tuple[int | None, int | None] = (None, None) if tower.unit_norm else (0, 1)
     for part in ("fc1", "factor") if tower.gated else ("fc1",):
-        yield from _affine(f"{prefix}.mlp.{part}", (tower.mlp_width, d), "mlp", tower, layer, unit_axis=0)
-    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower, layer, unit_axis=1)
+        yield from _affine(f"{prefix}.mlp.{part}", (tower.mlp_width, d), "mlp", tower, layer, unit_axis=axes[0])
+    if tower.unit_norm:
+        yield from _affine(f"{prefix}.mlp.norm", (tower.mlp_width,), "norm", tower, layer)
+    yield from _affine(f"{prefix}.mlp.fc2", (d, tower.mlp_width), "mlp", tower, layer, unit_axis=axes[1])
     yield from _affine(f"{prefix}.mlp_norm", (d,), "norm", tower, layer)
 
 

@@ -79,6 +79,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "buckets": (0, 2**16),
     "most": (2, 2**20),
     "distances": (1, 2**16),
+    "extent": (1, 2**14),
 }
 
 
@@ -178,6 +179,11 @@ class Rotary:
     """
 
     base: float  # of the speeds, from 1 to nearly 1 / base
+    #: Centres of patches times speeds (transformers' DINOv3) or by periods (timm's), or numbers of rows and columns.
+    places: Literal["centres", "periods", "steps"] = _later("centres")
+    extent: tuple[int, int] | None = _later(None)  # the grid to which steps are scaled
+    columns_first: bool = _later(False)  # the first half of the pairs tells columns
+    interleaved: bool = _later(False)  # pairs are neighbours, not a half apart
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -262,6 +268,9 @@ class TowerSpec:
     first_norm: bool = _later(True)  # the first layer's attention norm
     gated: bool = _later(False)  # the MLP's activations are multiplied by a second map of its input
     pooler_norm: bool = _later(False)  # a norm after the pooler's activation
+    head_norm: bool = _later(False)  # each head's queries and keys are normed
+    unit_norm: bool = _later(False)  # the MLP's activations are normed, so that no unit can be dropped alone
+    pool_all: bool = _later(False)  # tokens before the patches are pooled, too, where patches are
     projected: bool = _later(True)  # of a zero-shot model: pooled tokens are mapped to the width of embeddings
     projection_bias: bool = _later(False)
 
@@ -280,6 +289,10 @@ class TowerSpec:
                 raise ValueError(
                     "relative.buckets should be 4 or more in a text tower, relative.most more than a quarter"
                 )
+        if self.pool == "attention" and (self.gated or self.unit_norm):
+            raise ValueError("pool is attention, which has no gated or normed MLP")
+        if self.disentangled is not None and self.head_norm:
+            raise ValueError("disentangled: its queries and keys are not normed")
         if self.disentangled is not None and (self.name == "vision" or self.relative is not None):
             raise ValueError("disentangled: only a text tower without other relative positions has such attention")
         if self.local is not None and not all(0 <= layer < self.layers for layer in self.local.at):

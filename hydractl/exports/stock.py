@@ -77,7 +77,7 @@ def _preprocessing(family: Family, checkpoint: Checkpoint) -> dict[str, Any]:
 
 def their_tensors(family: Family, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
     """Returns the tensors of a dense network under the names of the library it came from, still unread."""
-    spelling = family.spellings[family.saved_as(checkpoint.config)]
+    spelling = family.names(checkpoint.config)[family.saved_as(checkpoint.config)]
     pieces: dict[str, dict[int, tuple[Source, LazyTensor]]] = {}
     for name, slot in checkpoint.slots().items():
         source = locate(spelling, name)

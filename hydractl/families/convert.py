@@ -21,6 +21,7 @@ from hydractl.text import shortened
 if TYPE_CHECKING:
     import torch
 
+Spellings = tuple[Mapping[str, str], ...]
 STANDARD_DEVIATION = 0.02  # as BERT and its kin are initialised
 
 
@@ -35,7 +36,7 @@ def from_library(name: str, family: Family, config: Mapping[str, Any], tensors: 
     spec = _described(name, family, fields)
     heads = all_heads(spec)
     shapes = stored_shapes(spec, Layout(heads, frozenset(slots(spec))))
-    renamed = _rename(name, family, spec, tensors)
+    renamed = _rename(name, family, spec, family.names(config), tensors)
     return Checkpoint(
         name=name,
         family=family.name,
@@ -65,9 +66,11 @@ def _described(name: str, family: Family, fields: ArchitectureConfig) -> ModelSp
         raise config_origin(name, family.config_file).refusal(str(error)) from error
 
 
-def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, LazyTensor]) -> dict[str, LazyTensor]:
+def _rename(
+    name: str, family: Family, spec: ModelSpec, names: Spellings, tensors: Mapping[str, LazyTensor]
+) -> dict[str, LazyTensor]:
     current = _modernise(name, family, tensors)
-    table = fitting_table(family, spec, current.keys())
+    table = fitting_table(names, spec, current.keys())
     claimed = {source.name for source in table.values()}
     if missing := sorted(claimed - current.keys()):
         raise _missing_error(name, family, missing, table["classifier.weight"].name if spec.classes else None)
@@ -81,9 +84,9 @@ def _rename(name: str, family: Family, spec: ModelSpec, tensors: Mapping[str, La
     return {key: read_from(name, source, current[source.name]) for key, source in table.items()}
 
 
-def fitting_table(family: Family, spec: ModelSpec, theirs: Collection[str]) -> dict[str, Source]:
-    """Maps our tensor names to theirs, by the family's spelling that fits most of their names."""
-    tables = [{key: locate(spelling, key) for key in slots(spec)} for spelling in family.spellings]
+def fitting_table(spellings: Spellings, spec: ModelSpec, theirs: Collection[str]) -> dict[str, Source]:
+    """Maps our tensor names to theirs, by the spelling that fits most of their names."""
+    tables = [{key: locate(spelling, key) for key in slots(spec)} for spelling in spellings]
     return max(tables, key=lambda table: sum(source.name in theirs for source in table.values()))
 
 
@@ -121,7 +124,7 @@ def complete_base(
 
     inside = _inside_classifier(family.base, tensors)
     spec = model_spec(name, family, config)
-    table = fitting_table(family, spec, inside.keys())
+    table = fitting_table(family.names(config), spec, inside.keys())
     dtype = next((inside[source.name].dtype for source in table.values() if source.name in inside), torch.float32)
     fresh = {
         table[ours].name: _fresh(ours, slot, dtype)

@@ -50,9 +50,15 @@ class Family:
     library: str = "transformers"  # the tests compare with its forward pass
     #: For export: the index of the spelling that the library writes, and the config as the library wants it.
     saved_as: Callable[[Mapping[str, Any]], int] = lambda config: 0
+    #: Spellings that depend on the config, in place of the others.
+    spelled_by: Callable[[Mapping[str, Any]], tuple[Mapping[str, str], ...]] | None = None
     to_source: Callable[[Mapping[str, Any], Sequence[str] | None], dict[str, Any]] | None = None
     config_file: str = "config.json"
     weights_file: str = "model.safetensors"
+
+    def names(self, config: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
+        """Returns the spellings that a checkpoint with this config may use."""
+        return self.spellings if self.spelled_by is None else self.spelled_by(config)
 
     @property
     def model_types(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ class _Pretrained(read.Fields):
 
 
 class _Arguments(Schema):
-    """The arguments of timm's VisionTransformer that JSON can hold; null leaves one to timm."""
+    """The arguments of timm's VisionTransformer and Eva that JSON can hold; null leaves one to timm."""
 
     img_size: read.ImageSize | None = None
     patch_size: read.PatchSize | None = None
@@ -60,6 +60,34 @@ class _Arguments(Schema):
     act_layer: read.Name | None = None
     attn_layer: read.Name | None = None
     use_naflex: Literal[False] | None = None
+    # Eva's
+    num_kv_heads: read.Heads | None = None
+    qkv_fused: bool | None = None
+    swiglu_mlp: bool | None = None
+    swiglu_align_to: Annotated[int, Field(ge=0, le=4096)] | None = None
+    scale_mlp: bool | None = None
+    scale_attn_inner: bool | None = None
+    attn_type: read.Name | None = None
+    attn_only_layer_scale: bool | None = None
+    num_reg_tokens: read.Registers | None = None
+    use_abs_pos_emb: bool | None = None
+    use_rot_pos_emb: bool | None = None
+    rope_type: read.Name | None = None
+    rope_grid_offset: float | None = None
+    rope_grid_indexing: read.Name | None = None
+    rope_temperature: read.Base | None = None
+    rope_rotate_half: bool | None = None
+    rope_shift_coords: float | None = None
+    rope_jitter_coords: float | None = None
+    rope_rescale_coords: float | None = None
+    use_post_norm: bool | None = None
+    use_pre_transformer_norm: bool | None = None
+    use_post_transformer_norm: bool | None = None
+    use_fc_norm: bool | None = None
+    attn_pool_num_heads: read.Heads | None = None
+    attn_pool_mlp_ratio: read.MlpRatio | None = None
+    ref_feat_shape: read.ImageSize | None = None
+    head_init_scale: float | None = None
 
 
 class Foreign(read.ClassNames):

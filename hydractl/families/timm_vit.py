@@ -7,10 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hydractl.checkpoint.spec import Activation, ImageEmbeddings, ModelSpec, Pool, TowerSpec, spec_to_json
+from hydractl.checkpoint.spec import (
+    Activation,
+    ImageEmbeddings,
+    ModelSpec,
+    Pool,
+    Rotary,
+    TowerSpec,
+    Unbiased,
+    spec_to_json,
+)
 from hydractl.errors import CheckpointError
 from hydractl.families import config as read
-from hydractl.families.family import Base, Family, layer_names
+from hydractl.families.family import Base, Family
 from hydractl.families.timm_config import Foreign
 
 ACTIVATIONS: dict[str, Activation] = {
@@ -22,9 +31,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "Swish": "silu",
     "Tanh": "tanh",
 }
-POOLS: dict[str, Pool] = {"token": "first", "avg": "mean"}
+POOLS: dict[str, Pool] = {"token": "first", "avg": "mean", "map": "attention"}
 #: timm's modules with plain vision transformers in them.
-MODULES = ("vision_transformer", "deit")
+MODULES = ("vision_transformer", "deit", "eva")
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
@@ -72,7 +81,7 @@ def describe(name: str, folder: Path, config: Mapping[str, Any], without_classif
         structure = spec_to_json(_spec(module))
     except ValueError as error:
         raise read.config_origin(name).refusal(str(error)) from error
-    added = {"id2label": id2label, "structure": structure, "norm_name": _norm_name(module)}
+    added = {"id2label": id2label, "structure": structure, **_names(module)}
     return {**config, "model_type": FAMILY.model_type, **added}
 
 
@@ -121,47 +130,105 @@ def _pretrained(config: Mapping[str, Any]) -> Any:
 
 def _reasons_against(model: Any) -> Iterator[str]:
     """Yields each property of a timm module that our forward does not compute, the most telling first."""
-    from timm.layers.attention import Attention
-    from timm.layers.mlp import Mlp
-    from timm.layers.patch_embed import PatchEmbed
     from timm.models.deit import VisionTransformerDistilled
-    from timm.models.vision_transformer import Block, VisionTransformer
-    from torch import nn
+    from timm.models.eva import Eva
+    from timm.models.vision_transformer import VisionTransformer
 
-    if type(model) not in (VisionTransformer, VisionTransformerDistilled):
+    if type(model) not in (VisionTransformer, VisionTransformerDistilled, Eva):
         yield f"is a {type(model).__name__}, not a plain VisionTransformer"
         return
-    for block in model.blocks:
-        if type(block) is not Block:
-            yield f"has blocks of kind {type(block).__name__}"
+    for part, (called, kinds) in PARTS.items():
+        found = next((kind for block in model.blocks if (kind := _kind(block.get_submodule(part))) not in kinds), None)
+        if found is not None:
+            yield f"has {called} of kind {found}"
             return
-        if type(block.attn) is not Attention:
-            yield f"has attention of kind {type(block.attn).__name__}"
-            return
-        if type(block.mlp) is not Mlp:
-            yield f"has MLPs of kind {type(block.mlp).__name__}"
-            return
-    block = model.blocks[0]
-    attention = block.attn
-    norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
+    yield from _reasons_against_block(model.blocks[0], model)
     checks = {
-        "norms queries and keys": not isinstance(attention.q_norm, nn.Identity),
-        "norms what attention mixes": not isinstance(attention.norm, nn.Identity),
-        "gates its attention": getattr(attention, "gate", None) is not None,
-        "norms inside its MLPs": not isinstance(block.mlp.norm, nn.Identity),
-        "has no bias after its attention": attention.proj.bias is None or block.mlp.fc1.bias is None,
-        "has norms other than LayerNorm with scale and shift": not _is_plain(block.norm1)
-        or any(not _is_plain(norm) or norm.eps != norms[0].eps for norm in norms),
-        "pools with an attention of its own": model.attn_pool is not None,
         f"pools by {model.global_pool!r}": model.global_pool not in POOLS,
-        "averages class token and registers along with the patches": model.pool_include_prefix,
-        "has no learned positions": model.pos_embed is None,
-        "does not cut plain patches": type(model.patch_embed) is not PatchEmbed
-        or not isinstance(model.patch_embed.norm, nn.Identity)
+        "norms before pooling and after it": not (_is_nothing(model.norm) or _is_nothing(model.fc_norm)),
+        "pools with an attention of another size": model.attn_pool is not None and not _pools_plainly(model),
+        "does not cut plain patches": _kind(model.patch_embed) != "PatchEmbed"
+        or not _is_nothing(model.patch_embed.norm)
         or model.patch_embed.dynamic_img_pad,
-        f"has activation {type(block.mlp.act).__name__}": _activation(block.mlp.act) is None,
+        "turns queries and keys by places of another kind": getattr(model, "rope", None) is not None
+        and _rotary(model.rope) is None,
     }
     yield from (reason for reason, applies in checks.items() if applies)
+
+
+#: The kinds of a block and of modules in it that are computed here.
+PARTS = {
+    "": ("blocks", ("Block", "EvaBlock")),
+    "attn": ("attention", ("Attention", "EvaAttention", "AttentionRope")),
+    "mlp": ("MLPs", ("Mlp", "GluMlp", "SwiGLU")),
+}
+
+
+def _kind(module: Any) -> str:
+    return type(module).__name__
+
+
+def _reasons_against_block(block: Any, model: Any) -> Iterator[str]:
+    from torch import nn
+
+    attention, mlp = block.attn, block.mlp
+    norms = [m for m in model.modules() if isinstance(m, nn.LayerNorm)]
+    scales = [getattr(block, name, None) is not None for name in ("gamma_1", "gamma_2")]
+    checks = {
+        "norms what attention mixes": not _is_nothing(attention.norm),
+        "gates its attention": getattr(attention, "gate", None) is not None,
+        "shares keys among heads": getattr(attention, "num_kv_groups", 1) > 1,
+        "scales its attention alone": scales[0] != scales[1],
+        "has norms other than LayerNorm with scale and shift": not _is_plain(block.norm1)
+        or not (_is_nothing(attention.q_norm) or _is_plain(attention.q_norm))
+        or not (_is_nothing(mlp.norm) or _is_plain(mlp.norm))
+        or any(not _is_plain(norm) or norm.eps != norms[0].eps for norm in norms),
+        "gates by the second half of its maps": getattr(mlp, "gate_last", False),
+        f"has activation {type(mlp.act).__name__}": _activation(mlp.act) is None,
+    }
+    yield from (reason for reason, applies in checks.items() if applies)
+
+
+def _is_nothing(module: Any) -> bool:
+    return _kind(module) == "Identity"
+
+
+def _pools_plainly(model: Any) -> bool:
+    pool, block = model.attn_pool, model.blocks[0]
+    sizes = getattr(pool, "num_heads", 0), getattr(pool, "latent_len", 0), getattr(pool, "pool", "")
+    return (
+        _kind(pool) == "AttentionPoolLatent"
+        and sizes == (block.attn.num_heads, 1, "token")
+        and pool.head_dim == block.attn.head_dim
+        and pool.pos_embed is None
+        and not _is_nothing(pool.q)
+        and pool.q.bias is not None
+        and _is_nothing(pool.q_norm)
+        and _kind(block.mlp) == "Mlp"
+        and _is_nothing(block.mlp.norm)
+        and (pool.mlp.fc1.out_features, _activation(pool.mlp.act))
+        == (block.mlp.fc1.out_features, _activation(block.mlp.act))
+    )
+
+
+def _rotary(rope: Any) -> Rotary | None:
+    """Returns how queries and keys are turned; None if in a way that is not computed here."""
+    places: Literal["steps", "periods"]
+    if _kind(rope) == "RotaryEmbeddingCat" and not rope.in_pixels and getattr(rope, "grid_type", "index") == "index":
+        places, extent = "steps", rope.ref_feat_shape
+    elif _kind(rope) == "RotaryEmbeddingDinoV3" and rope.normalize_coords == "separate" and rope.min_period is None:
+        places, extent = "periods", None
+    else:
+        return None
+    if rope.grid_offset:
+        return None
+    return Rotary(
+        base=float(rope.temperature),
+        places=places,
+        extent=None if extent is None else tuple(extent),
+        columns_first=rope.grid_indexing == "xy",
+        interleaved=not rope.rotate_half,
+    )
 
 
 def _is_plain(norm: Any) -> bool:
@@ -176,42 +243,57 @@ def _activation(module: Any) -> Activation | None:
 
 
 def _spec(model: Any) -> ModelSpec:
-    from timm.models.deit import VisionTransformerDistilled
     from torch import nn
 
-    distilled = isinstance(model, VisionTransformerDistilled)
-    block = model.blocks[0]
+    block, distilled = model.blocks[0], hasattr(model, "dist_token")
+    attention, mlp, rope, names = block.attn, block.mlp, getattr(model, "rope", None), _names(model)
+    q, k = (attention.q_proj, attention.k_proj) if names["attention_names"] == "apart" else (attention.qkv,) * 2
+    has_q = q.bias is not None or names["attention_names"] == "biases"
     embeddings = ImageEmbeddings(
         channels=model.patch_embed.proj.in_channels,
         image_size=tuple(model.patch_embed.img_size),
         patch_size=tuple(model.patch_embed.patch_size),
         patch_bias=model.patch_embed.proj.bias is not None,
-        norm=not isinstance(model.norm_pre, nn.Identity),
+        norm=not _is_nothing(model.norm_pre),
         class_token=model.cls_token is not None,
         distillation_token=distilled,
         registers=0 if model.reg_token is None else model.reg_token.shape[1],
         unplaced=model.num_prefix_tokens if model.no_embed_class else 0,
+        learned=model.pos_embed is not None,
     )
-    norm_first = not isinstance(model.norm, nn.Identity)
-    activation = _activation(block.mlp.act)
+    activation = _activation(mlp.act)
     assert activation is not None
+    biases: dict[Unbiased, bool] = {
+        "attention.k": k.bias is not None or not has_q,
+        "attention.o": attention.proj.bias is not None,
+        "mlp": mlp.fc2.bias is not None,
+    }
     tower = TowerSpec(
         name="vision",
         layers=len(model.blocks),
-        heads=block.attn.num_heads,
-        head_width=block.attn.head_dim,
+        heads=attention.num_heads,
+        head_width=attention.head_dim,
         width=model.embed_dim,
-        mlp_width=block.mlp.fc1.out_features,
+        mlp_width=mlp.fc2.in_features,
         activation=activation,
         norm_eps=block.norm1.eps,
         embeddings=embeddings,
-        qkv_bias=block.attn.qkv.bias is not None,
-        final_norm=norm_first or not isinstance(model.fc_norm, nn.Identity),
-        norm_tokens=norm_first and model.global_pool == "avg",
-        layer_scale=not isinstance(block.ls1, nn.Identity),
+        qkv_bias=has_q,
+        final_norm=not (_is_nothing(model.norm) and _is_nothing(model.fc_norm)),
+        norm_tokens=not _is_nothing(model.norm) and model.global_pool != "token",
+        layer_scale=names["scale_names"] == "gamma" or not _is_nothing(getattr(block, "ls1", nn.Identity())),
         pool="first+second" if distilled else POOLS[model.global_pool],
-        dropout=block.attn.proj_drop.p,
-        attention_dropout=block.attn.attn_drop.p,
+        dropout=attention.proj_drop.p,
+        attention_dropout=attention.attn_drop.p,
+        rotary=None if rope is None else _rotary(rope),
+        unbiased=tuple(name for name, has_one in biases.items() if not has_one),
+        gated=names["mlp_names"] != "plain",
+        head_norm=not _is_nothing(attention.q_norm),
+        unit_norm=not _is_nothing(mlp.norm),
+        # Eva's attention reads them without saying so.
+        pool_all=model.num_prefix_tokens > 0
+        and model.global_pool != "token"
+        and getattr(model, "pool_include_prefix", model.attn_pool is not None),
     )
     return ModelSpec(
         "image-classification",
@@ -222,10 +304,17 @@ def _spec(model: Any) -> ModelSpec:
     )
 
 
-def _norm_name(model: Any) -> str:
-    from torch import nn
-
-    return "norm" if isinstance(model.fc_norm, nn.Identity) else "fc_norm"
+def _names(model: Any) -> dict[str, str]:
+    """Returns by which of its names timm calls a part, where it has several."""
+    block = model.blocks[0]
+    apart = getattr(block.attn, "qkv", None) is None
+    biases = getattr(block.attn, "q_bias", None) is not None
+    return {
+        "norm_name": "norm" if _is_nothing(model.fc_norm) else "fc_norm",
+        "attention_names": "apart" if apart else "biases" if biases else "fused",
+        "mlp_names": {"GluMlp": "fused", "SwiGLU": "apart"}.get(_kind(block.mlp), "plain"),
+        "scale_names": "gamma" if getattr(block, "gamma_1", None) is not None else "ls",
+    }
 
 
 class TimmConfig(read.Labelled):
@@ -233,6 +322,9 @@ class TimmConfig(read.Labelled):
 
     structure: ModelSpec
     norm_name: Literal["norm", "fc_norm"]
+    attention_names: Literal["fused", "biases", "apart"] = "fused"
+    mlp_names: Literal["plain", "fused", "apart"] = "plain"
+    scale_names: Literal["ls", "gamma"] = "ls"
     model_args: dict[str, Any] | None = None
 
     def spec(self) -> ModelSpec:
@@ -242,7 +334,8 @@ class TimmConfig(read.Labelled):
 
 def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[str, Any]:
     """Returns timm's own config.json, with the present classes."""
-    theirs = {k: v for k, v in config.items() if k not in ("structure", "norm_name", "id2label", "label2id")}
+    ours = {"structure", "norm_name", "attention_names", "mlp_names", "scale_names", "id2label", "label2id"}
+    theirs = {name: value for name, value in config.items() if name not in ours}
     count = len(labels or ())
     theirs["num_classes"] = count
     theirs["model_args"] = {**(theirs.get("model_args") or {}), "num_classes": count}
@@ -251,9 +344,40 @@ def to_source(config: Mapping[str, Any], labels: Sequence[str] | None) -> dict[s
     return {name: value for name, value in theirs.items() if name not in ("model_type", "num_labels")}
 
 
-def _spelling(norm: str, prefix: str) -> dict[str, str]:
-    ours, theirs = "vision.layers.{i}.", prefix + "blocks.{i}."
-    attention = [*(f"attn.qkv[{part}/3]" for part in range(3)), "attn.proj"]
+FUSED = [f"attn.qkv[{part}/3]" for part in range(3)]
+APART = [f"attn.{part}_proj" for part in "qkv"]
+MLPS = {"plain": {"mlp.fc1": "mlp.fc1"}, "fused": {"mlp.fc1": "mlp.fc1[0/2]", "mlp.factor": "mlp.fc1[1/2]"},
+        "apart": {"mlp.fc1": "mlp.fc1_g", "mlp.factor": "mlp.fc1_x"}}  # fmt: skip
+SCALES = {"ls": ("ls1.gamma", "ls2.gamma"), "gamma": ("gamma_1", "gamma_2")}
+POOL = {
+    "q": "q",
+    "k": "kv[0/2]",
+    "v": "kv[1/2]",
+    "o": "proj",
+    "norm": "norm",
+    "mlp.fc1": "mlp.fc1",
+    "mlp.fc2": "mlp.fc2",
+}
+
+
+def _spelling(config: Mapping[str, Any], prefix: str) -> dict[str, str]:
+    """Returns timm's names: it has several for some parts, and transformers' wrapper puts a prefix before all."""
+    attention = config.get("attention_names", "fused")
+    within = {
+        **dict(
+            zip(("attention.q", "attention.k", "attention.v"), APART if attention == "apart" else FUSED, strict=True)
+        ),
+        **({"attention.q.bias": "attn.q_bias", "attention.v.bias": "attn.v_bias"} if attention == "biases" else {}),
+        "attention.o": "attn.proj",
+        "attention.q_norm": "attn.q_norm",
+        "attention.k_norm": "attn.k_norm",
+        "attention_norm": "norm1",
+        "mlp_norm": "norm2",
+        "mlp.norm": "mlp.norm",
+        "mlp.fc2": "mlp.fc2",
+        **MLPS[config.get("mlp_names", "plain")],
+        **dict(zip(("attention_scale", "mlp_scale"), SCALES[config.get("scale_names", "ls")], strict=True)),
+    }
     return {
         "vision.embeddings.patch": prefix + "patch_embed.proj",
         "vision.embeddings.class_token": prefix + "cls_token:3",
@@ -261,25 +385,28 @@ def _spelling(norm: str, prefix: str) -> dict[str, str]:
         "vision.embeddings.registers": prefix + "reg_token:3",
         "vision.embeddings.position": prefix + "pos_embed:3",
         "vision.embeddings.norm": prefix + "norm_pre",
-        **layer_names("vision", theirs, attention, norms=("norm1", "norm2"), mlp=("mlp.fc1", "mlp.fc2")),
-        ours + "attention_scale": theirs + "ls1.gamma",
-        ours + "mlp_scale": theirs + "ls2.gamma",
-        "vision.norm": prefix + norm,
+        **{f"vision.layers.{{i}}.{ours}": f"{prefix}blocks.{{i}}.{theirs}" for ours, theirs in within.items()},
+        "vision.attention_pool.probe": prefix + "attn_pool.latent:3",
+        **{f"vision.attention_pool.{ours}": f"{prefix}attn_pool.{theirs}" for ours, theirs in POOL.items()},
+        "vision.norm": prefix + config["norm_name"],
         "classifier": prefix + "head",
         "distillation_classifier": prefix + "head_dist",
     }
 
 
+def _spellings(config: Mapping[str, Any]) -> tuple[dict[str, str], ...]:
+    return _spelling(config, ""), _spelling(config, "timm_model.")
+
+
 FAMILY = Family(
     name="timm",
-    title="timm ViT",
+    title="timm ViT, EVA-02",
     model_type="timm_wrapper",
     architectures=("TimmWrapperForImageClassification",),
     config=TimmConfig,
-    # timm norms before pooling or after it, under two names; transformers' wrapper puts a prefix before all.
-    spellings=tuple(_spelling(norm, prefix) for prefix in ("", "timm_model.") for norm in ("norm", "fc_norm")),
+    spellings=_spellings({"norm_name": "norm"}),
+    spelled_by=_spellings,
     base=Base(""),  # timm writes a network without classifier under the same names
-    saved_as=lambda config: ("norm", "fc_norm").index(config["norm_name"]),
     library="timm",
     to_source=to_source,
 )

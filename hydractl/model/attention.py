@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from hydractl.checkpoint.layout import Kept
 from hydractl.checkpoint.spec import TowerSpec
 from hydractl.model.embeddings import TokenEmbeddings
-from hydractl.model.linear import Linear, Stored, build_linear, empty
+from hydractl.model.linear import LayerNorm, Linear, Stored, build_linear, empty
 from hydractl.model.positions import Positions, Terms, positions_of
 
 Qkv = tuple[Tensor, Tensor, Tensor]
@@ -49,12 +49,25 @@ class FusedAttention(nn.Module):
         self.q, self.k, self.v, self.o = (build_linear(f"{prefix}.{part}", stored) for part in "qkvo")
         relative = stored.shapes.get(f"{prefix}.relative")
         self.register_parameter("relative", empty(relative) if relative is not None else None)
+        self.q_norm, self.k_norm = (
+            LayerNorm(f"{prefix}.{name}", stored, tower.norm_eps) if tower.head_norm else None
+            for name in ("q_norm", "k_norm")
+        )
         self.dropout = nn.Dropout(tower.attention_dropout)
         # A tuple, since the module stays the tower's.
         self.embeddings = (embeddings,)
         own = tower.disentangled.parts if tower.disentangled is not None and tower.disentangled.own else ()
         for part in own:
             self.add_module(f"distance_{part}", build_linear(f"{prefix}.distance_{part}", stored))
+
+    def head_norms(self) -> Tensor | None:
+        """Returns weights and biases of the norms of queries and keys, `[4,1,H,K]`, members' heads in turn."""
+        if self.q_norm is None or self.k_norm is None:
+            return None
+        parts = [t for norm in (self.q_norm, self.k_norm) for t in (norm.weight, norm.bias) if t is not None]
+        counts = [rows // self.head_width for rows in self.rows]
+        by_head = [[t[m].expand(count, -1) for m, count in enumerate(counts)] for t in parts]
+        return torch.stack([torch.cat(own) for own in by_head])[:, None]
 
     def terms(self) -> Terms | None:
         """Returns what the heads' scores gain by distances, members' heads one after the other or S of them."""
@@ -84,7 +97,9 @@ class FusedAttention(nn.Module):
             return q
         dropout = self.dropout.p if self.training else 0.0
         terms = self.terms()
-        z = attend(by_head(q, k, v, self.head_width, terms), mask, self.positions, terms, dropout=dropout)
+        q, k, v = by_head(q, k, v, self.head_width, terms)
+        q, k = with_normed_heads(q, k, self.head_norms(), self.q_norm.eps if self.q_norm is not None else 0.0)
+        z = attend((q, k, v), mask, self.positions, terms, dropout=dropout)
         return z.flatten(2).unflatten(0, (-1, x.shape[1]))
 
     def output(self, z: Tensor) -> Tensor:
@@ -111,6 +126,18 @@ def by_head(q: Tensor, k: Tensor, v: Tensor, head_width: int, terms: Terms | Non
     copies = max(t.shape[0] for t in (q, k, v, *(terms.all if terms is not None else ())))
     q, k, v = (t.expand(copies, -1, -1, -1).flatten(0, 1).unflatten(-1, (-1, head_width)) for t in (q, k, v))
     return q, k, v
+
+
+def with_normed_heads(q: Tensor, k: Tensor, norms: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Returns queries and keys `[S*B,T,H,K]` after their norms, `[4,S,H,K]`, if they have any."""
+    if norms is None:
+        return q, k
+
+    def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        apart = F.layer_norm(x, x.shape[-1:], eps=eps).unflatten(0, (weight.shape[0], -1))  # [S,B,T,H,K]
+        return (apart * weight[:, None, None] + bias[:, None, None]).flatten(0, 1)
+
+    return normed(q, norms[0], norms[1]), normed(k, norms[2], norms[3])
 
 
 def attend(

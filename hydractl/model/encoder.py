@@ -38,13 +38,14 @@ class Mlp(nn.Module):
         super().__init__()
         self.fc1: Linear = build_linear(f"{prefix}.fc1", stored)
         self.factor = build_linear(f"{prefix}.factor", stored) if tower.gated else None
+        self.norm = LayerNorm(f"{prefix}.norm", stored, tower.norm_eps) if tower.unit_norm else nn.Identity()
         self.fc2: Linear = build_linear(f"{prefix}.fc2", stored)
         self.activation = tower.activation
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
         activations = ACTIVATIONS[self.activation](self.fc1(x))
-        return self.fc2(activations if self.factor is None else activations * self.factor(x))
+        return self.fc2(self.norm(activations if self.factor is None else activations * self.factor(x)))
 
 
 #: The axis along which units lie in a layer's tensors.
@@ -247,9 +248,10 @@ class Tower(nn.Module):
             return place.of(x)
         if not isinstance(embeddings, ImageEmbeddings):
             return mean_token(x, mask)
+        read = x if self.spec.pool_all else x[:, :, embeddings.prefix :]
         if self.attention_pool is not None:
-            return self.attention_pool(x)
-        mean = x[:, :, embeddings.prefix :].mean(2, keepdim=True)
+            return self.attention_pool(read)
+        mean = read.mean(2, keepdim=True)
         return mean if self.spec.pool == "mean" else torch.cat([x[:, :, :1], mean], 2)
 
     def place(self, input_ids: Tensor | None) -> Place | None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hydractl.checkpoint.spec import Disentangled, ImageEmbeddings, Relative, TowerSpec
+from hydractl.checkpoint.spec import Disentangled, ImageEmbeddings, Relative, Rotary, TowerSpec
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Positions:
         width: of a head.
         causal: tokens see those before them only.
         reach: tokens see only those at most so many places away; None for all.
-        base: of the speeds at which queries and keys are turned; None if they are not.
+        rotary: how queries and keys are turned; None if they are not.
         grid: rows and columns of an image's patches; None for texts.
         prefix: the number of tokens before the patches.
         relative: the distances that heads have numbers for.
@@ -60,7 +60,7 @@ class Positions:
     width: int
     causal: bool
     reach: int | None = None
-    base: float | None = None
+    rotary: Rotary | None = None
     grid: tuple[int, int] | None = None
     prefix: int = 0
     relative: Relative | None = None
@@ -69,7 +69,7 @@ class Positions:
     @property
     def is_plain(self) -> bool:
         """True if scores are products of queries and keys, wherever their tokens stand."""
-        return self.reach is None and self.base is None and self.relative is None and self.disentangled is None
+        return self.reach is None and self.rotary is None and self.relative is None and self.disentangled is None
 
     @cached_property
     def scale(self) -> float:
@@ -112,23 +112,24 @@ class Positions:
         return allowed if near else allowed | torch.eye(tokens, dtype=torch.bool, device=device)
 
     def turn(self, x: Tensor) -> Tensor:
-        """Turns queries or keys `[B,T,...,K]`, two halves of K against each other."""
-        if self.base is None:
+        """Turns queries or keys `[B,T,...,K]`, two halves of K against each other, or neighbours."""
+        if self.rotary is None:
             return x
         shape = (1, x.shape[1], *(1,) * (x.ndim - 3), x.shape[-1] // 2)
         cos, sin = (table.view(shape) for table in _cached(_angles)(self, x.shape[1], x.device, x.dtype))
-        first, second = x.chunk(2, -1)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        first, second = (x[..., ::2], x[..., 1::2]) if self.rotary.interleaved else x.chunk(2, -1)
+        pair = [first * cos - second * sin, second * cos + first * sin]
+        return torch.stack(pair, -1).flatten(-2) if self.rotary.interleaved else torch.cat(pair, -1)
 
 
 def positions_of(tower: TowerSpec, layer: int) -> Positions:
     """Returns the positions of a layer."""
     rotary, embeddings = tower.rotary, tower.embeddings
-    base, local = None if rotary is None else rotary.base, tower.local
-    reach = None
+    local, reach = tower.local, None
     if local is not None and layer in local.at:
-        base, reach = local.base or base, local.reach
-    positions = Positions(tower.head_width, tower.causal, reach, base, None, 0, tower.relative, tower.disentangled)
+        rotary = rotary if rotary is None or local.base is None else replace(rotary, base=local.base)
+        reach = local.reach
+    positions = Positions(tower.head_width, tower.causal, reach, rotary, None, 0, tower.relative, tower.disentangled)
     if isinstance(embeddings, ImageEmbeddings):
         return replace(positions, grid=embeddings.grid, prefix=embeddings.prefix)
     assert positions.scale  # computed before a graph is traced
@@ -160,17 +161,30 @@ def _seen(causal: bool, reach: int | None, tokens: int, device: torch.device) ->
 
 
 def _angles(positions: Positions, tokens: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Returns cosines and sines, `[T,K/2]`, by the operations of transformers and so with its rounding."""
-    assert positions.base is not None
+    """Returns cosines and sines, `[T,K/2]`, by the operations of transformers or timm and so with their rounding."""
+    rotary, quarter = positions.rotary, positions.width // 4
+    assert rotary is not None
     if positions.grid is None:
-        angles = torch.arange(tokens, device=device).float()[:, None] * _speeds(
-            positions.base, positions.width // 2, device
-        )
+        speeds = _speeds(rotary.base, positions.width // 2, device)
+        angles = torch.arange(tokens, device=device).float()[:, None] * speeds
         return angles.cos().to(dtype), angles.sin().to(dtype)
-    centres = [(torch.arange(0.5, side, device=device) / side) * 2.0 - 1.0 for side in positions.grid]
-    places = torch.stack(torch.meshgrid(*centres, indexing="ij"), -1).flatten(0, 1)  # [patches,2]
-    speeds = _speeds(positions.base, positions.width // 4, device).to(torch.promote_types(dtype, torch.float32))
-    angles = (2 * pi * places[:, :, None] * speeds).flatten(1)
+    if rotary.places == "steps":
+        sides = [torch.arange(side, device=device).float() for side in positions.grid]
+        if rotary.extent is not None:
+            sides = [x / side * most for x, side, most in zip(sides, positions.grid, rotary.extent, strict=True)]
+    else:
+        sides = [(torch.arange(0.5, side, device=device) / side) * 2.0 - 1.0 for side in positions.grid]
+    places = torch.stack(torch.meshgrid(*sides, indexing="ij"), -1).flatten(0, 1)[:, :, None]  # [patches,2,1]
+    places = places.flip(1) if rotary.columns_first else places
+    wide = torch.promote_types(dtype, torch.float32)
+    if rotary.places == "centres":
+        turns = 2 * pi * places * _speeds(rotary.base, quarter, device).to(wide)
+    elif rotary.places == "periods":
+        periods = rotary.base ** (2.0 * torch.arange(quarter, device=device) / (positions.width // 2))
+        turns = 2 * pi * places.to(wide) / periods.to(wide)
+    else:
+        turns = places * _speeds(rotary.base, quarter, device)
+    angles = turns.flatten(1)
     angles = torch.cat([angles.new_zeros(positions.prefix, angles.shape[1]), angles])
     return angles.cos().to(dtype), angles.sin().to(dtype)
 

@@ -109,7 +109,7 @@ class _Tower:
         before = self.before[number]
         state = {}
         for name, tensor in dense.state_dict().items():
-            axis = {"o.weight": 1, "o.bias": None}.get(name, 0)
+            axis = None if "_norm." in name else {"o.weight": 1, "o.bias": None}.get(name, 0)
             width = 1 if name == "relative" else dense.head_width
             rows = [before.index(head) * width + i for head in heads for i in range(width)]
             state[name] = (

@@ -48,9 +48,11 @@ def drop_units(checkpoint: Checkpoint, dropped: Iterable[Unit]) -> Checkpoint:
         dropped: units in original numbering, each of which the member keeps.
 
     Raises:
-        OptionError: the checkpoint has several members, or a unit is not there to drop.
+        OptionError: the checkpoint has several members, norms its units, or a unit is not there to drop.
     """
     require_one_member(checkpoint)
+    if any(tower.unit_norm for tower in checkpoint.spec.towers):
+        raise OptionError(f"{checkpoint.name}: norms its units together, so none can be dropped alone: drop heads")
     gone, layout = set(dropped), checkpoint.layout
     if absent := sorted(gone - set(member_units(layout, checkpoint.spec, 0)), key=lambda unit: unit.order):
         raise OptionError(f"{checkpoint.name}: has no {absent[0]} to drop")

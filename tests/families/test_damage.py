@@ -93,7 +93,7 @@ HUGE: dict[str, dict[str, Any]] = {
     "weights": {"model_args": {"checkpoint_path": "/etc/passwd"}},
     "unknown": {"architecture": "no_such_model"},
     "address": {"architecture": "hf-hub:somebody/something"},
-    "other": {"architecture": "eva_giant_patch14_560"},
+    "other": {"architecture": "swin_tiny_patch4_window7_224"},
 }
 
 

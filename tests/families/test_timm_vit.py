@@ -31,15 +31,18 @@ def folder_of(tmp_path: Path, name: str, **changes: Any) -> Path:
 
 REFUSED = {
     "blocks side by side": ("vit_base_patch16_18x2_224", {}, "has blocks of kind ParallelThingsBlock"),
-    "map pooling": (VIT, {"global_pool": "map"}, "pools with an attention of its own"),
+    "norms after": ("eva02_enormous_patch14_clip_224", {}, "has blocks of kind EvaBlockPostNorm"),
+    "mixed attention is normed": ("eva02_base_patch16_clip_224", {"img_size": 224}, "norms what attention mixes"),
+    "trained places": ("vit_small_patch16_rope_mixed_224", {}, "turns queries and keys by places of another kind"),
+    "map pooling": (
+        "vit_pe_core_base_patch16_224",
+        {"rope_grid_offset": 0.0},
+        "pools with an attention of another size",
+    ),
     "max pooling": (VIT, {"global_pool": "max"}, "pools by 'max'"),
-    "norm of queries": (VIT, {"qk_norm": True}, "norms queries and keys"),
-    "no bias": (VIT, {"proj_bias": False}, "has no bias after its attention"),
-    "no positions": (VIT, {"pos_embed": "none"}, "has no learned positions"),
-    "scale norm": (VIT, {"scale_mlp_norm": True}, "norms inside its MLPs"),
+    "scale norm": (VIT, {"scale_attn_norm": True}, "norms what attention mixes"),
     "differential": (VIT, {"attn_layer": "diff"}, "has attention of kind DiffAttention"),
     "rms": (VIT, {"norm_layer": "rmsnorm"}, "has norms other than LayerNorm"),
-    "prefix": (VIT, {"global_pool": "avg", "pool_include_prefix": True}, "averages class token and registers"),
     "activation": (VIT, {"act_layer": "mish"}, "has activation Mish"),
 }
 

@@ -18,6 +18,11 @@ def timm_model(name: str = "vit_tiny_patch16_224", **changes: Any) -> Built:
     return model, {"pixel_values": torch.randn(BATCH, changes.get("in_chans", 3), *model.patch_embed.img_size)}
 
 
+def turned(name: str, **changes: Any) -> Built:
+    width = 8 * SIZES["num_attention_heads"]  # a head's is a multiple of 4
+    return timm_model(name, embed_dim=width, mlp_ratio=SIZES["intermediate_size"] / width, **changes)
+
+
 VARIANTS = Architecture(
     variants={
         "timm": timm_model,
@@ -28,9 +33,19 @@ VARIANTS = Architecture(
         "timm-registers-placed": lambda: timm_model(reg_tokens=3, dynamic_img_size=True, img_size=[8, 12]),
         "timm-clip": lambda: timm_model("vit_base_patch16_clip_224", act_layer="gelu_tanh", fc_norm=True),
         "timm-quick-gelu": lambda: timm_model("vit_base_patch16_clip_quickgelu_224"),
+        "timm-map": lambda: timm_model(global_pool="map", class_token=False, qk_norm=True, proj_bias=False),
+        "timm-map-prefix": lambda: timm_model(global_pool="map", reg_tokens=1, pos_embed="none"),
+        "timm-average-all": lambda: timm_model(global_pool="avg", pool_include_prefix=True, scale_mlp_norm=True),
+        "timm-swiglu": lambda: timm_model("vit_giant_patch14_dinov2", init_values=1e-5),
+        "timm-eva": lambda: timm_model("eva_giant_patch14_224"),
+        "timm-eva02": lambda: turned("eva02_base_patch14_224", ref_feat_shape=[2, 5]),
+        "timm-eva02-tiny": lambda: turned("eva02_tiny_patch14_224", img_size=[8, 12]),
+        "timm-rope-registers": lambda: turned("vit_base_patch16_rope_reg1_gap_256", num_reg_tokens=2, qk_norm=True),
+        "timm-rope-columns": lambda: turned("vit_base_patch16_rope_224", img_size=[8, 12]),
+        "timm-dinov3": lambda: turned("vit_base_patch16_dinov3", img_size=[8, 12]),
         "timm-deit": lambda: timm_model("deit_tiny_distilled_patch16_224"),
         "timm-deit3": lambda: timm_model("deit3_small_patch16_224"),
     },
-    typical=("timm-registers", "timm-deit"),
+    typical=("timm-registers", "timm-deit", "timm-eva02-tiny", "timm-rope-registers"),
 )
 ARCHITECTURES = (VARIANTS,)

@@ -196,6 +196,16 @@ def test_units_that_a_manifest_cannot_have(vit: Checkpoint, tmp_path: Path) -> N
             read(tmp_path / "file")
 
 
+def test_units_that_are_normed_together_stay(tmp_path: Path) -> None:
+    dense = read_checkpoint(build_reference("timm-eva02").save(tmp_path / "eva02"))
+    with pytest.raises(OptionError, match="norms its units together"):
+        drop_units(dense, [Unit("vision", 0, 0)])
+    manifest = {**json.loads(to_metadata(dense)[KEY]), "units": {"vision": [None, [[0]], None]}}
+    write_safetensors(tmp_path / "file", dense.tensors, {KEY: json.dumps(manifest)})
+    with pytest.raises(CheckpointError, match="norms all of them together"):
+        read(tmp_path / "file")
+
+
 def test_early_files_of_mask_ensembles_answer_as_they_did(vit: Checkpoint, tmp_path: Path) -> None:
     """They stored `.kept` beside fc2 from the adapter's first layer on."""
     kept = torch.stack([torch.arange(0, 12), torch.arange(8, 20)]).to(torch.int32)

@@ -153,4 +153,5 @@ def _fast_attention(
     if any(isinstance(part, LowRank | RankOne) for part in (attention.q, attention.k, attention.v, attention.o)):
         return attention  # its products are of weights that each member changes
     # The scores of pooled tokens alone would have to know where these stand.
-    return PooledAttention(attention) if pooled and attention.positions.is_plain else PackedAttention(attention, common)
+    plain = attention.positions.is_plain and attention.q_norm is None
+    return PooledAttention(attention) if pooled and plain else PackedAttention(attention, common)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hydractl.model.attention import FusedAttention, attend_turned, repeated
+from hydractl.model.attention import FusedAttention, attend_turned, repeated, with_normed_heads
 from hydractl.model.encoder import Place
 from hydractl.model.fast.products import grouped, one_above_another, product, side_by_side
 from hydractl.model.linear import Linear
@@ -33,6 +33,7 @@ class PackedAttention(nn.Module):
     numbers: Tensor | None
     keys: Tensor | None
     queries: Tensor | None
+    norms: Tensor | None
     order: Tensor | None
 
     def __init__(self, attention: FusedAttention, common: bool = False) -> None:
@@ -63,16 +64,20 @@ class PackedAttention(nn.Module):
         self.register_buffer("order", places, persistent=False)
 
     def _keep_terms(self, attention: FusedAttention, distinct: Sequence[int]) -> None:
-        """Computes what scores gain by distances, once, and keeps what it was computed from for the state dict."""
+        """Computes once what queries, keys and scores gain, and keeps what it depends on for the state dict."""
         self.register_parameter("relative", attention.relative)
         for name, child in attention.named_children():
-            if name.startswith("distance_"):
+            if name.startswith(("distance_", "q_norm", "k_norm")):
                 self.add_module(name, child)
         with torch.no_grad():
-            terms = attention.terms() or Terms()
+            terms, norms = attention.terms() or Terms(), attention.head_norms()
         # Even members are computed apart, unless they read the same hidden state.
         groups = len(self.rows) if len(set(self.rows)) == 1 and not self.common else 1
         own = terms.each(lambda t: t[:, distinct] if groups == 1 else t[0].unflatten(0, (groups, -1)))
+        if norms is not None:
+            norms = norms[:, :, distinct] if groups == 1 else norms[:, 0].unflatten(1, (groups, -1))
+        self.register_buffer("norms", norms, persistent=False)
+        self.eps = 0.0 if attention.q_norm is None else attention.q_norm.eps
         for name in ("numbers", "keys", "queries"):
             self.register_buffer(name, getattr(own, name), persistent=False)
 
@@ -98,8 +103,12 @@ class PackedAttention(nn.Module):
         if terms.all and len(qkv) < (copies := len(terms.all[0])):
             qkv = qkv.expand(copies, -1, -1, -1)
         apart = qkv.flatten(0, 1).unflatten(-1, (-1, 3, self.head_width))
-        q, k = self.positions.turn(apart[..., :2, :]).unbind(-2)
-        z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, terms if terms.all else None)  # [S*B,T,H,K]
+        if self.norms is None:
+            q, k = self.positions.turn(apart[..., :2, :]).unbind(-2)
+        else:
+            q, k = with_normed_heads(apart[..., 0, :], apart[..., 1, :], self.norms, self.eps)
+            q, k = self.positions.turn(q), self.positions.turn(k)
+        z = attend_turned((q, k, apart[..., 2, :]), mask, self.positions, terms if terms.all else None)
         if self.order is not None:
             # Each member gets its own row of heads, those that several keep more than once.
             z = z[:, :, self.order]
@@ -264,6 +273,7 @@ def _first_alike(attention: FusedAttention) -> list[int]:
     numbers = [head for kept in attention.heads for head in kept]
     parts = [t for part in (attention.q, attention.k, attention.v) for t in (part.weight, part.bias) if t is not None]
     rows = [_by_head(part, attention.head_width) for part in parts]
+    rows += [] if (norms := attention.head_norms()) is None else list(norms[:, 0])
     rows += [] if (terms := attention.terms()) is None else [term[0] for term in terms.all]
 
     def alike(i: int, j: int) -> bool:

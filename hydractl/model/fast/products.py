@@ -214,11 +214,12 @@ class FastMlp(Mlp):
         nn.Module.__init__(self)
         self.fc1, self.fc2, self.activation = fast_linear(mlp.fc1), fast_linear(mlp.fc2), mlp.activation
         self.factor = fast_linear(mlp.factor) if mlp.factor is not None else None
+        self.norm = mlp.norm
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps `[G,...,D]` to `[G,...,D]`."""
         activations = self._activated(x)
-        return self.fc2(activations if self.factor is None else activations * self.factor(x))
+        return self.fc2(self.norm(activations if self.factor is None else activations * self.factor(x)))
 
     def _activated(self, x: Tensor) -> Tensor:
         if self.fc1.serves_all:
