@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
-from hydractl.checkpoint.layout import Layout
+from hydractl.checkpoint.heads import Head, without
+from hydractl.checkpoint.layout import Layout, Unit
 from hydractl.checkpoint.slots import Slot, slots
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, TowerSpec
 
@@ -33,6 +35,15 @@ def plain_multiply_adds(spec: ModelSpec, layout: Layout) -> int:
     for name in ("classifier", "distillation_classifier"):
         count.add(name)
     return count.total
+
+
+def saved_without(spec: ModelSpec, layout: Layout, piece: Head | Unit) -> int:
+    """Returns the multiply-adds that a network of one member saves without a head or MLP unit, any of its tower."""
+    if isinstance(piece, Head):
+        less = replace(layout, heads=without(layout.heads, {piece}))
+    else:
+        less = layout.without_units(spec, [piece])
+    return plain_multiply_adds(spec, layout) - plain_multiply_adds(spec, less)
 
 
 class _Count:

@@ -122,23 +122,25 @@ def magnitudes_of_units(checkpoint: Checkpoint) -> dict[Unit, float]:
     return _by_unit(checkpoint.layout, checkpoint.spec, {place: found.sqrt() for place, found in squares.items()})
 
 
-def taylor_scores_of_units(model: Hydra, data: ScoringData) -> dict[Unit, float]:
-    """Returns the sum over samples and tokens of |a dL/da| for each MLP unit, with a what its layer's last map reads.
+def taylor_scores_of_activations(model: Hydra, data: ScoringData) -> tuple[dict[Head, float], dict[Unit, float]]:
+    """Returns the sum over samples and tokens of |a dL/da| for each head and each MLP unit.
+
+    The activation a of a unit is what its layer's last map reads, that of a head its output: a dL/da is a sum over its
+    K entries. Both estimate, to first order, how much the losses change without it, so they may be compared.
 
     Args:
         model: of one member.
     """
-    device, prompts = next(model.parameters()).device, data.all_prompts
-    maps = {
-        (tower.name, layer): model.get_submodule(f"{tower.name}.layers.{layer}.mlp.fc2")
-        for tower in model.spec.towers
-        for layer in range(tower.layers)
-    }
-    sizes = [len(kept[0]) for tower in model.spec.towers for kept in every_unit(model.layout, model.spec, tower.name)]
+    device, prompts, towers = next(model.parameters()).device, data.all_prompts, model.spec.towers
+    places = [(tower.name, layer) for tower in towers for layer in range(tower.layers)]
+    heads = [(layer[0], tower.head_width) for tower in towers for layer in model.heads[tower.name]]
+    units = [(layer[0], 1) for tower in towers for layer in every_unit(model.layout, model.spec, tower.name)]
+    parts = [f"{tower}.layers.{layer}.{part}" for part in ("attention.o", "mlp.fc2") for tower, layer in places]
+    readers, kept = [model.get_submodule(part) for part in parts], [*heads, *units]
 
     def of_batch(number: int) -> Tensor:
         with torch.enable_grad():
-            read = dict.fromkeys(maps.values(), torch.zeros(()))
+            read = dict.fromkeys(readers, torch.zeros(()))
             hooks = [module.register_forward_pre_hook(partial(_follow, read)) for module in read]
             try:
                 loss = cross_entropies(model, data.id[number], prompts, device).sum()
@@ -146,14 +148,23 @@ def taylor_scores_of_units(model: Hydra, data: ScoringData) -> dict[Unit, float]
                 for hook in hooks:
                     hook.remove()
             slopes = torch.autograd.grad(loss, list(read.values()))
-        pairs = zip(read.values(), slopes, strict=True)
-        return torch.cat([(a * slope).abs().flatten(0, -2).sum(0, dtype=torch.float64) for a, slope in pairs])
+        found = []
+        for a, slope, (own, width) in zip(read.values(), slopes, kept, strict=True):
+            products = (a * slope).unflatten(-1, (len(own), width)).sum(-1)
+            found.append(products.abs().flatten(0, -2).sum(0, dtype=torch.float64))
+        return torch.cat(found)
 
     mine = range(data.ranks.rank, len(data.id), data.ranks.size)
+    sizes = [len(own) for own, _ in kept]
     zeros = torch.zeros(sum(sizes), dtype=torch.float64, device=device)
     # One batch after the other: hooks belong to the model.
-    total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id))
-    return _by_unit(model.layout, model.spec, dict(zip(maps, total.split(sizes), strict=True)))
+    total = data.ranks.in_turn(map(of_batch, mine), zeros, len(data.id)).split(sizes)
+    of_heads = {
+        Head(*place, head): value
+        for place, (own, _), values in zip(places, heads, total[: len(places)], strict=True)
+        for head, value in zip(own, values.tolist(), strict=True)
+    }
+    return of_heads, _by_unit(model.layout, model.spec, dict(zip(places, total[len(places) :], strict=True)))
 
 
 def _follow(read: dict[torch.nn.Module, Tensor], module: torch.nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:

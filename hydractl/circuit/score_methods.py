@@ -106,9 +106,9 @@ class Taylor(ScoreMethod):
     units: Units = False
 
     def score(self, scoring: Scoring) -> Scored:
-        from hydractl.circuit.saliency import taylor_scores, taylor_scores_of_units
+        from hydractl.circuit.saliency import taylor_scores, taylor_scores_of_activations
 
-        units = taylor_scores_of_units(*scoring.network) if self.units else {}
+        units = taylor_scores_of_activations(*scoring.network)[1] if self.units else {}
         return Scored(taylor_scores(*scoring.network), units=units)
 
 

@@ -24,7 +24,7 @@ from hydractl.report.summary import key_facts, pruning_line
 from hydractl.steps.compute import Compute, dtype_name
 from hydractl.steps.inputs import Force, ModelLike, Seed, as_checkpoint
 from hydractl.steps.material import open_material
-from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, UnitCut, choose_heads, choose_units, notes
+from hydractl.steps.prune_methods import PRUNE_METHODS, Method, Pruning, UnitCut, choose, choose_heads, notes
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import MadeModel
 from hydractl.surgery.choose import heads_leaving, units_leaving
@@ -115,7 +115,7 @@ class Prune:
     """Remove attention heads and MLP units from a model.
 
     The file shrinks and the forward pass gets faster; nothing is masked, the heads are gone. `units` removes units of
-    the MLPs likewise, by the same `method`.
+    the MLPs likewise, by the same `method`, and `budget_macs` both, whichever is worth least for its arithmetic.
 
     Example: hydractl prune --method circuit --budget 48
 
@@ -180,41 +180,43 @@ class Prune:
 
         if self.selection is not None:
             return self._selected(self.selection, watch)
-        if self.method is None or (self.budget is None and self.unit_cut.units is None):
+        method, cut = self.method, self.unit_cut
+        if method is None or (self.budget is None and cut.units is None and cut.share is None):
             raise OptionError("`method` and `budget` say which heads go, or a `selection` does: give these")
-        method, count = self.method, self.unit_cut.members
+        if self.budget is not None and cut.share is not None:
+            raise OptionError("`budget_macs` says how many heads go: leave `budget` out")
         checkpoint = _model_of(method.artifact) if self.model is None else as_checkpoint(self.model)
         leaving = heads_leaving(self.budget or 0, checkpoint)
         options = {
             **remembered(
                 self,
-                budget=leaving,
+                budget=leaving if cut.share is None else None,
                 seed=self.seed if method.seeded else None,
                 batch_size=None if method.id_data is None else self.compute.batch_size,
                 template=None,
             ),
             **method.origin,
         }
-        if self.unit_cut.units is not None:
-            options["units"] = units_leaving(self.unit_cut.units, checkpoint)
-        paths = self._paths(checkpoint, count, telling_name(checkpoint, options))
+        if cut.units is not None:
+            options["units"] = units_leaving(cut.units, checkpoint)
+        paths = self._paths(checkpoint, cut.members, telling_name(checkpoint, options))
         pruning, seen = self._pruning(method, checkpoint, leaving, watch)
         for note in notes(method, pruning):
             watch.note(f"note: {note}")
-        found, dropped = [], choose_heads(method, pruning)
-        for number, (units, path) in enumerate(zip(choose_units(method, pruning, self.unit_cut), paths, strict=True)):
+        found, (dropped, shares) = [], choose(method, pruning, cut)
+        for number, (units, path) in enumerate(zip(shares, paths, strict=True)):
             if number and method.seeded and method.id_data is None:  # each member draws heads of its own
-                dropped = choose_heads(method, replace(pruning, seed=self.seed + number))
+                dropped = choose_heads(method, replace(pruning, budget=len(dropped), seed=self.seed + number))
             pruned = drop_units(drop_heads(checkpoint, dropped), units)
-            own = options | {"search_data": seen} | ({} if count is None else {"member": number})
+            own = options | {"search_data": seen} | ({} if cut.members is None else {"member": number})
             written = self._write(pruned, checkpoint, own, path, watch=watch)
             found.append(PrunedMember(written, dropped, path, units))
         return Pruned(tuple(found))
 
     def _selected(self, selection: SelectionLike, watch: Watcher) -> Pruned:
         """Returns each member of a selection as a network of its own, in the order in which they were chosen."""
-        if self.method is not None or self.budget is not None or self.unit_cut.units is not None:
-            raise OptionError("`selection` says which heads go: leave `method`, `budget` and `units` out")
+        if self.method is not None or self.budget is not None or self.unit_cut != UnitCut():
+            raise OptionError("`selection` says which heads go: leave `method` and all budgets out")
         followed = follow(selection, [] if self.model is None else [self.model])
         network, chosen, members = followed.network, followed.selection, followed.members
         every = set(member_heads(network.heads, 0))
@@ -268,6 +270,8 @@ class Prune:
 
         spread = method.spread
         towers = require_towers(spread.towers, checkpoint.heads) if spread.towers else []
+        if self.unit_cut.share is not None:  # the other tower of a zero-shot model costs a sample nothing
+            towers = towers or [checkpoint.spec.towers[0].name]
         pruning = Pruning(checkpoint, budget, spread.scope or method.scope, towers, seed=self.seed)
         if method.id_data is None:
             return pruning, samples_behind([method.artifact, spread.common])

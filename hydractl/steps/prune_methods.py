@@ -23,8 +23,19 @@ from hydractl.data.reading import DataLike
 from hydractl.errors import ArtifactError, OptionError
 from hydractl.options import Option, Without
 from hydractl.steps.inputs import CircuitLike, ScoresLike, as_circuit, as_scores
+from hydractl.steps.limits import parse_ratio
 from hydractl.steps.material import SOURCE
-from hydractl.surgery.choose import Deal, Scope, at_random, by_ranking, by_scores, by_taylor, dealt, units_leaving
+from hydractl.surgery.choose import (
+    Deal,
+    Scope,
+    at_random,
+    by_price,
+    by_ranking,
+    by_scores,
+    by_taylor,
+    dealt,
+    units_leaving,
+)
 from hydractl.surgery.provenance import require_same_model
 
 if TYPE_CHECKING:
@@ -75,15 +86,21 @@ class Spread:
 
 @dataclass(frozen=True)
 class UnitCut:
-    """Says how many MLP units go, and how several members divide those that stay.
+    """Says how many MLP units go, alone or in one budget with heads, and how several members divide those that stay.
 
     Raises:
-        OptionError: members or a deal without units.
+        OptionError: members or a deal without units, or a budget of multiply-adds that is none.
     """
 
     units: Annotated[
         Budget | None,
         Option("MLP units to remove, over the whole model: a number, or a share as in 33%.", metavar="N|N%"),
+    ] = None
+    budget_macs: Annotated[
+        str | None,
+        Option(
+            "Multiply-adds to keep: remove heads and MLP units with the lowest scores per multiply-add.", metavar="0.4x"
+        ),
     ] = None
     members: Annotated[
         int | None,
@@ -98,10 +115,19 @@ class UnitCut:
     ] = None
 
     def __post_init__(self) -> None:
-        if self.units is None and (self.members is not None or self.deal is not None):
+        if self.budget_macs is not None and self.units is not None:
+            raise OptionError("`budget_macs` says how many MLP units go: leave `units` out")
+        if self.share is not None and self.share >= 1:
+            raise OptionError(f"`budget_macs` {self.budget_macs}: the network has that many: give less than 1x")
+        if self.units is None and self.budget_macs is None and (self.members is not None or self.deal is not None):
             raise OptionError("`members` and `deal` divide MLP units: give `units`, or leave them out")
         if self.members is None and self.deal is not None:
             raise OptionError("`deal` has no effect without `members`: leave it out")
+
+    @property
+    def share(self) -> float | None:
+        """The share of the network's multiply-adds to keep."""
+        return None if self.budget_macs is None else parse_ratio("budget_macs", self.budget_macs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,12 +172,14 @@ class Method(Protocol):
 
     Attributes:
         scope: how it spreads a budget by default.
+        comparable: whether scores of heads and of MLP units are estimates of one quantity.
         id_data: labelled data to take gradients on, if it takes any; `samples` of them, all if None.
     """
 
     name: ClassVar[str]
     help: ClassVar[str]
     scope: ClassVar[Scope] = "global"
+    comparable: ClassVar[bool] = False
     spread: Spread
     id_data: DataLike | None = None
     samples: int | None = None
@@ -179,11 +207,11 @@ class Method(Protocol):
     def heads(self, pruning: Pruning) -> list[Head]:
         """Returns the heads to drop, first dropped first."""
 
-    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
-        """Returns scores of MLP units, higher = keep.
+    def scored(self, pruning: Pruning) -> tuple[Mapping[Head, float], Mapping[Unit, float]]:
+        """Returns scores of heads and of MLP units, higher = keep.
 
         Raises:
-            OptionError: it has none.
+            OptionError: units have none.
         """
         raise OptionError(
             f"`units`: {self.name} scores heads only: choose `method` taylor, scores, magnitude or random"
@@ -257,8 +285,8 @@ class ByScores(Method):
             raise OptionError(f"`towers`: {scores.name} has no scores of the {missing[0]} tower: name another")
         return pruning.lowest(scores.of_heads(pruning.checkpoint.heads))
 
-    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
-        return self.artifact.of_units(pruning.units)
+    def scored(self, pruning: Pruning) -> tuple[Mapping[Head, float], Mapping[Unit, float]]:
+        return self.artifact.of_heads(pruning.checkpoint.heads), self.artifact.of_units(pruning.units)
 
 
 @dataclass(frozen=True)
@@ -268,6 +296,7 @@ class ByTaylor(Method):
     name = "taylor"
     help = "layer by layer the lowest Taylor scores, with new gradients after each layer"
     scope = "layer"
+    comparable = True
     scored_by = "taylor"
 
     spread: Annotated[Spread, Without("common_circuit")] = Spread()
@@ -283,11 +312,11 @@ class ByTaylor(Method):
         assert pruning.network is not None
         return by_taylor(*pruning.network, pruning.candidates, budget=pruning.budget, scope=pruning.scope)
 
-    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
-        from hydractl.circuit.saliency import taylor_scores_of_units
+    def scored(self, pruning: Pruning) -> tuple[Mapping[Head, float], Mapping[Unit, float]]:
+        from hydractl.circuit.saliency import taylor_scores_of_activations
 
         assert pruning.network is not None
-        return taylor_scores_of_units(*pruning.network)
+        return taylor_scores_of_activations(*pruning.network)
 
 
 @dataclass(frozen=True)
@@ -317,8 +346,9 @@ class AtRandom(Method):
     def heads(self, pruning: Pruning) -> list[Head]:
         return at_random(pruning.candidates, pruning.budget, pruning.seed, pruning.scope)
 
-    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
-        return random_scores(pruning.units, f"units {pruning.seed}")
+    def scored(self, pruning: Pruning) -> tuple[Mapping[Head, float], Mapping[Unit, float]]:
+        heads = random_scores(pruning.candidates, f"heads {pruning.seed}")
+        return heads, random_scores(pruning.units, f"units {pruning.seed}")
 
 
 @dataclass(frozen=True)
@@ -335,10 +365,10 @@ class ByMagnitude(Method):
 
         return pruning.lowest(magnitude_scores(pruning.checkpoint))
 
-    def units(self, pruning: Pruning) -> Mapping[Unit, float]:
-        from hydractl.circuit.saliency import magnitudes_of_units
+    def scored(self, pruning: Pruning) -> tuple[Mapping[Head, float], Mapping[Unit, float]]:
+        from hydractl.circuit.saliency import magnitude_scores, magnitudes_of_units
 
-        return magnitudes_of_units(pruning.checkpoint)
+        return magnitude_scores(pruning.checkpoint), magnitudes_of_units(pruning.checkpoint)
 
 
 PRUNE_METHODS = (ByCircuit, ByScores, ByTaylor, ByTaylorAtOnce, AtRandom, ByMagnitude)
@@ -352,11 +382,8 @@ def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
         DataError: samples without labels.
         OptionError: a checkpoint of several members, or a budget of more heads than there are.
     """
-    require_one_member(pruning.checkpoint)
+    _require_fit(method, pruning.checkpoint)
     below, common = method.spread.trunk, method.spread.common
-    for artifact in (method.artifact, common):
-        if artifact is not None:
-            require_same_model(pruning.checkpoint, artifact.name, artifact.model)
     if below is None:
         return method.heads(pruning)
     first = by_ranking(common.ranking, pruning.budget) if common is not None else []
@@ -364,22 +391,44 @@ def choose_heads(method: Method, pruning: Pruning) -> list[Head]:
     return shared + method.heads(replace(pruning, budget=pruning.budget - len(shared), first_layer=below))
 
 
-def choose_units(method: Method, pruning: Pruning, cut: UnitCut) -> list[list[Unit]]:
-    """Returns the MLP units that each member drops, none of the trunk.
+def _require_fit(method: Method, checkpoint: Checkpoint) -> None:
+    require_one_member(checkpoint)
+    for artifact in (method.artifact, method.spread.common):
+        if artifact is not None:
+            require_same_model(checkpoint, artifact.name, artifact.model)
+
+
+def choose(method: Method, pruning: Pruning, cut: UnitCut) -> tuple[list[Head], list[list[Unit]]]:
+    """Returns the heads to drop, and the MLP units that each member drops, none of the trunk.
 
     Raises:
-        OptionError: the method has no scores of units, or there are fewer.
+        ArtifactError, DataError: see `choose_heads`.
+        OptionError: there too; the method has no scores of units, or less can go than wanted.
     """
-    if cut.units is None:
-        return [[]]
-    leaving = units_leaving(cut.units, pruning.checkpoint)
-    pruning = replace(pruning, first_layer=method.spread.trunk or 0)
-    known = method.units(pruning)
-    scores = {unit: known[unit] for unit in pruning.units}
-    dropped = by_scores(scores, leaving, pruning.scope)
+    above, checkpoint = replace(pruning, first_layer=method.spread.trunk or 0), pruning.checkpoint
+    if cut.share is not None:
+        _require_fit(method, checkpoint)
+        heads, dropped, scores = _by_price(method, above, cut.share)
+    else:
+        heads = choose_heads(method, pruning)
+        if cut.units is None:
+            return heads, [[]]
+        leaving, known = units_leaving(cut.units, checkpoint), method.scored(above)[1]
+        scores = {unit: known[unit] for unit in above.units}
+        dropped = by_scores(scores, leaving, pruning.scope)
     if cut.members is None:
-        return [dropped]
-    return dealt(scores, dropped, cut.members, deal=cut.deal or "shared", seed=pruning.seed)
+        return heads, [dropped]
+    return heads, dealt(scores, dropped, cut.members, deal=cut.deal or "shared", seed=pruning.seed)
+
+
+def _by_price(method: Method, pruning: Pruning, share: float) -> tuple[list[Head], list[Unit], dict[Unit, float]]:
+    """Returns the heads and units to drop, and the scores of units, for a share of the multiply-adds."""
+    if method.spread.common_circuit is not None or method.spread.scope == "layer":
+        raise OptionError("`budget_macs` ranks all layers together: leave `common_circuit` and `scope` layer out")
+    of_heads, of_units = method.scored(pruning)
+    heads = {head: of_heads[head] for head in pruning.candidates}
+    units = {unit: of_units[unit] for unit in pruning.units}
+    return *by_price(pruning.checkpoint, heads, units, share, comparable=method.comparable), units
 
 
 def notes(method: Method, pruning: Pruning) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from hydractl.checkpoint.arithmetic import plain_multiply_adds, saved_without
 from hydractl.checkpoint.heads import Head, in_candidate_order, layer_budgets, member_heads, number_of_heads
 from hydractl.checkpoint.layout import Piece, Unit, member_units
 from hydractl.errors import OptionError
@@ -71,6 +72,63 @@ def by_scores(scores: Mapping[Piece, float], budget: int, scope: Scope = "global
     """
     groups = _shares(list(scores), budget, scope)
     return [piece for pieces, share in groups for piece in sorted(pieces, key=scores.__getitem__)[:share]]
+
+
+class _Priced(NamedTuple):
+    piece: Head | Unit
+    price: float  # its score per multiply-add
+    saved: int
+
+
+def by_price(
+    checkpoint: Checkpoint,
+    heads: Mapping[Head, float],
+    units: Mapping[Unit, float],
+    share: float,
+    *,
+    comparable: bool,
+) -> tuple[list[Head], list[Unit]]:
+    """Returns the heads and MLP units with the lowest scores per multiply-add that leave a network a share of its own.
+
+    The first in candidate order goes first among equals. Each is needed: the budget is exceeded with any one of them.
+
+    Args:
+        heads, units: scores of those that may be dropped, higher = keep.
+        comparable: False divides scores by the mean score per multiply-add of their kind.
+
+    Raises:
+        OptionError: more is left without all of them.
+    """
+    whole = plain_multiply_adds(checkpoint.spec, checkpoint.layout)
+    pieces = [*_priced(checkpoint, heads, comparable), *_priced(checkpoint, units, comparable)]
+    over, gone = whole - int(share * whole), list[_Priced]()
+    for one in sorted(pieces, key=lambda one: one.price):
+        if over > 0:
+            gone.append(one)
+            over -= one.saved
+    if over > 0:
+        least = share + over / whole
+        raise OptionError(f"`budget_macs` {share:g}x: without all heads and MLP units {least:.3f}x are left: give more")
+    found: list[Head | Unit] = []
+    for one in reversed(gone):
+        if over + one.saved <= 0:
+            over += one.saved
+        else:
+            found.append(one.piece)
+    dropped = found[::-1]
+    return [one for one in dropped if isinstance(one, Head)], [one for one in dropped if isinstance(one, Unit)]
+
+
+def _priced(checkpoint: Checkpoint, scores: Mapping[Piece, float], comparable: bool) -> list[_Priced]:
+    """Returns heads or units with their prices."""
+    saved: dict[str, int] = {}
+    for piece in scores:
+        if piece.tower not in saved:
+            saved[piece.tower] = saved_without(checkpoint.spec, checkpoint.layout, piece)
+    counting = [piece for piece in in_candidate_order(scores) if saved[piece.tower]]
+    found = [_Priced(piece, scores[piece] / saved[piece.tower], saved[piece.tower]) for piece in counting]
+    mean = 1.0 if comparable else sum(one.price for one in found) / max(len(found), 1)
+    return [one._replace(price=one.price / (mean or 1.0)) for one in found]
 
 
 def dealt(

@@ -94,6 +94,7 @@ def require_same_model(checkpoint: Checkpoint, artifact: str, model: ModelRefere
 NAMED = {
     **dict.fromkeys(("method", "objective", "scores", "scope", "budget"), ""),
     "units": "units",
+    "budget_macs": "macs",
     "keep": "keep",
     "pool": "pool",
     "seed": "seed",

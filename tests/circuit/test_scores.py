@@ -17,13 +17,13 @@ from hydractl.circuit.saliency import (
     magnitudes_of_units,
     oba_scores,
     taylor_scores,
-    taylor_scores_of_units,
+    taylor_scores_of_activations,
 )
 from hydractl.circuit.search import ablation_scores
 from hydractl.circuit.separation import outputs_of, separations
-from hydractl.model.assembly import to_checkpoint, without_heads
+from hydractl.model.assembly import from_checkpoint, to_checkpoint, without_heads
 from hydractl.surgery.choose import by_taylor
-from hydractl.surgery.slicing import drop_units
+from hydractl.surgery.slicing import drop_heads, drop_units
 from tests.circuit.conftest import ID, Case, batches
 from tests.circuit.naive import score
 from tests.surgery.test_slicing import output_projection
@@ -74,8 +74,10 @@ def test_taylor(case: Case, batch_size: int) -> None:
     assert taylor_scores(case.model, case.data(batch_size)) == pytest.approx(their_taylor(case), abs=1e-10)
 
 
-def test_taylor_of_units(case: Case) -> None:
+@pytest.mark.parametrize("kind", [Head, Unit])
+def test_taylor_of_activations(case: Case, kind: type[Head] | type[Unit]) -> None:
     read: dict[tuple[str, int], Tensor] = {}
+    names = OUT if kind is Head else READS_UNITS
     for tower in case.model.spec.towers:
         for layer in range(tower.layers):
 
@@ -83,14 +85,25 @@ def test_taylor_of_units(case: Case) -> None:
                 inputs[0].retain_grad()
                 read[place] = inputs[0]
 
-            name = READS_UNITS[case.reference.name].format(tower=tower.name, layer=layer)
+            name = names[case.reference.name].format(tower=tower.name, layer=layer)
             case.reference.model.get_submodule(name).register_forward_pre_hook(keep)
     losses(case).sum().backward()
-    scores = taylor_scores_of_units(case.model, case.data(100))
+    scores = taylor_scores_of_activations(case.model, case.data(100))[kind is Unit]
     for (tower, layer), activations in read.items():
-        expected = (activations * activations.grad).abs().flatten(0, -2).sum(0)
-        found = [scores[Unit(tower, layer, unit)] for unit in range(len(expected))]
+        width = case.model.spec.tower(tower).head_width if kind is Head else 1
+        products = (activations * activations.grad).unflatten(-1, (-1, width)).sum(-1)
+        expected = products.abs().flatten(0, -2).sum(0)
+        found = [scores[kind(tower, layer, piece)] for piece in range(len(expected))]
         assert found == pytest.approx(expected.tolist(), abs=1e-10)
+
+
+def test_taylor_of_activations_where_layers_are_empty(case: Case) -> None:
+    tower = case.model.spec.towers[0]
+    heads = [Head(tower.name, 1, head) for head in range(tower.heads)]
+    units = [Unit(tower.name, 2, unit) for unit in range(tower.mlp_width)]
+    bare = from_checkpoint(drop_units(drop_heads(to_checkpoint(case.model), heads), units))
+    of_heads, of_units = taylor_scores_of_activations(bare, case.data(5))
+    assert not of_heads.keys() & set(heads) and not of_units.keys() & set(units) and of_heads and of_units
 
 
 def test_magnitudes_of_units(case: Case) -> None:

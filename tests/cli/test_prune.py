@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
+from transformers import ViTForImageClassification
 
 import hydractl
+from hydractl.checkpoint.arithmetic import plain_multiply_adds
 from hydractl.checkpoint.contents import identity
 from hydractl.checkpoint.heads import Head, member_heads
 from hydractl.data.hashes import sketch
@@ -238,6 +241,52 @@ def test_a_circuit_as_a_value(vit: Path, ranked_here: Path) -> None:
         hydractl.prune(vit, method="circuit", circuit=list(RANKING), budget=3)
     with pytest.raises(OptionError, match="`scope` has no effect with `method` circuit"):
         hydractl.prune(vit, method="circuit", circuit=followed, budget=3, scope="layer")
+
+
+@pytest.mark.parametrize("method", ["taylor", "scores", "random", "magnitude"])
+def test_a_budget_of_multiply_adds_spends_on_heads_and_units(here: Path, vit: Path, images: Path, method: str) -> None:
+    data = {"id_data": images} if method == "taylor" else {}
+    hydractl.score_heads(vit, method="magnitude", units=True, output="scores.json")
+    pruned = hydractl.prune(vit, method=method, budget_macs="0.4x", output="cut", **data).only
+    whole, left = (
+        plain_multiply_adds(read_checkpoint(path).spec, read_checkpoint(path).layout) for path in (vit, "cut")
+    )
+    head, unit = 4 * 5 * (4 * 16 + 2 * 5), 2 * 5 * 16  # of 5 tokens, 4 and 16 wide
+    assert 0.4 * whole - unit < left <= 0.4 * whole
+    assert whole - left == head * len(pruned.dropped) + unit * len(pruned.units)
+    assert pruned.dropped and pruned.units
+    again = hydractl.prune(vit, method=method, budget_macs=0.4, **data).only
+    assert (again.dropped, again.units) == (pruned.dropped, pruned.units)
+    if method == "magnitude":  # the same scores as in the file
+        followed = hydractl.prune(method="scores", budget_macs="0.4x").only
+        assert (followed.dropped, followed.units) == (pruned.dropped, pruned.units)
+    theirs = ViTForImageClassification.from_pretrained(vit).double()
+    with torch.no_grad():
+        for layer, n in ((piece.layer, piece[2]) for piece in pruned.dropped):
+            theirs.vit.layers[layer].attention.o_proj.weight[:, 4 * n : 4 * n + 4] = 0
+        for layer, n in ((piece.layer, piece[2]) for piece in pruned.units):
+            theirs.vit.layers[layer].mlp.fc2.weight[:, n] = 0
+        pixels = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+        ours = hydractl.load("cut").double()(pixel_values=pixels).member_logits[0]
+        assert_close(ours, theirs(pixel_values=pixels).logits, rtol=0, atol=1e-10)
+
+
+def test_a_budget_of_multiply_adds_above_a_trunk(here: Path, vit: Path) -> None:
+    made = hydractl.prune(vit, method="random", budget_macs="0.7x", members=2, trunk=1, seed=3, output="m{member}")
+    assert made.members[0].dropped != made.members[1].dropped
+    counts = {plain_multiply_adds(one.checkpoint.spec, one.checkpoint.layout) for one in made.members}
+    assert len(counts) == 1
+    assert all(piece.layer for one in made.members for piece in (*one.dropped, *one.units))
+    for wrong, message in [
+        ({"budget_macs": "0.4x", "trunk": 1}, "`budget_macs` 0.4x: without all heads and MLP units 0.5.*x are left"),
+        ({"budget_macs": "1x"}, "`budget_macs` 1x: the network has that many"),
+        ({"budget_macs": "some"}, "`budget_macs` some: expected a multiple"),
+        ({"budget_macs": "0.4x", "units": 1}, "leave `units` out"),
+        ({"budget_macs": "0.4x", "budget": 1}, "leave `budget` out"),
+        ({"budget_macs": "0.4x", "scope": "layer"}, "ranks all layers together"),
+    ]:
+        with pytest.raises(OptionError, match=message):
+            hydractl.prune(vit, method="random", **wrong)
 
 
 def test_members_divide_the_units_of_one_network(ranked_here: Path, vit: Path, images: Path) -> None:
