@@ -52,7 +52,8 @@ class Exact:
     ) -> Measured:
         from hydractl.circuit.search import ablate
 
-        measures = ablate(network, data, search.left(growing[0].dropped), progress)
+        left = search.left(growing[0].dropped)
+        measures = ablate(network, data, left, progress, ood_score=search.ood_score)
         return [(ranking, measures) for ranking in growing]
 
 

@@ -5,7 +5,7 @@ Equal networks compare equal on every machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from statistics import fmean
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hydractl.checkpoint.heads import Head
 from hydractl.errors import OptionError
 from hydractl.metrics.ood_detection import count_scores, ordered_pairs
+from hydractl.metrics.ood_scores import BASELINE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,12 +45,21 @@ def require_ood_data(objectives: Sequence[Objective], given: object) -> None:
             raise OptionError(f"`objective` {objective} needs `ood_data`: name some, or choose acc, which needs none")
 
 
+def require_effect(ood_score: str, objectives: Collection[str]) -> None:
+    """Raises OptionError for an OOD score that no objective measures."""
+    if ood_score != BASELINE and not {"ood", "avg"} & set(objectives):
+        raise OptionError(
+            f"`ood_score` {ood_score} has no effect on `objective` {', '.join(objectives)}: choose ood or avg, or "
+            "leave it out"
+        )
+
+
 class Measure(NamedTuple):
     """Counts and losses of one network on the search's samples.
 
     Attributes:
         correct: ID samples classified correctly.
-        ordered: twice the pairs of an ID and an OOD sample whose MSPs stand in the right order, a tie counting one.
+        ordered: twice the pairs of an ID and an OOD sample whose scores stand in the right order, a tie counting one.
         ood_samples: where there are several OOD sets, they count as if each were repeated until all are of one size:
             the AUROC is the mean over sets, whatever their sizes. Of several tasks see `mean_over_tasks`.
         nll: mean negative log-likelihood of the ID labels, nats.
@@ -67,7 +77,7 @@ class Measure(NamedTuple):
 
     @property
     def auroc(self) -> float | None:
-        """The AUROC of MSP with OOD positive; None without OOD samples."""
+        """The AUROC of the OOD score with OOD positive; None without OOD samples."""
         return self.ordered / (2 * self.id_samples * self.ood_samples) if self.ood_samples else None
 
     def score(self, objective: Objective) -> float:
@@ -98,21 +108,21 @@ Measures = Mapping[Head | None, Measure]
 
 def measure(
     correct: NDArray[np.bool_],
-    id_msp: NDArray[np.float64],
-    ood_msp: Sequence[NDArray[np.float64]],
+    inside: NDArray[np.float64],
+    outside: Sequence[NDArray[np.float64]],
     nll: NDArray[np.float64],
 ) -> Measure:
     """Returns the measure of a network from its answers for each sample.
 
     Args:
         correct: [N] whether an ID sample's label was predicted.
-        id_msp: [N] maximum softmax probability of ID samples.
-        ood_msp: [N'] of the samples of each OOD set.
+        inside: [N] MSP of ID samples, or minus another OOD score.
+        outside: [N'] of the samples of each OOD set.
         nll: [N] of the ID labels.
     """
-    size = lcm(*map(len, ood_msp))
-    ordered = sum(_ordered(id_msp, one) * (size // len(one)) for one in ood_msp)
-    return Measure(int(correct.sum()), len(id_msp), ordered, ood_samples=size * len(ood_msp), nll=float(nll.mean()))
+    size = lcm(*map(len, outside))
+    ordered = sum(_ordered(inside, one) * (size // len(one)) for one in outside)
+    return Measure(int(correct.sum()), len(inside), ordered, ood_samples=size * len(outside), nll=float(nll.mean()))
 
 
 def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
@@ -138,8 +148,8 @@ def mean_over_tasks(measures: Sequence[Measure]) -> Measure:
     )
 
 
-def _ordered(id_msp: NDArray[np.float64], ood_msp: NDArray[np.float64]) -> int:
-    id_counts, ood_counts = count_scores(-id_msp, -ood_msp)
+def _ordered(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> int:
+    id_counts, ood_counts = count_scores(-inside, -outside)
     return ordered_pairs(id_counts, ood_counts)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from hydractl.bounds import LAYERS, whole
 from hydractl.checkpoint.heads import Head, KeptHeads, member_heads, number_of_heads, require_heads
 from hydractl.errors import OptionError
+from hydractl.metrics.ood_scores import BASELINE
 
 if TYPE_CHECKING:
     from hydractl.circuit.modes import Mode
@@ -103,12 +104,14 @@ class Search:
     Attributes:
         mode: how a round is made up, and how its candidates are measured.
         tie_break: among equals the first in candidate order, or the one with the lowest ID loss.
+        ood_score: what detection is measured by.
     """
 
     candidates: tuple[Head, ...]
     budget: int
     mode: Mode
     tie_break: TieBreak = "order"
+    ood_score: str = BASELINE
 
     def round(self, done: int) -> Round:
         """Returns the round after so many heads have left."""

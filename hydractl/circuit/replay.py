@@ -147,19 +147,28 @@ class Replay:
         for head, rows in parts.items():
             self.classes[(head,) if head else ()] = torch.cat(rows)[None]
 
-    def logits(self, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor]]:
-        """Logits `[G,B,C]` of the network with each of G candidates off, for all candidates; `[1,B,C]` with none."""
+    @property
+    def widths(self) -> tuple[int, int]:
+        """D' and C: the widths of what the classifier reads, and of the logits."""
+        weights = self.classes[()] if self.classes else self.model.classifier_weights()[0]
+        return weights.shape[2], weights.shape[1]
+
+    def logits(self, inputs: Mapping[str, Tensor]) -> Iterator[tuple[Group, Tensor, Tensor]]:
+        """Yields logits `[G,B,C]` of the network with each of G candidates off, then with none off, G = 1.
+
+        With them come the features `[G,B,D']` that the classifier reads, or `[1,B,D']` where G networks read the same.
+        """
         model = self.model
         if not self.classes:
             for group, pooled in self._replay(model.spec.towers[0].name, inputs):
-                yield group, model.classify(pooled)
+                yield group, model.classify(pooled), pooled
             return
         for group, pooled in self._replay("vision", inputs):
             images = model.embed("vision", pooled)
-            yield group, model.compare(images, self.classes[()])
+            yield group, model.compare(images, self.classes[()]), images
         for group, classes in self.classes.items():
             if group:
-                yield group, model.compare(images, classes)
+                yield group, model.compare(images, classes), images
 
     def at_once(self, inputs: Mapping[str, Tensor]) -> int:
         """Returns how many samples to replay together: on a CPU, few enough for its cache."""

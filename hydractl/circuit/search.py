@@ -25,8 +25,10 @@ from hydractl.circuit.ranking import DroppedHead, Ranking, Search
 from hydractl.circuit.replay import Group, Replay
 from hydractl.circuit.saliency import required_labels
 from hydractl.data.batching import Batch
-from hydractl.data.ranks import batch_workers
+from hydractl.data.ranks import Ranks, batch_workers
 from hydractl.errors import DataError
+from hydractl.metrics.held_out import search_scores
+from hydractl.metrics.ood_scores import BASELINE, OodScore, find_ood_score
 from hydractl.metrics.probabilities import label_log_probabilities, member_probabilities
 from hydractl.model.assembly import without_heads
 from hydractl.model.hydra import Hydra
@@ -50,29 +52,61 @@ def ablation_scores(
 
 @dataclass(frozen=True, eq=False)
 class _Answers:
-    """Answers of each of G networks for each sample; zeros for the samples of other ranks."""
+    """Answers of each of G networks for each sample; zeros for the samples of other ranks.
+
+    Features and logits are kept, D' and C wide, if a score reads them, otherwise 0 wide.
+    """
 
     correct: NDArray[np.uint8]  # [G,N]
     nll: NDArray[np.float64]  # [G,N]
     msp: NDArray[np.float64]  # [G,N+N'], the ID samples first
+    labels: Places  # [N]
+    features: NDArray[Any]  # [G,N+N',D']
+    logits: NDArray[Any]  # [G,N+N',C], before the temperature
 
     @classmethod
-    def none(cls, networks: int, data: ScoringData) -> _Answers:
+    def none(cls, networks: int, data: ScoringData, widths: tuple[int, int], dtype: str) -> _Answers:
         """Room for the answers of so many networks."""
         n, both = data.id_samples, data.id_samples + data.ood_samples
-        return cls(np.zeros((networks, n), np.uint8), np.zeros((networks, n)), np.zeros((networks, both)))
+        kept = (np.zeros((networks, both, width), dtype) for width in widths)
+        sizes = (networks, n)
+        return cls(np.zeros(sizes, np.uint8), np.zeros(sizes), np.zeros((networks, both)), np.zeros(n, np.int64), *kept)
 
     def note(self, rows: Places, columns: Places, scaled: NDArray[np.float64], labels: Places | None) -> None:
         """Notes what follows from logits `[G,B,C]`, of ID samples with labels `[B]`; of equal logits the first wins."""
         self.msp[np.ix_(rows, columns)] = member_probabilities(scaled).max(-1)
         if labels is not None:
+            self.labels[columns] = labels
             self.correct[np.ix_(rows, columns)] = scaled.argmax(-1) == labels
             for row, one in zip(rows, scaled, strict=True):
                 self.nll[row, columns] = -label_log_probabilities(one[None], labels)
 
+    def keep(self, rows: Places, columns: Places, features: NDArray[Any], logits: NDArray[Any]) -> None:
+        """Keeps features `[G,B,D']` and logits `[G,B,C]`, if a score reads them."""
+        if self.features.shape[-1]:
+            self.features[np.ix_(rows, columns)] = features
+            self.logits[np.ix_(rows, columns)] = logits
+
+    def total(self, ranks: Ranks) -> _Answers:
+        """Returns the answers of all ranks."""
+        return _Answers(**{name: ranks.total(torch.from_numpy(part)).numpy() for name, part in vars(self).items()})
+
+    def certainties(self, row: int, score: OodScore, cuts: Sequence[int]) -> list[NDArray[np.float64]]:
+        """Returns how much one network takes the ID samples for ID ones, and those of each OOD set, cut at `cuts`."""
+        if score.fit is None:
+            return np.split(self.msp[row], cuts)
+        parts = zip(np.split(self.features[row], cuts), np.split(self.logits[row], cuts), strict=True)
+        inside, *outside = parts
+        return [-found for found in search_scores(score, inside, self.labels, outside)]
+
 
 def ablate(
-    model: Hydra, data: SearchData, heads: Sequence[Head], progress: Progress = lambda group, samples: None
+    model: Hydra,
+    data: SearchData,
+    heads: Sequence[Head],
+    progress: Progress = lambda group, samples: None,
+    *,
+    ood_score: str = BASELINE,
 ) -> dict[Head | None, Measure]:
     """Returns the measure of the network with each head off in turn, and under None with all of them on.
 
@@ -83,17 +117,25 @@ def ablate(
     Args:
         model: of one member, with all `heads`.
         progress: receives each group of heads that was replayed, and the number of samples.
+        ood_score: one of `SEARCH_SCORES`; those of features are fitted again on each network's own.
+
+    Raises:
+        DataError: a logit is not finite, or the ID samples have no labels or are too few for the score.
     """
-    each = [_ablate(model, task, heads, progress) for task in data]
+    each = [_ablate(model, task, heads, progress, ood_score=ood_score) for task in data]
     return {head: mean_over_tasks([measures[head] for measures in each]) for head in each[0]}
 
 
-def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress) -> dict[Head | None, Measure]:
+def _ablate(
+    model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Progress, *, ood_score: str
+) -> dict[Head | None, Measure]:
     rows = {head: number for number, head in enumerate([None, *heads])}
-    answers = _Answers.none(len(rows), data)
-    device = next(model.parameters()).device
+    score, weight = find_ood_score(ood_score), next(model.parameters())
+    device = weight.device
     with torch.inference_mode():
         network = Replay(model, heads, data.prompts)
+    widths = network.widths if score.needs_features else (0, 0)
+    answers = _Answers.none(len(rows), data, widths, "float64" if weight.dtype == torch.float64 else "float32")
     stop = threading.Event()
 
     def answer(job: tuple[Sequence[Batch], int, int]) -> None:
@@ -102,11 +144,14 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
         for batch in parts(whole, network.at_once(whole.inputs)):
             columns, labels = batch.positions.numpy() + offset, None if offset else required_labels(batch).numpy()
             with torch.inference_mode():
-                for group, logits in network.logits({name: t.to(device) for name, t in batch.inputs.items()}):
+                for group, logits, features in network.logits({n: t.to(device) for n, t in batch.inputs.items()}):
                     if stop.is_set():
                         return
                     places = np.array([rows[head] for head in group or (None,)])
-                    answers.note(places, columns, _scaled(logits, model.temperature), labels)
+                    wide = _wide(logits)
+                    answers.note(places, columns, wide.astype(np.float64) / model.temperature, labels)
+                    if score.needs_features:
+                        answers.keep(places, columns, _wide(features), wide)
                     progress(group, len(columns))
 
     jobs = [(data.id, n, 0) for n in range(len(data.id))]
@@ -116,7 +161,7 @@ def _ablate(model: Hydra, data: ScoringData, heads: Sequence[Head], progress: Pr
             deque(in_parallel(answer, jobs[data.ranks.rank :: data.ranks.size]), maxlen=0)
         finally:
             stop.set()
-    return _measures(answers, rows, data)
+    return _measures(answers.total(data.ranks), rows, data, score)
 
 
 def parts(batch: Batch, size: int) -> Iterator[Batch]:
@@ -127,23 +172,25 @@ def parts(batch: Batch, size: int) -> Iterator[Batch]:
         yield Batch(inputs, None if batch.labels is None else batch.labels[at], batch.positions[at])
 
 
-def _scaled(logits: Tensor, temperature: float) -> NDArray[np.float64]:
+def _wide(values: Tensor) -> NDArray[Any]:
     # Half precision ends here: decisions are made in float64 of float32.
-    scores: NDArray[Any] = logits.to("cpu", torch.promote_types(logits.dtype, torch.float32)).numpy()
-    if not np.isfinite(scores).all():
+    found: NDArray[Any] = values.to("cpu", torch.promote_types(values.dtype, torch.float32)).numpy()
+    if not np.isfinite(found).all():
         raise DataError("the model's logits are not finite on this data: try `dtype` float32")
-    return scores.astype(np.float64) / temperature
+    return found
 
 
-def _measures(answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData) -> dict[Head | None, Measure]:
-    correct, nll, msp = (
-        data.ranks.total(torch.from_numpy(part)).numpy() for part in (answers.correct, answers.nll, answers.msp)
-    )
+def _measures(
+    answers: _Answers, rows: Mapping[Head | None, int], data: ScoringData, score: OodScore
+) -> dict[Head | None, Measure]:
     # What comes before each OOD set: the ID samples, and the sets before it.
     sets = data.ood_sets or ((data.ood_samples,) if data.ood_samples else ())
     starts = list(accumulate(sets, initial=data.id_samples))[:-1]
-    parts = {head: np.split(msp[row], starts) for head, row in rows.items()}
-    return {head: measure(correct[row], parts[head][0], parts[head][1:], nll[row]) for head, row in rows.items()}
+    parts = {head: answers.certainties(row, score, starts) for head, row in rows.items()}
+    return {
+        head: measure(answers.correct[row], parts[head][0], parts[head][1:], answers.nll[row])
+        for head, row in rows.items()
+    }
 
 
 def extract_circuits(

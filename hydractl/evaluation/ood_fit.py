@@ -14,14 +14,13 @@ from hydractl.errors import DataError
 from hydractl.evaluation.run import member_samples
 from hydractl.evaluation.systems import Classifier, SetAnswers
 from hydractl.metrics import feature_scores
-from hydractl.metrics.checks import FloatArray, IntArray
-from hydractl.metrics.feature_scores import MemberSamples
+from hydractl.metrics.checks import FloatArray, Logits
+from hydractl.metrics.held_out import few_in_folds, fitted, held_out_scores
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
 from hydractl.model.ood_head import State
 
 AUTO = "auto"
-FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -66,28 +65,17 @@ class Held:
         _, count, width = self.inside.features.shape
         member_logits, _ = self.inside.to_fit_on()
         # All fits shrink or none does: else samples within and without would differ in their distances.
-        return feature_scores.too_few(count * (FOLDS - 1) // FOLDS, member_logits.shape[-1], width)
+        return few_in_folds(count, member_logits.shape[-1], width)
 
 
 @dataclass(frozen=True, eq=False)
 class _Fit:
-    """One score: its state by all samples, the scores `[n]` of ID samples by states without them, and these states."""
+    """One score: its state by all samples, and the scores of ID and OOD samples by states that do not know them."""
 
     score: OodScore
     state: State
     inside: FloatArray
-    folds: tuple[State, ...] = ()
-
-    def outside(self, data: SetAnswers, temperature: float) -> FloatArray:
-        """Returns the scores of OOD samples, by the same states as those of ID samples and as many by each."""
-        if not self.folds:
-            return _scores(self.score, self.state, data, temperature)
-        scores = np.empty(data.samples)
-        for number, state in enumerate(self.folds):
-            places = np.arange(number, len(scores), len(self.folds))
-            if len(places):
-                scores[places] = _scores(self.score, state, _part(data, places), temperature)
-        return scores
+    outside: Mapping[str, FloatArray]
 
 
 def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[FittedOod, Choice | None]:
@@ -127,48 +115,37 @@ def _chosen(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple
             fits[score.name] = _fit(score, held, wanted)
         except DataError as error:
             on_note(f"OOD score {score.name} is not tried: {error}")
-    outside = {
-        name: {of: fit.outside(data, held.temperature) for of, data in held.outside.items()}
-        for name, fit in fits.items()
-    }
+    outside = {name: fit.outside for name, fit in fits.items()}
     choice = choose_score({name: fit.inside for name, fit in fits.items()}, outside)
     return fits[choice.score], choice
 
 
 def _fit(score: OodScore, held: Held, wanted: Wanted) -> _Fit:
     inside = held.inside
+    outside = held.outside if wanted.score == AUTO else {}
     if score.fit is None:
-        return _Fit(score, {}, _scores(score, {}, inside, held.temperature))
+        scores, *others = (_answer_scores(score, one, held.temperature) for one in (inside, *outside.values()))
+        return _Fit(score, {}, scores, dict(zip(outside, others, strict=True)))
     assert inside.features is not None
     members, count, width = inside.features.shape
-    _, labels = inside.to_fit_on()
-    fold = feature_scores.rank_in_class(labels) % FOLDS
     most = max(NEIGHBOURS, wanted.bank * 10**6 // (4 * members * width)) if score.name == "knn" else count
-
-    def fitted(places: IntArray) -> State:
-        places = places[feature_scores.even_by_class(labels[places], most)]
-        fit: Callable[[MemberSamples], feature_scores.Fitted] = getattr(feature_scores, score.fit or "")
-        samples = member_samples(inside, held.classifier, held.few)
-        return feature_scores.stacked(fit(member.subset(places)) for member in samples)
-
-    scores, folds = np.empty(count), []
-    for number in range(FOLDS):
-        without, within = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        if len(within):
-            folds.append(fitted(without))
-            scores[within] = _scores(score, folds[-1], _part(inside, within), held.temperature)
-    return _Fit(score, fitted(np.arange(count)), scores, tuple(folds))
+    fits, found = [], []
+    for number, samples in enumerate(member_samples(inside, held.classifier, held.few)):
+        sets = [_of_member(one, number) for one in outside.values()]
+        found.append(held_out_scores(score, samples, sets, most))
+        fits.append(fitted(score, samples, np.arange(count), most))
+    scores, *others = (np.mean(parts, axis=0) for parts in zip(*found, strict=True))
+    return _Fit(score, feature_scores.stacked(fits), scores, dict(zip(outside, others, strict=True)))
 
 
-def _part(held: SetAnswers, places: IntArray) -> SetAnswers:
-    """Returns the answers to some of the samples."""
+def _of_member(held: SetAnswers, number: int) -> tuple[Logits, Logits]:
     assert held.member_logits is not None and held.features is not None
-    return SetAnswers(held.member_logits[:, places], None, held.features[:, places])
+    return held.features[number], held.member_logits[number]
 
 
-def _scores(score: OodScore, state: State, held: SetAnswers, temperature: float) -> FloatArray:
+def _answer_scores(score: OodScore, held: SetAnswers, temperature: float) -> FloatArray:
     assert held.member_logits is not None
-    return feature_scores.score_chunks(score.name, state, held.features, held.member_logits, temperature=temperature)
+    return feature_scores.score_chunks(score.name, {}, None, held.member_logits, temperature=temperature)
 
 
 def thinned(scores: FloatArray, most: int = MOST_QUANTILES) -> FloatArray:

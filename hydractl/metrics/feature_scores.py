@@ -68,7 +68,7 @@ def fit_mahalanobis(samples: MemberSamples) -> Fitted:
     counts = np.bincount(samples.labels, minlength=classes)
     if not counts.all():
         raise DataError(
-            f"the calibration data holds no samples of class {int(np.argmin(counts))}: the Mahalanobis distance needs "
+            f"the labelled ID data hold no samples of class {int(np.argmin(counts))}: the Mahalanobis distance needs "
             "the mean of each class: give more data, or choose another score"
         )
     center = samples.features.mean(axis=0)
@@ -128,7 +128,7 @@ def fit_knn(samples: MemberSamples) -> Fitted:
     """
     if len(samples.features) < NEIGHBOURS:
         raise DataError(
-            f"the calibration data holds {len(samples.features)} samples: knn needs {NEIGHBOURS} at least, to find the "
+            f"the labelled ID data hold {len(samples.features)} samples: knn needs {NEIGHBOURS} at least, to find the "
             f"{NEIGHBOURS}th nearest"
         )
     lengths = np.linalg.norm(samples.features, axis=-1, keepdims=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from hydractl.errors import OptionError
 
@@ -50,6 +50,7 @@ class OodScore:
         source: who published it.
         of_answers: the score, if logits are all it takes.
         fit: the name of the function in `hydractl.metrics.feature_scores` that fits it, if it takes features.
+        reads_classifier: whether that function needs the classifier's weights.
     """
 
     name: str
@@ -57,6 +58,7 @@ class OodScore:
     source: str
     of_answers: Scorer | None = None
     fit: str | None = None
+    reads_classifier: bool = False
 
     @property
     def needs_features(self) -> bool:
@@ -118,6 +120,7 @@ OOD_SCORES = (
         "free energy of the logits of features clipped at their 90th percentile, mean over members",
         "Sun et al. 2021",
         fit="fit_react",
+        reads_classifier=True,
     ),
     OodScore(
         "mahalanobis",
@@ -136,6 +139,7 @@ OOD_SCORES = (
         "length of the features outside their principal space, as a logit, plus the free energy, mean over members",
         "Wang et al. 2022",
         fit="fit_vim",
+        reads_classifier=True,
     ),
     OodScore(
         "knn",
@@ -150,6 +154,14 @@ OOD_SCORES = (
         fit="fit_combined",
     ),
 )
+
+
+#: The scores that a search can measure networks by.
+SEARCH_SCORES = (BASELINE, *(score.name for score in OOD_SCORES if score.fit and not score.reads_classifier))
+if TYPE_CHECKING:
+    SearchScore = str
+else:  # what the command line derives choices from
+    SearchScore = Literal[SEARCH_SCORES]
 
 
 def find_ood_score(name: str) -> OodScore:

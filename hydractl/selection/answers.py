@@ -19,6 +19,9 @@ from hydractl.checkpoint.output import goes_on, part_of, refuse_other, write_byt
 from hydractl.data.batching import Batch
 from hydractl.data.ranks import Ranks
 from hydractl.errors import ArtifactError, DataError, NotFiniteError, OutputError
+from hydractl.metrics.checks import FloatArray, Logits
+from hydractl.metrics.held_out import search_scores
+from hydractl.metrics.ood_scores import BASELINE, find_ood_score
 from hydractl.schema import Origin, read_json
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
 from hydractl.selection.greedy import CandidateLogits
@@ -117,6 +120,7 @@ def answer(
     *,
     temperature: float = 1.0,
     store: Store | None = None,
+    ood_score: str = BASELINE,
     on_batch: Callable[[int], None] = lambda samples: None,
 ) -> CandidateLogits:
     """Returns the logits of all networks on all samples.
@@ -124,32 +128,50 @@ def answer(
     Args:
         networks: whose candidates follow one another in the result.
         store: keeps each batch's logits, so that an interrupted run continues.
+        ood_score: one of `SEARCH_SCORES`; those of features are fitted on each network's own.
         on_batch: called with the size of each finished batch.
-    """
-    count = sum(network.size for network in networks)
 
-    def of(name: str, batches: Sequence[Batch]) -> NDArray[np.floating]:
-        found = np.zeros((count, data.sizes[name], data.classes), networks[0].dtype)
+    Raises:
+        DataError: a logit is not finite, or the ID samples have no labels or are too few for the score.
+    """
+    count, score = sum(network.size for network in networks), find_ood_score(ood_score)
+    width = networks[0].width if score.needs_features else 0
+
+    def of(name: str, batches: Sequence[Batch]) -> tuple[Logits, Logits]:
+        found = np.zeros((count, data.sizes[name], data.classes + width), networks[0].dtype)
         for number in range(data.ranks.rank, len(batches), data.ranks.size):
             batch = batches[number]
             logits = store.read(name, number) if store else None
             if logits is None:
-                logits = logits_of(networks, batch, device)
+                logits = logits_of(networks, batch, device, features=width > 0)
                 if store:
                     store.write(name, number, logits)
             found[:, batch.positions.numpy()] = logits
             on_batch(len(batch.positions))
-        return data.ranks.total(torch.from_numpy(found)).numpy()
+        whole = data.ranks.total(torch.from_numpy(found)).numpy()
+        return whole[..., : data.classes], whole[..., data.classes :]
 
-    inside = of("", data.inside)
+    inside, features = of("", data.inside)
     outside = {name: of(name, part) for name, part in data.outside.items()}
-    return CandidateLogits(inside, data.labels, outside, temperature)
+    scores: dict[str, FloatArray] = {}
+    if width:
+        sets = list(outside.values())
+        each = [
+            search_scores(score, (features[k], inside[k]), data.labels, [(read[k], logits[k]) for logits, read in sets])
+            for k in range(count)
+        ]
+        scores = dict(zip(data.sizes, map(np.stack, zip(*each, strict=True)), strict=True))
+    logits_outside = {name: logits for name, (logits, _) in outside.items()}
+    return CandidateLogits(inside, data.labels, logits_outside, temperature, scores)
 
 
-def logits_of(networks: Sequence[Answering], batch: Batch, device: torch.device) -> NDArray[np.floating]:
-    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32."""
+def logits_of(
+    networks: Sequence[Answering], batch: Batch, device: torch.device, features: bool = False
+) -> NDArray[np.floating]:
+    """Returns the logits of all networks on a batch, `[K,B,C]`, at least float32; behind them features if wanted."""
     inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
-    parts = [network.logits(inputs) for network in networks]
+    answers = [network.answers(inputs) for network in networks]
+    parts = [torch.cat(both, -1) if features else both[0] for both in answers]
     # Decisions are made in float32 or wider.
     logits = torch.cat([part.to("cpu", torch.promote_types(part.dtype, torch.float32)) for part in parts]).numpy()
     if not np.isfinite(logits).all():

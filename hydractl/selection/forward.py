@@ -140,15 +140,21 @@ class CandidateNetworks:
             parts = [self._pooled("text", batch) for batch in prompts]
             self.classes = [torch.cat([model.embed("text", one) for one in own], 1) for own in zip(*parts, strict=True)]
 
+    @property
+    def width(self) -> int:
+        """D', the width of the features."""
+        return (self.classes[0] if self.classes else self.model.classifier_weights()[0]).shape[-1]
+
     @torch.inference_mode()
-    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns `[K,B,C]`, in the model's dtype."""
+    def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Returns logits `[K,B,C]` and features `[K,B,D']`, in the model's dtype."""
         name = self.model.spec.towers[0].name
         pooled = self._pooled(name, inputs)
         if not self.classes:
-            return torch.cat([self.model.classify(one) for one in pooled])
+            return torch.cat([self.model.classify(one) for one in pooled]), torch.cat(pooled)
         images = [self.model.embed(name, one) for one in pooled]
-        return torch.cat([self.model.compare(one, own) for one, own in zip(images, self.classes, strict=True)])
+        logits = [self.model.compare(one, own) for one, own in zip(images, self.classes, strict=True)]
+        return torch.cat(logits), torch.cat(images)
 
     @torch.inference_mode()
     def _pooled(self, name: str, inputs: Mapping[str, Tensor]) -> list[Tensor]:
@@ -171,10 +177,16 @@ class MemberNetworks:
         self.model, self.size = model.optimize_for_inference(), model.members
         self.dtype, self.temperature = _dtype(model), model.temperature
 
+    @property
+    def width(self) -> int:
+        """D', the width of the features."""
+        return self.model.classifier_weights()[0].shape[-1]
+
     @torch.inference_mode()
-    def logits(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Returns `[K,B,C]`, in the model's dtype."""
-        return self.model(**inputs).member_logits
+    def answers(self, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Returns logits `[K,B,C]` and features `[K,B,D']`, in the model's dtype."""
+        output = self.model(**inputs)
+        return output.member_logits, output.features
 
 
 def _dtype(model: Hydra) -> str:

@@ -6,14 +6,14 @@ Source: Caruana et al. 2004, without replacement, starting with no member.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hydractl.errors import DataError, OptionError
-from hydractl.metrics.checks import IntArray
+from hydractl.metrics.checks import FloatArray, IntArray
 from hydractl.metrics.ood_detection import count_scores, ordered_pairs
 from hydractl.metrics.probabilities import (
     label_log_probabilities,
@@ -37,12 +37,14 @@ class CandidateLogits:
         labels: `[N]` of these.
         outside: `[K,N',C]` of the samples of each OOD set.
         temperature: of all candidates, as they are the same network's.
+        scores: `[K,N]` of the ID samples under "" and `[K,N']` of each OOD set, higher = more OOD; empty for the MSP.
     """
 
     inside: NDArray[np.floating]
     labels: IntArray
     outside: Mapping[str, NDArray[np.floating]]
     temperature: float = 1.0
+    scores: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Quality:
 
     Attributes:
         accuracy: of the ID samples, 0..1.
-        auroc: of MSP, OOD positive, the mean over OOD sets; None if there are no sets.
+        auroc: of the OOD score, OOD positive, the mean over OOD sets; None if there are no sets.
         nll: mean negative log-likelihood of the ID labels, nats.
     """
 
@@ -186,8 +188,11 @@ def quality(logits: CandidateLogits, chosen: Sequence[int]) -> Quality:
         msp.append(mean.max(-1))
         correct += int((mean.argmax(-1) == labels).sum())
         nll -= float(label_log_probabilities(scaled, labels).sum())
-    count, id_msp = inside.shape[1], np.concatenate(msp)
-    aurocs = [_auroc(id_msp, _msp(own[list(chosen)], logits.temperature)) for own in logits.outside.values()]
+    odd = {name: scores[list(chosen)].mean(0) for name, scores in logits.scores.items()}
+    if not odd:
+        outside = {name: -_msp(own[list(chosen)], logits.temperature) for name, own in logits.outside.items()}
+        odd = {"": -np.concatenate(msp), **outside}
+    count, aurocs = inside.shape[1], [_auroc(odd[""], odd[name]) for name in logits.outside]
     return Quality(Fraction(correct, count), sum(aurocs, Fraction(0)) / len(aurocs) if aurocs else None, nll / count)
 
 
@@ -200,5 +205,5 @@ def _msp(logits: NDArray[np.floating], temperature: float) -> NDArray[np.float64
 
 
 def _auroc(inside: NDArray[np.float64], outside: NDArray[np.float64]) -> Fraction:
-    id_counts, ood_counts = count_scores(-inside, -outside)
+    id_counts, ood_counts = count_scores(inside, outside)
     return Fraction(ordered_pairs(id_counts, ood_counts), 2 * len(inside) * len(outside))

@@ -12,14 +12,15 @@ from hydractl.artifacts import write_json
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit, SearchJournal, circuit_files, circuit_json, circuit_of, state_file
 from hydractl.circuit.modes import MODES, Exact, Mode, shortcut_account
-from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_ood_data
+from hydractl.circuit.objective import Objective, SearchData, parse_objectives, require_effect, require_ood_data
 from hydractl.circuit.ranking import Ranking, Restriction, Search, heads_to_rank
 from hydractl.data.reading import DataLike, DataSetsLike, Reading
 from hydractl.errors import OptionError
+from hydractl.metrics.ood_scores import BASELINE, SearchScore
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Resume
-from hydractl.steps.material import LABELLED, OOD_SETS, origin_of
+from hydractl.steps.material import LABELLED, OOD_SETS, SEARCH_SCORE, origin_of
 from hydractl.steps.result import Result
 from hydractl.steps.tasks import TASKS, TasksLike, open_tasks, parse_tasks
 from hydractl.watch import LOG, Watcher
@@ -114,10 +115,9 @@ class ExtractCircuit:
     budget: Annotated[Budget, Option("Heads to rank, over the whole model.", metavar="N|all")] = field(kw_only=True)
     objective: Annotated[
         str,
-        Option(
-            "What to keep: ID accuracy, AUROC of MSP, or their mean.", metavar="acc|ood|avg[,...]", remembered=False
-        ),
+        Option("What to keep: ID accuracy, AUROC, or their mean.", metavar="acc|ood|avg[,...]", remembered=False),
     ] = "avg"
+    ood_score: Annotated[SearchScore, SEARCH_SCORE] = BASELINE
     towers: Annotated[str | None, Option("Towers to take heads from. Default: all.", metavar="vision,text")] = None
     layers: Annotated[str | None, Option("Layers to take heads from, both included, from 0 on.", metavar="A-B")] = None
     tie_break: Annotated[Literal["order", "nll"], Option("Break ties by the first head, or by the lowest ID loss.")] = (
@@ -147,6 +147,7 @@ class ExtractCircuit:
         from hydractl.data.ranks import join_ranks
 
         objectives = parse_objectives(self.objective)
+        require_effect(self.ood_score, objectives)
         sources = parse_tasks(self.task, self.id_data, self.ood_data)
         for _, outside in sources.values():
             require_ood_data(objectives, outside or None)
@@ -154,7 +155,9 @@ class ExtractCircuit:
         tasks = open_tasks(self.model, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
-        search = Search(candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break)
+        search = Search(
+            candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break, self.ood_score
+        )
         options = remembered(self, budget=search.budget, template=tasks.first.template, task=tasks.names)
         origin = origin_of(tasks.first.checkpoint, options, tasks.used())
         conditions = {"model": origin["model"]["sha256"], **tasks.data_identity(), **options}

@@ -41,6 +41,7 @@ OOD_SETS = Option(
     repeated=True,
     remembered=False,
 )
+SEARCH_SCORE = Option("What AUROC is measured by. Scores of features are fitted again on every network's own.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,12 @@ from hydractl.checkpoint.contents import Checkpoint
 from hydractl.checkpoint.heads import member_heads
 from hydractl.checkpoint.output import claim, refuse_existing
 from hydractl.circuit.circuit_file import Circuit
+from hydractl.circuit.objective import require_effect
 from hydractl.data.hashes import merged, sketch
 from hydractl.data.reading import DataSetsLike, Reading
 from hydractl.errors import OptionError
 from hydractl.families.load import write_checkpoint
+from hydractl.metrics.ood_scores import BASELINE, SearchScore
 from hydractl.options import Option, Rows, function, remembered
 from hydractl.report.describe import curve_lines, selection_facts
 from hydractl.selection.candidates import SelectionObjective, Sources, candidate_set, counts
@@ -27,7 +29,7 @@ from hydractl.selection.selection_file import selection_json, with_selection
 from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import CircuitLike, Force, Model, ModelLike, Resume, Seed
 from hydractl.steps.limits import Limits
-from hydractl.steps.material import OOD_SETS, LabelledData, Material, open_material, origin_of
+from hydractl.steps.material import OOD_SETS, SEARCH_SCORE, LabelledData, Material, open_material, origin_of
 from hydractl.steps.references import existing_members, named_circuits
 from hydractl.steps.result import Result
 from hydractl.surgery.provenance import SEEN, samples_behind
@@ -228,8 +230,9 @@ class Select:
     ] = ""
     objective: Annotated[
         SelectionObjective,
-        Option("What members are selected for: NLL, accuracy, AUROC of MSP, or the mean of the last two."),
+        Option("What members are selected for: NLL, accuracy, AUROC, or the mean of the last two."),
     ] = "nll"
+    ood_score: Annotated[SearchScore, SEARCH_SCORE] = BASELINE
     members: Annotated[str, Option("Number of members, or the range to choose it from.", metavar="M|A-B")] = "3"
     max_accuracy_drop: Annotated[
         float | None, Option("Accuracy that members may lose together, 0 to 1.", minimum=0, maximum=1)
@@ -267,6 +270,7 @@ class Select:
         from hydractl.selection.pool import Criteria, choose
         from hydractl.steps.select_run import SelectionRun
 
+        require_effect(self.ood_score, [self.objective])
         output, hydra = (None if path is None else Path(path) for path in (self.output, self.hydra))
         for path in (output, hydra):
             if path is not None:
@@ -296,6 +300,7 @@ class Select:
                 watch if ranks.leads else LOG,
                 selection=output,
                 options=options,
+                ood_score=self.ood_score,
                 resume=self.resume,
                 force=self.force,
             )

@@ -13,6 +13,7 @@ from hydractl.checkpoint.heads import Head, in_candidate_order
 from hydractl.circuit.objective import prompt_batches
 from hydractl.data.ranks import Ranks
 from hydractl.inference import load_checkpoint
+from hydractl.metrics.ood_scores import BASELINE
 from hydractl.selection.answers import Answering, SelectionData, Store, answer
 from hydractl.selection.candidates import CandidateSet
 from hydractl.selection.forward import CandidateNetworks, MemberNetworks
@@ -44,6 +45,7 @@ class SelectionRun:
     watch: Watcher
     selection: Path | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    ood_score: str = BASELINE
     resume: bool = False
     force: bool = False
     kept: list[Store | TurnsJournal] = field(default_factory=list)
@@ -78,7 +80,7 @@ class SelectionRun:
             **self.conditions,
             "candidates": [list(map(list, in_candidate_order(one.dropped))) for one in pool.dropped],
             "files": [identity(member) for member in pool.files],
-            **{name: self.options.get(name) for name in ("batch_size", "dtype", "template")},
+            **{name: self.options.get(name) for name in ("batch_size", "dtype", "template", "ood_score")},
         }
         folder = self.selection.with_name(f"{self.selection.name}.state")
         store = Store(folder, conditions, self.resume, self.force)
@@ -95,7 +97,15 @@ class SelectionRun:
             networks.append(MemberNetworks(load_checkpoint(whole, material.device, dtype)))
         with self.watch.progress("select", self.samples) as advance:
             temperature = material.model.temperature
-            return answer(networks, self.data, material.device, temperature=temperature, store=store, on_batch=advance)
+            return answer(
+                networks,
+                self.data,
+                material.device,
+                temperature=temperature,
+                store=store,
+                ood_score=self.ood_score,
+                on_batch=advance,
+            )
 
     def joint_sets(self, searches: Mapping[int, JointSearch], criteria: Criteria) -> list[CandidateSet]:
         """Returns the members that the search over each trunk finds, a set for each of its budgets."""
@@ -139,6 +149,7 @@ class SelectionRun:
                 self.data,
                 self.material.device,
                 temperature=self.material.model.temperature,
+                ood_score=self.ood_score,
                 on_batch=lambda count: advance(len(dropped) * count),
             )
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from hydractl.checkpoint.heads import Head
+from hydractl.metrics.held_out import FOLDS
 from tests.references import Reference
 from tests.surgery.test_slicing import head_columns
 
@@ -32,6 +34,17 @@ class Naive:
         output = self.model(**inputs, **self.extra)
         return (output.logits_per_image if "logits_per_image" in output else output.logits).numpy()
 
+    @torch.no_grad()
+    def features(self, inputs: dict[str, Tensor]) -> np.ndarray:
+        """What the classifier reads, caught on its way in; a zero-shot model's unit-length embeddings."""
+        caught: list[Tensor] = []
+        if not hasattr(self.model, "classifier"):
+            return self.model(**inputs, **self.extra).image_embeds.numpy()
+        hook = self.model.classifier.register_forward_hook(lambda module, args, output: caught.append(args[0]))
+        self.model(**inputs, **self.extra)
+        hook.remove()
+        return caught[0].numpy()
+
     def measure(
         self, id_inputs: dict[str, Tensor], labels: Tensor, *ood_sets: dict[str, Tensor]
     ) -> tuple[float, float]:
@@ -42,6 +55,39 @@ class Naive:
             msp = [softmax(logits).max(-1) for logits in (id_logits, self.logits(ood_inputs))]
             aurocs.append(roc_auc_score(np.repeat([0, 1], list(map(len, msp))), -np.concatenate(msp)))
         return float((id_logits.argmax(-1) == labels.numpy()).mean()), float(np.mean(aurocs))
+
+
+class NaiveMahalanobis(Naive):
+    """Detects by the Mahalanobis distance of scikit-learn, fitted on all folds of the ID samples but one."""
+
+    def measure(
+        self, id_inputs: dict[str, Tensor], labels: Tensor, *ood_sets: dict[str, Tensor]
+    ) -> tuple[float, float]:
+        accuracy, _ = super().measure(id_inputs, labels, *ood_sets)
+        aurocs = []
+        for ood_inputs in ood_sets:
+            scores = self.scores(id_inputs, labels, ood_inputs)
+            aurocs.append(roc_auc_score(np.repeat([0, 1], list(map(len, scores))), np.concatenate(scores)))
+        return accuracy, float(np.mean(aurocs))
+
+    def scores(
+        self, id_inputs: dict[str, Tensor], labels: Tensor, ood_inputs: dict[str, Tensor]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        inside, outside, y = self.features(id_inputs), self.features(ood_inputs), labels.numpy()
+        fold = np.array([list(y[:place]).count(label) for place, label in enumerate(y)]) % FOLDS
+        classes = self.logits(id_inputs).shape[1]
+        covariance = LedoitWolf if len(y) * (FOLDS - 1) // FOLDS - classes < inside.shape[1] else EmpiricalCovariance
+        parts = (
+            (np.zeros(len(inside)), inside, fold),
+            (np.zeros(len(outside)), outside, np.arange(len(outside)) % FOLDS),
+        )
+        for number in range(FOLDS):
+            z, of = inside[fold != number], y[fold != number]
+            means = np.stack([z[of == label].mean(0) for label in range(classes)])
+            fitted = covariance(assume_centered=True).fit(z - means[of])
+            for found, x, own in parts:
+                found[own == number] = np.min([fitted.mahalanobis(x[own == number] - mean) for mean in means], 0)
+        return parts[0][0], parts[1][0]
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 from hydractl.checkpoint.heads import member_heads
 from hydractl.circuit.modes import Exact
@@ -14,7 +15,8 @@ from hydractl.circuit.replay import Replay
 from hydractl.circuit.search import extract_circuits
 from hydractl.data.batching import JoinedBatches
 from tests.circuit.conftest import OOD, Case, batches, samples
-from tests.circuit.naive import algorithm_1
+from tests.circuit.naive import NaiveMahalanobis, algorithm_1
+from tests.references import CLASSES
 
 BUDGET = 5
 
@@ -37,6 +39,24 @@ def test_equals_algorithm_1_with_transformers_forward(case: Case) -> None:
             assert step.measure.accuracy == accuracy
             assert step.measure.auroc == pytest.approx(auroc, rel=0, abs=1e-12)
             assert step.measure.score(objective) == pytest.approx(score, rel=0, abs=1e-12)
+
+
+def test_features_are_fitted_again_for_every_candidate(case: Case) -> None:
+    name = "bert" if "input_ids" in case.ood_inputs else "vit"
+    inputs, other = samples(name, 40), samples(name, 7)
+    labels = torch.arange(40) % CLASSES
+    ood = JoinedBatches([batches(case.ood_inputs, None, 4), batches(other, None, 3)], (OOD, 7))
+    data = replace(case.data(), id=batches(inputs, labels, 9), id_samples=40)
+    data = replace(data, ood=ood, ood_samples=OOD + 7, ood_sets=(OOD, 7))
+    naive = case.naive(NaiveMahalanobis)
+    naive.heads = naive.heads[::5]
+    wanted = Search(tuple(naive.heads), 2, Exact(), ood_score="mahalanobis")
+    (ranking,) = extract_circuits(case.model, [data], wanted, [Ranking("avg")])
+    expected = algorithm_1(naive, "avg", 2, (inputs, labels, case.ood_inputs, other))
+    assert [step.head for step in ranking.steps] == [head for head, *_ in expected]
+    for step, (_, score, _, auroc) in zip(ranking.steps, expected, strict=True):
+        assert step.measure.auroc == pytest.approx(auroc, rel=0, abs=1e-12)
+        assert step.measure.score("avg") == pytest.approx(score, rel=0, abs=1e-12)
 
 
 def test_several_ood_sets_count_alike_whatever_their_sizes(case: Case) -> None:

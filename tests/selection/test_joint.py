@@ -15,10 +15,10 @@ from hydractl.errors import OptionError
 from hydractl.selection.answers import SelectionData, answer
 from hydractl.selection.candidates import OBJECTIVES
 from hydractl.selection.forward import CandidateNetworks
-from hydractl.selection.greedy import Goal
-from hydractl.selection.joint import Ask, JointSearch, possible, search_jointly
-from tests.circuit.conftest import ID, OOD, Case, batches, build_case
-from tests.circuit.naive import algorithm_1, softmax
+from hydractl.selection.greedy import Goal, quality
+from hydractl.selection.joint import Ask, JointSearch, _side_by_side, possible, search_jointly
+from tests.circuit.conftest import ID, OOD, Case, batches, build_case, samples
+from tests.circuit.naive import NaiveMahalanobis, algorithm_1, softmax
 from tests.references import CLASSES
 
 MEMBERS = 3
@@ -34,22 +34,48 @@ def vit(tmp_path: Path) -> Case:
     return build_case("vit", tmp_path)
 
 
-def ask_of(case: Case, batch_size: int = 100) -> Ask:
+def ask_of(case: Case, batch_size: int = 100, ood_score: str = "msp") -> Ask:
     data = SelectionData(
         batches(case.id_inputs, case.labels, batch_size),
         {"far": batches(case.ood_inputs, None, batch_size)},
-        {"": ID, "far": OOD},
+        {"": len(case.labels), "far": OOD},
         CLASSES,
     )
     prompts = (case.prompts,) if case.prompts else ()
     device = torch.device("cpu")
     return lambda dropped: answer(
-        [CandidateNetworks(case.model, dropped, prompts)], data, device, temperature=case.model.temperature
+        [CandidateNetworks(case.model, dropped, prompts)],
+        data,
+        device,
+        temperature=case.model.temperature,
+        ood_score=ood_score,
     )
 
 
 def search_of(case: Case, budget: int = 2, members: int = MEMBERS) -> JointSearch:
     return JointSearch(tuple(member_heads(case.model.heads, 0)), members, (budget,))
+
+
+def test_members_detect_by_the_mean_of_scores_fitted_on_the_features_of_each(case: Case) -> None:
+    case.id_inputs, case.labels = (
+        samples("bert" if "input_ids" in case.id_inputs else "vit", 40),
+        torch.arange(40) % CLASSES,
+    )
+    naive, heads = case.naive(NaiveMahalanobis), member_heads(case.model.heads, 0)
+    dropped = [frozenset[Head](), frozenset(heads[:3]), frozenset(heads[2:4])]
+    scores = []
+    for gone in dropped:
+        for head in gone:
+            naive.turn(head, on=False)
+        scores.append(np.concatenate(naive.scores(case.id_inputs, case.labels, case.ood_inputs)))
+        for head in gone:
+            naive.turn(head, on=True)
+    ask = ask_of(case, 9, "mahalanobis")
+    # As in a joint search, where each member's answers come by themselves.
+    for answers in (ask(dropped), _side_by_side([ask(dropped[:2]), ask(dropped[2:])])):
+        for chosen in ([0], [2], [0, 1], [2, 1, 0]):
+            expected = roc_auc_score(np.repeat([0, 1], [40, OOD]), np.mean([scores[k] for k in chosen], axis=0))
+            assert float(quality(answers, chosen).auroc or 0) == pytest.approx(expected, rel=0, abs=1e-12)
 
 
 class Together:

@@ -60,7 +60,8 @@ def test_an_interrupted_selection_goes_on_to_the_same(
 ) -> None:
     from hydractl.selection.answers import Store
 
-    arguments = ("select", vit, *OPTIONS, "--id-data", images, "--ood-data", noise, "--batch-size=4", "-o", "s")
+    data = ("--id-data", images, "--ood-data", noise, "--objective=ood", "--ood-score=mahalanobis")
+    arguments = ("select", vit, *OPTIONS, *data, "--batch-size=4", "-o", "s")
     hydractl(*arguments, "--hydra", "whole", "--quiet")
     whole, model = Path("s").read_bytes(), Path("whole").read_bytes()
     Path("s").unlink()
