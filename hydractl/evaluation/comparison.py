@@ -133,10 +133,12 @@ def _evaluate(
         if folder is not None and data is not None and not system.sets:
             make_folder(folder, parents=True)
             claims.enter_context(claim(folder))
+            head = predictor.ood_head if settings.own_scores else None
             answers = SavedAnswers(
                 predictor,
                 folder,
-                about_json(data.id.name, predictor, made_of),
+                about_json(data.id.name, predictor, made_of, head),
+                head,
                 conditions=partial(_conditions, system.conditions(running), data, predictor.labels),
                 resume=comparison.procedure.resume,
                 force=comparison.procedure.force,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -79,7 +80,7 @@ class Networks:
         weight, bias = (torch.cat(parts).detach().cpu().double() for parts in zip(*maps, strict=True))
         return Classifier(weight, bias)
 
-    @property
+    @cached_property
     def ood_head(self) -> OodHead | None:
         first = self.models[0].ood_head
         if first is None or (len(self.models) == 1 and self.dropout is None):

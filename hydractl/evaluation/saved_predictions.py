@@ -5,7 +5,8 @@
     FOLDER/ood/[near/|far/]NAME.safetensors
     FOLDER/shift/NAME/SEVERITY.safetensors   labelled
     FOLDER/classifier.safetensors        optional: what makes logits of features, for the OOD scores vim and react
-    FOLDER/predictions.json              optional: classes, temperature, cost, what computed them
+    FOLDER/ood-score.safetensors         optional: what its own OOD score, named in predictions.json, was fitted to
+    FOLDER/predictions.json              optional: classes, temperature, cost, OOD score, what computed them
 
 Each file holds `logits`, [members, samples, classes] or [samples, classes] in float32 or float64, or in their
 place `probabilities` of these shapes; and `labels` [samples], whole numbers. A failure predictor's `confidence`
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -28,6 +30,8 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from hydractl.artifacts import ArtifactFile, found_reference, read_artifact
+from hydractl.checkpoint.ood import QUANTILES, STATISTICS, FittedOod, OodFit
+from hydractl.checkpoint.tensors import in_memory
 from hydractl.data.files import files_below
 from hydractl.data.labels import match_labels
 from hydractl.data.reading import Modality
@@ -36,10 +40,11 @@ from hydractl.evaluation.results import Cost, Description, KnownLeak, Model, Net
 from hydractl.evaluation.saved_file import ENDINGS, read_answers, read_arrays
 from hydractl.evaluation.sets import EvaluationData, SetKey
 from hydractl.evaluation.systems import PREDICTIONS, Classifier, OnBatch, Running, SetAnswers
+from hydractl.model.ood_head import OodHead
 from hydractl.schema import Items
 
 ABOUT, FORMAT, VERSION = "predictions.json", "hydractl-predictions", 1
-CLASSIFIER = "classifier"  # the stem of its file
+CLASSIFIER, OWN_SCORE = "classifier", "ood-score"  # the stems of their files
 
 
 def _possible(cost: Cost) -> Cost:
@@ -59,6 +64,7 @@ class About(ArtifactFile):
     cost: Annotated[Cost, AfterValidator(_possible)] | None = None
     networks: Items[Network] = ()
     leaks: Items[KnownLeak] = ()
+    ood: OodFit | None = None
 
 
 def read_about(source: str) -> About:
@@ -85,7 +91,6 @@ class SavedPredictions:
     modality: ClassVar[Modality | None] = None
     histories: ClassVar[Sequence[Mapping[str, Any]]] = ()
     draws: ClassVar[bool] = False
-    ood_head: ClassVar[None] = None
 
     @property
     def leaks(self) -> Sequence[KnownLeak]:
@@ -150,6 +155,18 @@ class SavedPredictions:
         weight, bias = (torch.from_numpy(found[name]) for name in ("weight", "bias"))
         return Classifier(weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
 
+    @cached_property
+    def ood_head(self) -> OodHead | None:
+        fit, path = self.about.ood, self.folder / f"{OWN_SCORE}.safetensors"
+        if fit is None:
+            return None
+        found = read_arrays(path, [QUANTILES, *STATISTICS.get(fit.score, ())])
+        fitted = FittedOod(fit, {name: in_memory(torch.from_numpy(array)) for name, array in found.items()})
+        classifier = self.classifier
+        members, classes, width = (1, 0, 0) if classifier is None else classifier.weight.shape
+        fitted.verify(str(path), members, classes, width)
+        return OodHead.of(fitted, "cpu", torch.float64)
+
     def samples(self, key: SetKey) -> int:
         return self.sets[self._own(key)]
 
@@ -199,7 +216,7 @@ def read_predictions(folder: Path) -> SavedPredictions:
     about = read_about(str(folder / ABOUT)) if (folder / ABOUT).exists() else About()
     files: dict[SetKey, Path] = {}
     for path in [folder / file for file in files_below(folder, ENDINGS)]:
-        if path.parent == folder and path.stem == CLASSIFIER:
+        if path.parent == folder and path.stem in (CLASSIFIER, OWN_SCORE):
             continue
         key = _key(path.relative_to(folder).with_suffix(""), about.id_name)
         if key is None:

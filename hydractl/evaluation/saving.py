@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save
+from torch import Tensor
 
 from hydractl.artifacts import json_text
 from hydractl.checkpoint.output import make_folder, refuse_existing, refuse_other, write_bytes
@@ -18,9 +19,10 @@ from hydractl.checkpoint.tensors import in_memory, write_safetensors
 from hydractl.errors import DataError, OutputError
 from hydractl.evaluation.results import Description, plain
 from hydractl.evaluation.saved_file import read_answers
-from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, VERSION
+from hydractl.evaluation.saved_predictions import ABOUT, CLASSIFIER, FORMAT, OWN_SCORE, VERSION
 from hydractl.evaluation.sets import SetKey
 from hydractl.evaluation.systems import OnBatch, Predictor, SetAnswers
+from hydractl.model.ood_head import OodHead
 from hydractl.schema import Origin, parse_json, read_json
 
 CONDITIONS = "conditions"  # the key in a file's header
@@ -33,6 +35,7 @@ class SavedAnswers:
 
     Attributes:
         about: the content of predictions.json, see `about_json`.
+        head: the OOD score of the system's own that the predictions keep, if it is scored by one.
         conditions: what determines the answers of a set, as plain JSON, which its file holds too.
         resume: whether what is there already counts.
     """
@@ -40,6 +43,7 @@ class SavedAnswers:
     predictor: Predictor
     folder: Path
     about: Mapping[str, Any]
+    head: OodHead | None
     conditions: Callable[[SetKey], Mapping[str, Any]]
     resume: bool
     force: bool
@@ -58,13 +62,12 @@ class SavedAnswers:
         answers = self.predictor.answers(key, features, on_batch)
         classifier = self.predictor.classifier if features and key.role == "id" else None
         if classifier is not None:
-            whole = save(classifier._asdict(), {"format": "pt"})
-            write_bytes(self.folder / f"{CLASSIFIER}.safetensors", whole, self.force or self.resume)
+            self._write(CLASSIFIER, classifier._asdict())
         write_answers(path, answers, {"format": "pt", CONDITIONS: json.dumps(conditions)}, self.force)
         return answers
 
     def start(self) -> None:
-        """Writes predictions.json.
+        """Writes predictions.json, and the numbers of the system's own OOD score.
 
         Raises:
             OutputError: the folder holds predictions already and they are not to be replaced, or not of this system.
@@ -75,13 +78,20 @@ class SavedAnswers:
             refuse_other(Origin(str(about), OutputError, REMEDY), found, json.loads(text))
         else:
             write_bytes(about, f"{text}\n".encode(), self.force)
+        if self.head is not None:
+            self._write(OWN_SCORE, {name: tensor.cpu().float() for name, tensor in self.head.named_buffers()})
+
+    def _write(self, stem: str, tensors: Mapping[str, Tensor]) -> None:
+        whole = save(dict(tensors), {"format": "pt"})
+        write_bytes(self.folder / f"{stem}.safetensors", whole, self.force or self.resume)
 
 
-def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict[str, Any]:
+def about_json(id_name: str, predictor: Predictor, made_of: Description, head: OodHead | None) -> dict[str, Any]:
     """Returns the content of predictions.json.
 
     Args:
         id_name: the name of the in-distribution set in reports.
+        head: the OOD score of its own that it is scored by, if any.
     """
     return {
         "format": FORMAT,
@@ -92,6 +102,7 @@ def about_json(id_name: str, predictor: Predictor, made_of: Description) -> dict
         "cost": plain(predictor.cost),
         "networks": plain(made_of.networks),
         **({"leaks": plain(made_of.leaks)} if made_of.leaks else {}),
+        **({"ood": plain(head.fit)} if head is not None else {}),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -60,6 +60,7 @@ MEASURED = (
     "cost",
 )
 
+T = TypeVar("T")
 #: Arrays `[draws]` of resampled values.
 Replicates = Resampled[FloatArray]
 
@@ -132,7 +133,7 @@ def _ood(key: SetKey, predictions: SystemPredictions, settings: Settings) -> Ood
     beside = {}
     if predictions.own is not None:
         msp = settings.definitions.ood_metrics(*(-predictions.tables[one].msp for one in (id_key(predictions), key)))
-        beside = {"msp_auroc": msp.auroc, "msp_fpr95": msp.fpr95}
+        beside = _as_msp(asdict(msp))
     return Ood(group=key.group, samples=len(outside), **asdict(found), **beside, **diversity)
 
 
@@ -212,6 +213,10 @@ def resample(predictions: SystemPredictions, settings: Settings, replicates: int
         return Resampled(found)
     scores = {key.name: predictions.scores[key] for key in keys}
     sets = sets_replicates(predictions.scores[inside], scores, replicates, seed)
+    if predictions.own is not None:
+        msp = {key.name: -predictions.tables[key].msp for key in keys}
+        by_msp = sets_replicates(-predictions.tables[inside].msp, msp, replicates, seed)
+        sets = {name: {**found, **_as_msp(by_msp[name])} for name, found in sets.items()}
     members = {group: [sets[key.name] for key in keys if group in (key.group, "all")] for group in GROUPS}
     means = {group: combined(_mean_array, *values) for group, values in members.items() if values}
     return Resampled(found, sets, means)
@@ -226,7 +231,8 @@ def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
     systems: dict[str, System] = {}
     first: Resampled[_Estimate] | None = None
     for name, parts in by_name.items():
-        found = [_with_msp(part.system) if beside else part.system for part in parts]
+        parts = [_with_msp(part) for part in parts] if beside else parts
+        found = [part.system for part in parts]
         system = found[0] if len(found) == 1 else aggregate(found)
         drawn = [part.replicates for part in parts if part.replicates is not None]
         if drawn:
@@ -239,15 +245,28 @@ def assemble(measured: Iterable[SystemNumbers]) -> dict[str, System]:
     return systems
 
 
-def _with_msp(system: System) -> System:
+def _with_msp(part: SystemNumbers) -> SystemNumbers:
     """Returns the system with its numbers by the MSP once more, if that is its score."""
+    system, drawn = part.system, part.replicates
     if system.score is not None:
-        return system
+        return part
 
     def twice(sets: Mapping[str, Ood]) -> dict[str, Ood]:
-        return {name: replace(one, msp_auroc=one.auroc, msp_fpr95=one.fpr95) for name, one in sets.items()}
+        return {name: replace(one, **_as_msp(vars(one))) for name, one in sets.items()}
 
-    return replace(system, ood=twice(system.ood), ood_means=twice(system.ood_means))
+    system = replace(system, ood=twice(system.ood), ood_means=twice(system.ood_means))
+    if drawn is not None:
+        ood, means = (
+            {name: {**one, **_as_msp(one)} for name, one in (sets or {}).items()}
+            for sets in (drawn.ood, drawn.ood_means)
+        )
+        drawn = replace(drawn, ood=ood, ood_means=means)
+    return replace(part, system=system, replicates=drawn)
+
+
+def _as_msp(found: Mapping[str, T]) -> dict[str, T]:
+    """Returns those of the numbers by the MSP that stand beside a system's own score, under their names there."""
+    return {"msp_auroc": found["auroc"], "msp_fpr95": found["fpr95"]}
 
 
 def aggregate(systems: Sequence[System]) -> System:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import hydractl as library
+from hydractl.errors import CheckpointError
 from hydractl.metrics.ood_detection import ood_metrics
 from tests.cli.conftest import save_images
 
@@ -26,7 +27,8 @@ def warm(vit: Path, noise: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def test_each_system_is_scored_by_what_its_file_holds(vit: Path, warm: Path, images: Path, noise: Path) -> None:
-    found = library.evaluate({"plain": vit, "warm": warm}, id_data=images, ood_data=[f"noise={noise}"], bootstrap=20)
+    sets = {"id_data": images, "ood_data": [f"noise={noise}"], "bootstrap": 20}
+    found = library.evaluate({"plain": vit, "warm": warm}, **sets)
     plain, own = found.models["plain"], found.models["warm"]
     inside, outside = (library.predict(warm, str(data)) for data in (images, noise))
     expected = ood_metrics(inside.ood_score, outside.ood_score)
@@ -36,7 +38,32 @@ def test_each_system_is_scored_by_what_its_file_holds(vit: Path, warm: Path, ima
     assert own["ood"]["noise"]["msp_auroc"] == pytest.approx(msp.auroc, abs=1e-6)
     assert plain["ood"]["noise"]["msp_auroc"] == plain["ood"]["noise"]["auroc"]
     assert own["typicality"] == {"accept": 0.8, "coverage": pytest.approx(1 - np.mean(inside.ood))}
-    assert "difference" in own and "mahalanobis" in str(found)
+    assert "mahalanobis" in str(found)
+    # The first system's score is the MSP, so its column by the MSP has the same interval.
+    assert plain["intervals"]["ood"]["noise"]["msp_fpr95"] == plain["intervals"]["ood"]["noise"]["fpr95"]
+    by_msp = library.evaluate({"plain": vit, "warm": warm}, ood_score="msp", **sets).models["warm"]
+    for group, name in (("ood", "noise"), ("ood_means", "all")):
+        for number in ("auroc", "fpr95"):
+            for kind in ("difference", "intervals"):
+                assert own[kind][group][name][f"msp_{number}"] == by_msp[kind][group][name][number]
+
+
+def test_saved_predictions_keep_the_score_of_the_file(
+    vit: Path, warm: Path, images: Path, noise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = library.evaluate(
+        {"plain": vit, "warm": warm}, id_data=images, ood_data=[f"noise={noise}"], bootstrap=20, save_logits="saved"
+    )
+    again = library.evaluate(["predictions:saved/plain", "predictions:saved/warm"], bootstrap=20)
+    for name in ("plain", "warm"):
+        for part in ("score", "typicality", "ood", "ood_means", "intervals", "difference"):
+            assert again.models[name].get(part) == first.models[name].get(part)
+    assert "score" not in library.evaluate("predictions:saved/warm", ood_score="msp").models["warm"]
+    damaged = Path("saved/warm/ood-score.safetensors")
+    damaged.write_bytes(damaged.read_bytes().replace(b'"whiten"', b'"whitem"'))
+    with pytest.raises(CheckpointError, match="ood.whiten is missing"):
+        library.evaluate("predictions:saved/warm")
 
 
 def test_a_score_for_all_systems_overrides_their_own(vit: Path, warm: Path, images: Path, noise: Path) -> None:
