@@ -129,8 +129,9 @@ def _lazy(path: Path, file: BinaryIO, start: int, name: str, view: Any) -> LazyT
 
 def _pickle_error(path: Path) -> CheckpointError:
     return CheckpointError(
-        f"{path}: is a pickle, which can run code when opened: convert it once: load it with the library that wrote it "
-        "and save it as safetensors, in transformers by AutoModel.from_pretrained(FOLDER).save_pretrained(NEW)"
+        f"{path}: is a pickle, which can run code when opened: convert it once: load the model with the library that "
+        "wrote it, then model.save_pretrained(NEW) of transformers, or of timm "
+        "timm.models.save_for_hf(model, NEW, safe_serialization=True)"
     )
 
 

@@ -41,6 +41,7 @@ class Exact:
     name: ClassVar[str] = "exact"
     help: ClassVar[str] = "the paper's search, which measures every candidate in every round"
     shortfall: ClassVar[str] = ""
+    float32_only: ClassVar[bool] = False
 
     heads_per_step: HeadsPerStep = 1
 
@@ -64,6 +65,7 @@ class Screened:
     name: ClassVar[str] = "screened"
     help: ClassVar[str] = "candidates run in half precision, and those near the best again in float32"
     shortfall: ClassVar[str] = ", of heads within {slack} of the best, a margin that the first step suggests"
+    float32_only: ClassVar[bool] = True
 
     heads_per_step: HeadsPerStep = 1
 
@@ -86,6 +88,7 @@ class Shortlist:
     name: ClassVar[str] = "shortlist"
     help: ClassVar[str] = "only the candidates with the smallest gradients are measured"
     shortfall: ClassVar[str] = "; the best of the first shortlist was {slack} below the best of all"
+    float32_only: ClassVar[bool] = False
 
     heads_per_step: HeadsPerStep = 1
     shortlist: Annotated[
@@ -121,6 +124,7 @@ class HeadMap:
     name: ClassVar[str] = "headmap"
     help: ClassVar[str] = "layer by layer, each giving up its share of the budget at once"
     shortfall: ClassVar[str] = ""
+    float32_only: ClassVar[bool] = False
 
     def round(self, search: Search, done: int) -> Round:
         for place, share in layer_budgets(search.candidates, search.budget).items():

@@ -213,7 +213,6 @@ def extract_circuits(
 
     Raises:
         DataError: a logit is not finite, or ID samples have no labels.
-        OptionError: a screened search of a model in half precision.
     """
     found = list(rankings)
     while unfinished := [ranking for ranking in found if len(ranking.steps) < search.budget]:

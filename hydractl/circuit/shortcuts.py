@@ -13,11 +13,9 @@ from hydractl.circuit.objective import Measures, Objective, SearchData
 from hydractl.circuit.ranking import Ranking, Search, Shortcut
 from hydractl.circuit.saliency import gate_scores
 from hydractl.circuit.search import Progress, ablate
-from hydractl.errors import DataError, OptionError
+from hydractl.errors import DataError
 from hydractl.model.assembly import copied
 from hydractl.model.hydra import Hydra
-
-HALF = (torch.bfloat16, torch.float16)
 
 
 def measure_screened(
@@ -53,8 +51,6 @@ def rough_network(network: Hydra) -> Hydra:
     Embeddings and classifier are a thousandth of the work, and the classifier's rounding would be most of the error.
     """
     weight = next(network.parameters())
-    if weight.dtype in HALF:
-        raise OptionError("`search` screened compares half precision with float32: pass `dtype` float32")
     rough = copied(network)
     for tower in network.spec.towers:
         # bfloat16 is what processors have fast products for; float16 has more digits and is as fast on a GPU.

@@ -85,14 +85,16 @@ class Terminal:
             respell: turns Python's names of options in messages into flags.
         """
         self.quiet, self._respell = quiet, respell
+        self._told = set[str]()
         # Looked up once: the first bar replaces stderr by a stream that may be no terminal (rich before 15).
         self._is_watched = not quiet and sys.stderr.isatty()
         self._bars: Progress | None = None
         self.command: str | None = shlex.join(["hydractl", *_for_readers(sys.argv[1:])])
 
     def note(self, message: str) -> None:
-        """Prints a line on stderr, unless quiet."""
-        if not self.quiet:
+        """Prints a line on stderr, once, unless quiet."""
+        if not self.quiet and message not in self._told:
+            self._told.add(message)
             _print_error(self._respell(message))
 
     def warn(self, message: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 MISSING = -1  # as GLUE and SNLI mark a sample that has no label
+NO_NAME = re.compile(r"LABEL_\d+")  # what transformers calls a class without a name
 
 
 def read_labels(table: datasets.Dataset, column: str) -> tuple[Labels, tuple[str, ...] | None] | str:
@@ -77,16 +78,27 @@ def match_labels(samples: Samples, model_labels: Sequence[str], how: Literal["na
         )
     if samples.label_names is not None and (most := int(samples.labels.max(initial=0))) >= len(samples.label_names):
         raise DataError(f"{samples.name}: a label is {most}, its classes are {_listed(samples.label_names)}")
-    numbered = samples.label_names is None and not all(label.isdecimal() for label in model_labels)
+    numbered = _numbered(samples.label_names, model_labels)
     notes: tuple[str, ...] = ()
     if how == "name" and numbered:
         shown = ", ".join(f"{place} is {label}" for place, label in enumerate(model_labels[:3]))
-        notes = (f"{samples.name}: labels are numbers, taken as places of the model's classes: {shown}",)
+        notes = (f"{samples.name}: labels have no names, taken as places of the model's classes: {shown}",)
     if how == "index" or numbered:
         labels = _by_index(samples, samples.labels, len(model_labels))
     else:
         labels = _by_name(samples, samples.labels, model_labels)
     return replace(samples, labels=labels, label_names=tuple(model_labels), notes=(*samples.notes, *notes))
+
+
+def _numbered(names: Sequence[str] | None, model_labels: Sequence[str]) -> bool:
+    """Returns whether the labels of the data are numbers that can only be places of the model's classes.
+
+    Names beside LABEL_0 ... of the model are another matter: their order is unknown.
+    """
+    if names is None:
+        return not all(label.isdecimal() for label in model_labels)
+    nameless = all(map(NO_NAME.fullmatch, model_labels))
+    return all(NO_NAME.fullmatch(name) or (nameless and name.isdecimal()) for name in names)
 
 
 def unnamed(classes: int | None) -> tuple[str, ...]:
@@ -99,8 +111,8 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
     if names is None:
         # Bare numbers are names too where the model's classes are called 0, 1, 2 ...
         labels, names = label_words([str(label) for label in labels])
-    remedy = "pass `match_labels` index if both count alike"
-    if all(re.fullmatch(r"LABEL_\d+", label) for label in model_labels):
+    remedy = "pass `match_labels` index if both have the same order"
+    if all(map(NO_NAME.fullmatch, model_labels)):
         raise DataError(f"{samples.name}: labels are {_listed(names)}, the model's classes have no names: {remedy}")
     if tuple(names) == tuple(model_labels):
         return labels
@@ -118,7 +130,7 @@ def _by_name(samples: Samples, labels: Labels, model_labels: Sequence[str]) -> L
 
 def _by_index(samples: Samples, labels: Labels, classes: int) -> Labels:
     names = samples.label_names or ()
-    numbers = [number for name in names if (number := whole(name, 0, SEED)) is not None]
+    numbers = [number for name in names if (number := whole(name.removeprefix("LABEL_"), 0, SEED)) is not None]
     if names and len(numbers) == len(names):
         # Words such as "10" and "9" are not sorted by number.
         labels = np.array(numbers, dtype=np.int64)[labels]

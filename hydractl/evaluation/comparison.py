@@ -90,7 +90,7 @@ def open_comparison(
 def serve(comparison: Comparison, running: Running) -> None:
     """Answers what the leading process asks, system after system."""
     for name, system in comparison.systems:
-        system.load(comparison.data, _named(running, name)).serve()
+        system.load(comparison.data, _named(running, name, set())).serve()
 
 
 def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -> Iterator[SystemNumbers]:
@@ -104,13 +104,15 @@ def evaluate_systems(comparison: Comparison, running: Running, watch: Watcher) -
     leaks = _leaks(comparison, watch)
     folders = _folders([name for name, _ in comparison.systems], comparison.procedure.save_logits)
     settings, procedure, on_note = comparison.settings, comparison.procedure, running.on_note
+    told = set[str]()
     for (name, system), folder in zip(comparison.systems, folders, strict=True):
         made_of = replace(system.describe(), leaks=leaks[name] or None)
 
         def on_set(key: SetKey, samples: int, name: str = name) -> AbstractContextManager[OnBatch]:
             return watch.progress(f"{name}: {key.path}", samples)
 
-        found, predictions = _evaluate(comparison, system, made_of, folder, running=_named(running, name), watch=on_set)
+        own = _named(running, name, told)
+        found, predictions = _evaluate(comparison, system, made_of, folder, running=own, watch=on_set)
         draws = resamples(procedure.bootstrap, predictions, settings, on_note)
         on_note = _ignored  # what holds for the first system holds for all
         yield SystemNumbers(name, found, resample(predictions, settings, draws, procedure.seed) if draws else None)
@@ -159,8 +161,15 @@ def _evaluate(
     return found, predictions
 
 
-def _named(running: Running, name: str) -> Running:
-    return replace(running, on_note=lambda text: running.on_note(f"{name}: {text}"))
+def _named(running: Running, name: str, told: set[str]) -> Running:
+    """Returns the settings for a system: notes carry its name, and are told once, of the first system they hold for."""
+
+    def on_note(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            running.on_note(f"{name}: {text}")
+
+    return replace(running, on_note=on_note)
 
 
 def _conditions(

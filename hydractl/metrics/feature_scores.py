@@ -68,8 +68,8 @@ def fit_mahalanobis(samples: MemberSamples) -> Fitted:
     counts = np.bincount(samples.labels, minlength=classes)
     if not counts.all():
         raise DataError(
-            f"the labelled ID data hold no samples of class {int(np.argmin(counts))}: the Mahalanobis distance needs "
-            "the mean of each class: give more data, or choose another score"
+            f"no samples of class {int(np.argmin(counts))} to fit on: the Mahalanobis distance needs the mean of each "
+            "class: give more data, or choose another score"
         )
     center = samples.features.mean(axis=0)
     centred = samples.features - center
@@ -128,8 +128,8 @@ def fit_knn(samples: MemberSamples) -> Fitted:
     """
     if len(samples.features) < NEIGHBOURS:
         raise DataError(
-            f"the labelled ID data hold {len(samples.features)} samples: knn needs {NEIGHBOURS} at least, to find the "
-            f"{NEIGHBOURS}th nearest"
+            f"{len(samples.features)} samples to fit on: knn needs {NEIGHBOURS} at least, to find the {NEIGHBOURS}th "
+            "nearest: give more data"
         )
     lengths = np.linalg.norm(samples.features, axis=-1, keepdims=True)
     return {"bank": samples.features / np.maximum(lengths, np.finfo(np.float64).tiny)}
@@ -149,8 +149,8 @@ def fit_vim(samples: MemberSamples) -> Fitted:
     count, width = samples.features.shape
     if count <= (principal := principal_dimensions(width)):
         raise DataError(
-            f"the calibration data holds {count} samples: vim needs more than the {principal} principal directions of "
-            f"{width} features"
+            f"{count} samples to fit on: vim needs more than the {principal} principal directions of {width} features: "
+            "give more data"
         )
     weight, bias = samples.classifier()
     origin = -np.linalg.pinv(weight) @ bias

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hydractl.errors import DataError
 from hydractl.metrics import feature_scores
 from hydractl.metrics.checks import FloatArray, IntArray, Logits
 from hydractl.metrics.feature_scores import MemberSamples
@@ -40,7 +41,10 @@ def held_out_scores(
     sets = [(inside.features, inside.logits, fold), *((*one, np.arange(len(one[0])) % folds) for one in outside)]
     found = [np.empty(len(features)) for features, _, _ in sets]
     for number in range(folds):
-        state = feature_scores.stacked([fitted(score, inside, np.flatnonzero(fold != number), most)])
+        try:
+            state = feature_scores.stacked([fitted(score, inside, np.flatnonzero(fold != number), most)])
+        except DataError as error:
+            raise DataError(f"{error} (each fit leaves a fold of the {len(fold)} samples out)") from error
         for scores, (features, logits, own) in zip(found, sets, strict=True):
             if len(places := np.flatnonzero(own == number)):
                 scores[places] = feature_scores.score_chunks(

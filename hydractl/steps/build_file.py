@@ -89,6 +89,8 @@ def read_build_file(build: Build) -> Build:
     """
     file = Path(str(build.model))
     origin = Origin(str(file), OptionError, REMEDY)
+    if not lexists(file):
+        raise origin.refusal("there is no such file", "name a build.toml, or the network to build from")
     values: dict[str, Any] = parse_toml(read_text(file, origin), origin).fields
     known = {option.name: option for option in declared(type(build))}
     if unknown := [name for name in values if name not in known or name in OWN]:

@@ -154,6 +154,8 @@ class ExtractCircuit:
         outputs = self._outputs(objectives)
         tasks = open_tasks(self.model, sources, self.reading, compute=self.compute, watch=watch)
         model = tasks.first.model
+        if self.search.float32_only and next(model.parameters()).dtype.itemsize < 4:
+            raise OptionError(f"`search` {self.search.name} compares half precision with float32: pass `dtype` float32")
         candidates = Restriction(self.towers, self.layers).of_member(model.heads)
         search = Search(
             candidates, heads_to_rank(self.budget, len(candidates)), self.search, self.tie_break, self.ood_score

@@ -16,7 +16,7 @@ from hydractl.families.peft import adapter_identity, is_adapter, with_adapters
 from hydractl.options import Option, function, remembered
 from hydractl.report.summary import fusing_line, key_facts
 from hydractl.steps.compute import Dtype, choose_dtype
-from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint
+from hydractl.steps.inputs import Force, ModelLike, Output, as_checkpoint, as_several
 from hydractl.steps.references import SelectionLike, follow
 from hydractl.steps.result import MadeModel
 from hydractl.surgery.provenance import alike, headless, with_provenance
@@ -56,7 +56,7 @@ class Fuse:
     Example: hydractl fuse m1 m2 m3 -o hydra.safetensors
 
     A network followed by folders of LoRA adapters, as the library peft saves them, makes a LoRA-Ensemble, which keeps
-    their factors.
+    their factors. A single adapter is merged into the network.
 
     With `selection` the members are made as well: the same bytes as select writes with an output.
 
@@ -126,20 +126,23 @@ class Fuse:
         """Returns the networks, the identities of adapters, and both fused."""
         from hydractl.surgery.fusion import fuse as fuse_members
         from hydractl.surgery.numbers import with_dtype
+        from hydractl.surgery.slicing import split_members
 
         dtype = choose_dtype(self.dtype)
-        adapters = [model for model in self.models if is_adapter(model)]
-        networks = [as_checkpoint(model) for model in self.models if not is_adapter(model)]
+        models = as_several(self.models)
+        adapters = [model for model in models if is_adapter(model)]
+        networks = [as_checkpoint(model) for model in models if not is_adapter(model)]
         if not adapters:
             return networks, [], fuse_members(networks, parts, dtype)
-        if len(networks) != 1 or is_adapter(self.models[0]) or len(adapters) < 2:
+        if len(networks) != 1 or is_adapter(models[0]):
             raise OptionError(
-                f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then at least two "
-                "adapters"
+                f"{len(networks)} networks and {len(adapters)} adapters: name one network first, then its adapters"
             )
         if parts is not None:
             raise OptionError("`separate` has no effect on adapters, which share all but what each has: leave it out")
         whole = with_adapters(networks[0], [str(folder) for folder in adapters])
+        if len(adapters) == 1:
+            (whole,) = split_members(whole)  # a network like any other, with the change in its weights
         return networks, [adapter_identity(str(folder)) for folder in adapters], with_dtype(whole, dtype)
 
 

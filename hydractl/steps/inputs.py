@@ -96,7 +96,10 @@ def as_checkpoint(model: ModelLike, without_classifier: bool = False) -> Checkpo
 
     found = to_checkpoint(model) if isinstance(model, Hydra) else getattr(model, "checkpoint", model)
     if not isinstance(found, Checkpoint):
-        raise OptionError(f"expected a model (a path, or what hydractl.load returns), got {type(found).__name__}")
+        raise OptionError(
+            f"expected a model (a path, or what hydractl.load returns), got {type(found).__name__}: open one of "
+            "transformers by hydractl.load(model, processor)"
+        )
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from hydractl.errors import OptionError
 from hydractl.families.load import write_checkpoint
@@ -14,24 +16,36 @@ if TYPE_CHECKING:
     from hydractl.model.hydra import Hydra
 
 
-def load(model: ModelLike, device: DeviceLike = "cpu", dtype: DtypeLike | None = None) -> Hydra:
+def load(
+    model: ModelLike, processor: Any = None, *, device: DeviceLike = "cpu", dtype: DtypeLike | None = None
+) -> Hydra:
     """Loads a model in eval mode with its preprocessing.
 
     >>> hydractl.load("hydra").members
     2
 
     Args:
-        model: a file of hydractl, a folder of transformers, timm or OpenCLIP, a hub id, or the result of a step.
+        model: a file of hydractl, a folder of transformers, timm or OpenCLIP, a hub id, the result of a step, or a
+            model of transformers in memory.
+        processor: the image processor or tokenizer of a model in memory.
         device: where to put it; `auto` takes a GPU if there is one.
         dtype: of the weights; default: the stored one.
 
     Raises:
         CheckpointError: no such model, a damaged one, or an unsupported architecture.
-        OptionError: no such device or dtype.
+        OptionError: no such device or dtype, or a processor for a model that brings its own.
     """
     from hydractl.inference import load_checkpoint
 
-    return load_checkpoint(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
+    if processor is not None and not hasattr(model, "save_pretrained"):
+        raise OptionError("`processor` is for a model of transformers in memory: leave it out")
+    with TemporaryDirectory() as folder:
+        if hasattr(model, "save_pretrained"):
+            for part in (model, processor):
+                if part is not None:
+                    part.save_pretrained(folder)
+            model = replace(as_checkpoint(folder), name=type(model).__name__)
+        return load_checkpoint(as_checkpoint(model), choose_device(device), choose_dtype(dtype))
 
 
 def save(model: ModelLike, path: str | Path, force: bool = False) -> Path:

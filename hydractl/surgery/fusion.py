@@ -47,7 +47,7 @@ def fuse(
     """
     members = [member for checkpoint in checkpoints for member in split_members(checkpoint)]
     if len(members) < 2:
-        raise OptionError("fuse needs at least two members")
+        raise OptionError("fuse needs at least two members: name two models or more")
     for member in members[1:]:
         _require_agreement(members[0], member)
     first = members[0]

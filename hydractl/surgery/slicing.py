@@ -73,7 +73,7 @@ def _cut(checkpoint: Checkpoint, after: Layout) -> Checkpoint:
 
 def split_members(checkpoint: Checkpoint) -> list[Checkpoint]:
     """Returns the members of a checkpoint as checkpoints of one member each, changes of shared weights applied."""
-    if checkpoint.members == 1:
+    if checkpoint.members == 1 and checkpoint.spec.adapter is None:
         return [checkpoint]
     return [_member(checkpoint, member) for member in range(checkpoint.members)]
 

@@ -7,8 +7,17 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
 import pytest
+from datasets import Dataset
+from PIL import Image
+from torch.testing import assert_close
+from transformers import ViTForImageClassification, ViTImageProcessor
 
+import hydractl as hydractl_
+from hydractl.cli.commands import COMMANDS
+from hydractl.errors import OptionError
+from hydractl.options import declared
 from tests.cli.conftest import Command
 
 
@@ -47,11 +56,31 @@ def pickled(name: str, config: str = "{}") -> None:
     Path(name).with_name("config.json").write_text(config)
 
 
+def nameless() -> None:
+    changed("nameless", id2label={place: f"LABEL_{place}" for place in range(3)})
+
+
+def table() -> None:
+    """A table of the images whose labels are numbers."""
+    files = sorted(Path("pets").rglob("*.png"))
+    columns = {"image": [str(file) for file in files], "label": [place % 3 for place in range(len(files))]}
+    Dataset.from_dict(columns).cast_column("image", datasets.Image()).to_parquet("numbers.parquet")
+    nameless()
+
+
+def begun() -> None:
+    """A build that began with three members."""
+    options = {"model": "../vit", "id_data": "../pets"}
+    Path("b/work").mkdir(parents=True)
+    Path("b/work/begun.json").write_text(json.dumps({"options": options, "plan": {"draws": 1}}))
+
+
 def nothing() -> None:
     """Needs no file."""
 
 
 BUILD = "build vit --id-data pets"
+SEARCH = "extract-circuit vit --id-data pets --ood-data noise --budget 1"
 PRUNE = "prune vit --method random --budget 2 -o member"
 #: What is prepared, the command, its exit code, what the error names, and a command that works; "" where none can.
 MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
@@ -86,7 +115,17 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, int, str, str]] = {
     "a build without data": (nothing, "build vit -o b", 2, "--id-data is missing", f"{BUILD} -o b --dry-run"),
     "a build without output": (nothing, BUILD, 2, "--output is missing", f"{BUILD} -o b --dry-run"),
     "a time in words": (nothing, f"{BUILD} -o b --time soon", 2, "--time soon", f"{BUILD} -o b --time 5m --dry-run"),
-    "a build of no such file": (nothing, "build other.toml -o b", 2, "other.toml", ""),
+    "a build of no such file": (nothing, "build other.toml", 2, "other.toml: there is no such file", ""),
+    "another build": (begun, f"{BUILD} -o b --members 2", 1, "--members", f"{BUILD} -o c --members 2 --dry-run"),
+    "one member": (nothing, "fuse vit -o h", 2, "name two models", "fuse vit vit -o h"),
+    "few samples of a fold": (nothing, "calibrate vit --id-data pets -o c --ood-score knn", 1, "the 12 samples",
+                              "calibrate vit --id-data pets -o c --ood-score msp"),
+    "a search in half precision": (nothing, f"{SEARCH} --search screened --dtype bfloat16", 2, "--dtype float32",
+                                   f"{SEARCH} --search screened --dtype float32"),
+    "names of a nameless model": (nameless, "evaluate nameless --id-data pets", 1, "pass --match-labels index",
+                                  "evaluate nameless --id-data pets --match-labels index"),
+    "numbers of a nameless model": (table, "score-heads nameless --method taylor --id-data numbers.parquet -o -", 0,
+                                    "0 is LABEL_0", ""),
     "data without labels": (nothing, "evaluate vit --id-data noise", 1, "name it with --label-column", ""),
     "a misspelt split": (nothing, "evaluate vit --id-data pets:tset", 1, "only train",
                          "evaluate vit --id-data pets:train"),
@@ -105,3 +144,25 @@ def test_the_error_names_what_is_wrong_and_the_remedy_works(hydractl: Command, h
     if remedy:
         mended = hydractl(*remedy.split(), "--quiet")
         assert mended.code == 0, mended.err
+
+
+def test_every_command_that_reads_labels_can_match_them_by_index() -> None:
+    options = [{option.name for option in declared(command.step)} for command in COMMANDS]
+    reading = [names for names in options if "id_data" in names or "label_column" in names]
+    assert len(reading) > 8
+    assert all("match_labels" in names for names in reading)
+
+
+def test_a_model_of_transformers_in_memory_is_loaded_with_its_processor(here: Path) -> None:
+    model, processor = (kind.from_pretrained("vit") for kind in (ViTForImageClassification, ViTImageProcessor))
+    loaded = hydractl_.load(model, processor)
+    found, expected = (one.predict(Image.open("pets/cat/0.png")) for one in (loaded, hydractl_.load("vit")))
+    assert_close(found.member_logits, expected.member_logits, rtol=0, atol=0)
+    with pytest.raises(OptionError, match=r"hydractl.load\(model, processor\)"):
+        hydractl_.prune(model, method="random", budget=1)
+
+
+def test_a_note_is_told_once(hydractl: Command, here: Path) -> None:
+    table()
+    result = hydractl("evaluate", "nameless", "again=nameless", "--id-data", "numbers.parquet", "--bootstrap", "0")
+    assert (result.code, result.err.count("0 is LABEL_0")) == (0, 1)

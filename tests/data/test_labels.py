@@ -99,6 +99,21 @@ def test_bare_numbers_are_places_of_the_models_classes_with_a_note(model: tuple[
 
 
 @pytest.mark.parametrize(
+    ("names", "model"),
+    [
+        (("0", "1", "10"), [f"LABEL_{i}" for i in range(11)]),
+        (("LABEL_0", "LABEL_1", "LABEL_10"), [f"LABEL_{i}" for i in range(11)]),
+        (("LABEL_0", "LABEL_1", "LABEL_10"), [*"abcdefghijk"]),
+    ],
+)
+def test_numbers_as_names_are_places_too(names: tuple[str, ...], model: list[str]) -> None:
+    matched = match_labels(samples([2, 0], names), model)
+    assert matched.labels is not None
+    assert matched.labels.tolist() == [10, 0]
+    assert len(matched.notes) == 1
+
+
+@pytest.mark.parametrize(
     ("labels", "names", "model", "how", "message"),
     [
         ([0, 1], ("cat", "fox"), ("cat", "dog"), "name", r"labels are \[cat, fox\], the model's are \[cat, dog\]"),

@@ -56,6 +56,9 @@ def test_adapters_become_members_and_adapters_again(name: str, settings: dict[st
     fused = hydractl.fuse([reference.save(tmp_path / "base"), *places], output=tmp_path / "lora").checkpoint
     assert fused.spec.adapter is not None and fused.spec.adapter.kind == "low-rank"
     assert_close(load_checkpoint(read_checkpoint(tmp_path / "lora"))(**reference.inputs).member_logits, expected)
+    alone = hydractl.fuse([tmp_path / "base", places[0]]).checkpoint
+    assert alone.spec.adapter is None
+    assert_close(load_checkpoint(alone)(**reference.inputs).member_logits, expected[:1])
     hydractl.export(tmp_path / "lora", format="peft", output=tmp_path / "out")
     network = type(reference.model).from_pretrained(tmp_path / "out" / "network", dtype=torch.float64)
     network.load_state_dict(reference.model.state_dict())
@@ -149,7 +152,7 @@ def test_what_adapters_cannot_go_with_is_refused(saved: tuple[Path, list[Path]],
     _, uneven, _ = adapters("vit", tmp_path, layers_to_transform=[0, 2])
     with pytest.raises(CheckpointError, match="adapter0: .* every layer"):
         with_adapters(read_checkpoint(base), uneven)
-    for models in ([first, second], [base, first], [base, base, first, second], [first, second, base]):
+    for models in ([first, second], [base, base, first, second], [first, second, base]):
         with pytest.raises(OptionError, match="adapters"):
             hydractl.fuse(models)
     with pytest.raises(OptionError, match="separate"):
