@@ -158,8 +158,8 @@ def test_too_few_samples_are_named(samples):
         return MemberSamples(samples.features[:count], samples.logits[:count], labels[:count], samples.affine)
 
     for name, held, message in (
-        ("knn", first(49), "holds 49 samples: knn needs 50"),
-        ("vim", first(5), "holds 5 samples: vim needs more than the 5"),
+        ("knn", first(49), "49 samples to fit on: knn needs 50"),
+        ("vim", first(5), "5 samples to fit on: vim needs more than the 5"),
         ("mahalanobis", first(40, samples.labels % 3), "no samples of class 3"),
         ("react", MemberSamples(samples.features, samples.logits, samples.labels), "add classifier.safetensors"),
     ):
