@@ -221,8 +221,8 @@ class Disentangled:
         _check_ranges(self)
         if not self.parts or len(set(self.parts)) < len(self.parts):
             raise ValueError("disentangled.parts should be one or two, each once")
-        if self.most is not None and not 2 <= self.distances <= 2 * (self.most - 2):
-            raise ValueError("disentangled.most should be more than half of the distances, these 2 or more")
+        if self.most is not None and self.distances < 2:
+            raise ValueError("disentangled.distances should be 2 or more where they fall into buckets")
 
 
 @dataclass(frozen=True)

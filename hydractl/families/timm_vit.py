@@ -220,14 +220,14 @@ def _rotary(rope: Any) -> Rotary | None:
         places, extent = "periods", None
     else:
         return None
-    if rope.grid_offset:
+    if getattr(rope, "grid_offset", 0):
         return None
     return Rotary(
         base=float(rope.temperature),
         places=places,
         extent=None if extent is None else tuple(extent),
-        columns_first=rope.grid_indexing == "xy",
-        interleaved=not rope.rotate_half,
+        columns_first=getattr(rope, "grid_indexing", "ij") == "xy",
+        interleaved=not getattr(rope, "rotate_half", False),
     )
 
 
