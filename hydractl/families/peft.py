@@ -80,7 +80,7 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     """
     if base.members > 1 or base.spec.adapter is not None:
         raise OptionError(f"{base.name}: has {base.members} members: give adapters a network with one member")
-    named = _our_names(base.family, base.spec)
+    named = _our_names(base)
     read = [_read_adapter(Path(folder), named) for folder in folders]
     spec = replace(base.spec, adapter=_agreed(read, base.spec))
     table, tensors, own = slots(spec), dict(base.tensors), set[str]()
@@ -95,10 +95,11 @@ def with_adapters(base: Checkpoint, folders: Sequence[str | Path]) -> Checkpoint
     return whole
 
 
-def _our_names(family: str, spec: ModelSpec) -> dict[str, str]:
+def _our_names(base: Checkpoint) -> dict[str, str]:
     """Maps their tensor names to ours, in each spelling that a release of the library has used."""
-    known = next(each for each in FAMILIES if each.name == family)
-    places = [(name, locate(spelling, name)) for spelling in known.spellings for name in slots(spec)]
+    known = next(each for each in FAMILIES if each.name == base.family)
+    spellings = known.names(base.config)
+    places = [(name, locate(spelling, name)) for spelling in spellings for name in slots(base.spec)]
     # A tensor of theirs that holds several maps of ours, or one transposed, takes no factors.
     return {place.name: name for name, place in places if place.parts == 1 and not place.transposed}
 
@@ -218,7 +219,7 @@ def adapter_files(checkpoint: Checkpoint) -> list[tuple[dict[str, Any], dict[str
 
 def _their_names(family: Family, checkpoint: Checkpoint) -> dict[str, str]:
     """Maps our names of members' tensors to peft's, which follow the library's names of modules in memory."""
-    spelling, found = family.spellings[-1], {}
+    spelling, found = family.names(checkpoint.config)[-1], {}
     for name in sorted(checkpoint.tensors.keys() - checkpoint.shared):
         linear, _, part = name.rpartition(".")
         factor = next((ending for ending, ours in FACTORS.items() if ours == part), None)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 from hydractl.checkpoint.spec import ImageEmbeddings, ModelSpec, Rotary, Unbiased
 from hydractl.families import config as read
@@ -59,7 +60,7 @@ class Dinov2Config(read.Images, read.Encoder, read.Labelled):
     layer_norm_eps: read.NormEps = 1e-6
     patch_size: read.PatchSize = (14, 14)
     qkv_bias: bool = True
-    use_swiglu_ffn: Literal[False] = False
+    use_swiglu_ffn: bool = False
 
     @property
     def registers(self) -> int:
@@ -67,14 +68,17 @@ class Dinov2Config(read.Images, read.Encoder, read.Labelled):
         return 0
 
     def spec(self) -> ModelSpec:
+        hidden = int(self.hidden_size * self.mlp_ratio)
         tower = self.tower(
             "vision",
             replace(self.embeddings(), registers=self.registers, unplaced=self.registers),
-            int(self.hidden_size * self.mlp_ratio),
+            (int(hidden * 2 / 3) + 7) // 8 * 8 if self.use_swiglu_ffn else hidden,
             dropouts=(self.hidden_dropout_prob, self.attention_probs_dropout_prob),
         )
         # The classifier reads the class token and the mean patch, side by side.
         tower = replace(tower, qkv_bias=self.qkv_bias, norm_tokens=True, layer_scale=True, pool="first+mean")
+        if self.use_swiglu_ffn:
+            tower = replace(tower, gated=True, activation="silu")
         return ModelSpec("image-classification", (tower,), classes=len(self.labels))
 
 
@@ -141,16 +145,31 @@ def spellings(model: str) -> tuple[dict[str, str], dict[str, str]]:
     )
 
 
-def dinov2_spellings(model: str) -> tuple[dict[str, str], ...]:
-    """Returns the names of the encoder `model` as saved, and as in memory."""
-    ours, theirs = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}."
+Spellings = tuple[dict[str, str], ...]
+
+
+def dinov2_spellings(model: str) -> Callable[[Mapping[str, Any]], Spellings]:
+    """Returns a config's names of the encoder `model`, as saved and as in memory."""
+    ours, theirs, norms = "vision.layers.{i}.", f"{model}.encoder.layer.{{i}}.", ("norm1", "norm2")
     common = _outside(model) | {
         "vision.embeddings.registers": f"{model}.embeddings.register_tokens:3",
         ours + "attention_scale": theirs + "layer_scale1.lambda1",
         ours + "mlp_scale": theirs + "layer_scale2.lambda1",
     }
-    norms, mlp = ("norm1", "norm2"), ("mlp.fc1", "mlp.fc2")
-    return tuple(common | layer_names("vision", theirs, h, norms=norms, mlp=mlp) for h in (SAVED_HEADS, HEADS))
+
+    def spelling(heads: Sequence[str], mlp: tuple[str, str], factor: str) -> dict[str, str]:
+        layer = layer_names("vision", theirs, heads, norms=norms, mlp=mlp)
+        return common | layer | {ours + "mlp.factor": theirs + factor}
+
+    def spelled(config: Mapping[str, Any]) -> Spellings:
+        if not config.get("use_swiglu_ffn"):
+            return tuple(spelling(heads, ("mlp.fc1", "mlp.fc2"), "") for heads in (SAVED_HEADS, HEADS))
+        return (
+            spelling(SAVED_HEADS, ("mlp.weights_in[0/2]", "mlp.weights_out"), "mlp.weights_in[1/2]"),
+            spelling(HEADS, ("mlp.gate_proj", "mlp.down_proj"), "mlp.up_proj"),
+        )
+
+    return spelled
 
 
 def _outside(model: str) -> dict[str, str]:
@@ -219,7 +238,8 @@ DINOV2 = Family(
     model_type="dinov2",
     architectures=("Dinov2ForImageClassification",),
     config=Dinov2Config,
-    spellings=dinov2_spellings("dinov2"),
+    spellings=dinov2_spellings("dinov2")({}),
+    spelled_by=dinov2_spellings("dinov2"),
     base=Base("dinov2."),
     inert=(r"dinov2\.embeddings\.mask_token",),
 )
@@ -229,7 +249,8 @@ DINOV2_WITH_REGISTERS = Family(
     model_type="dinov2_with_registers",
     architectures=("Dinov2WithRegistersForImageClassification",),
     config=Dinov2RegistersConfig,
-    spellings=dinov2_spellings("dinov2_with_registers"),
+    spellings=dinov2_spellings("dinov2_with_registers")({}),
+    spelled_by=dinov2_spellings("dinov2_with_registers"),
     base=Base("dinov2_with_registers."),
     inert=(r"dinov2_with_registers\.embeddings\.mask_token",),
 )
@@ -251,8 +272,15 @@ def dinov3_spelling(layer: str) -> dict[str, str]:
     }
 
 
-#: A gated MLP has its activations from a map of its own, and what they are multiplied with from that of a plain MLP.
-MLPS = ({"mlp.factor": "-"}, {"mlp.fc1": "mlp.gate_proj", "mlp.factor": "mlp.up_proj"})
+def dinov3_spellings(config: Mapping[str, Any]) -> Spellings:
+    """Returns a config's names, as saved and as in memory."""
+    # A gated MLP has its activations from a map of its own, and what they are multiplied with from that of a plain MLP.
+    gated = {"mlp.fc1": "mlp.gate_proj", "mlp.factor": "mlp.up_proj"} if config.get("use_gated_mlp") else {}
+    return tuple(
+        dinov3_spelling(layer) | {f"vision.layers.{{i}}.{ours}": layer + theirs for ours, theirs in gated.items()}
+        for layer in ("layer.{i}.", "model.layer.{i}.")
+    )
+
 
 DINOV3 = Family(
     name="dinov3",
@@ -261,12 +289,8 @@ DINOV3 = Family(
     # transformers has no classifier over it: the one that is trained here lies beside its tensors.
     architectures=("DINOv3ViTModel",),
     config=Dinov3Config,
-    spellings=tuple(
-        dinov3_spelling(layer) | {f"vision.layers.{{i}}.{ours}": layer + theirs for ours, theirs in gated.items()}
-        for gated in MLPS
-        for layer in ("layer.{i}.", "model.layer.{i}.")
-    ),
+    spellings=dinov3_spellings({}),
+    spelled_by=dinov3_spellings,
     base=Base(""),
-    saved_as=lambda config: 2 if config.get("use_gated_mlp") else 0,
     inert=(r"embeddings\.mask_token",),
 )

@@ -129,8 +129,6 @@ BAD_CONFIGS = {
     "heads": ("vit", {"num_attention_heads": 5}, "hidden_size is 16, .* 5 attention heads"),
     "other sizes": ("vit", {"num_hidden_layers": 2}, "no part of a ViT"),
     "convolution": ("deberta-v2", {"conv_kernel_size": 3}, "conv_kernel_size"),
-    "gated": ("dinov2", {"use_swiglu_ffn": True}, "use_swiglu_ffn"),
-    "gated, registers": ("dinov2-registers", {"use_swiglu_ffn": True}, "use_swiglu_ffn"),
 }
 
 

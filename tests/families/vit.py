@@ -112,6 +112,7 @@ DINOV2_VARIANTS = Architecture(
     variants={
         "dinov2": dinov2,
         "dinov2-two-channels-no-qkv-bias": lambda: dinov2(num_channels=2, qkv_bias=False, mlp_ratio=3),
+        "dinov2-gated": lambda: dinov2(use_swiglu_ffn=True),
         "dinov2-registers": with_registers,
     },
     typical=("dinov2", "dinov2-registers"),
