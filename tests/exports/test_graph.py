@@ -12,6 +12,7 @@ import torch
 from torch.testing import assert_close
 
 from hydractl.checkpoint.heads import member_heads
+from hydractl.checkpoint.layout import member_units
 from hydractl.errors import OptionError, OutputError
 from hydractl.exports.graph import (
     check_onnx,
@@ -27,7 +28,7 @@ from hydractl.metrics.ood_scores import OOD_SCORES
 from hydractl.model.assembly import from_checkpoint
 from hydractl.model.hydra import Hydra
 from hydractl.surgery.fusion import fuse
-from hydractl.surgery.slicing import drop_heads
+from hydractl.surgery.slicing import drop_heads, drop_units
 from hydractl.training.ensembles import METHODS, Ensemble, Method, spread
 from hydractl.training.recipe import Recipe
 from tests.checkpoint.test_ood import with_ood
@@ -36,11 +37,13 @@ from tests.references import family_variants
 
 
 def hydra(name: str, folder: Path, dtype: torch.dtype = torch.float32) -> Hydra:
-    """Three uneven members over a trunk of one layer."""
+    """Three members over a trunk of one layer, which keep other heads and MLP units each."""
     reference = build_reference(name, dtype=dtype)
     dense = read_checkpoint(reference.save(folder / name))
     above = [head for head in member_heads(dense.heads, 0) if head.layer]
-    model = from_checkpoint(fuse([drop_heads(dense, above[i : 2 * i + 1]) for i in range(3)]))
+    units = [unit for unit in member_units(dense.layout, dense.spec, 0) if unit.layer]
+    members = [drop_units(drop_heads(dense, above[i : 2 * i + 1]), units[i :: 2 * i + 2]) for i in range(3)]
+    model = from_checkpoint(fuse(members))
     if model.spec.task == "zero-shot":
         with torch.inference_mode():
             classes = model.embed_texts(reference.inputs["input_ids"], reference.inputs.get("attention_mask"))
