@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -27,8 +27,9 @@ from hydractl.steps.inputs import Precision, Seed, as_member
 from hydractl.steps.limits import Limits, latency_limit
 from hydractl.steps.pipeline import Stage, makefile, run_stages
 from hydractl.steps.plan import HYDRA, NETWORK, REPORT, plan
+from hydractl.steps.plan_units import thinning
 from hydractl.steps.result import Result
-from hydractl.steps.schedule import scheduled
+from hydractl.steps.schedule import NO_CIRCUITS, scheduled
 from hydractl.watch import Watcher
 
 if TYPE_CHECKING:
@@ -161,6 +162,14 @@ class Build:
         Option("Accuracy that selected members may lose together, 0 to 1.", minimum=0, maximum=1),
     ] = 0.005
     limits: Limits = Limits()
+    units: Annotated[
+        Literal["yes", "no"] | None,
+        Option(
+            "Members lose MLP units too, above a trunk of half the layers, and train as fused; nothing is searched or "
+            "selected. Default: yes with `train_data` and `budget_macs` below 2x, unless an option for choosing "
+            "members is given."
+        ),
+    ] = None
     budget_latency: Annotated[
         str | None,
         Option("Time that the Hydra may take against the network's, measured on this machine.", metavar="1.5x"),
@@ -240,10 +249,18 @@ class Build:
         if not self.dry_run:
             require("matplotlib", *(["accelerate"] if self.train_data else []))  # the last steps need them, hours away
         folder, network = self.folder, as_member(self.model)
-        planned = begun(self, folder) or scheduled(self, network, watch)
-        latency = latency_limit(self, network, watch)
+        planned, latency = begun(self, folder), latency_limit(self, network, watch)
         limits = self.limits.within(latency)
-        stages = plan(planned, limits, self.trunks or limits.trunks(network))
+        thin = thinning(self, network, limits)
+        if planned is None:
+            unsearched = self if thin is None else replace(self, search=NO_CIRCUITS, random=0, draws=0)
+            planned = scheduled(unsearched, network, watch)
+        if thin is not None:
+            watch.note(
+                f"note: from layer {thin.trunk} on, each member loses {thin.heads} heads and {thin.units} MLP units; "
+                "`units` no tries trunks of several depths instead"
+            )
+        stages = plan(planned, limits, self.trunks or limits.trunks(network), thin)
         if self.dry_run:
             return Built(stages, folder)
         if not self.ood_data:

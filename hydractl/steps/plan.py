@@ -19,6 +19,7 @@ from hydractl.steps.finetune import Finetune
 from hydractl.steps.fuse import Fuse
 from hydractl.steps.limits import Limits
 from hydractl.steps.pipeline import Given, Made, Stage
+from hydractl.steps.plan_units import Thinning, thinned
 from hydractl.steps.report import Outputs
 from hydractl.steps.schedule import NO_CIRCUITS
 from hydractl.steps.select import FromCandidates, Select
@@ -34,7 +35,7 @@ CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in (
 REPORT = Made("report")
 
 
-def plan(build: Build, limits: Limits, trunks: str) -> list[Stage]:
+def plan(build: Build, limits: Limits, trunks: str, thin: Thinning | None = None) -> list[Stage]:
     """Returns the commands of a build.
 
     The data are divided by the content of their samples: part 1 to search circuits, 2 to select members, 3 to
@@ -42,12 +43,16 @@ def plan(build: Build, limits: Limits, trunks: str) -> list[Stage]:
 
     Args:
         trunks: the trunk depths to try.
+        thin: what members lose if they lose MLP units; nothing is searched or selected then.
 
     Raises:
         OptionError: the recipe does not exist, or does not say how long to train.
     """
-    stages = [_search(build)] if _searches(build) else []
-    stages.append(_selection(build, limits, trunks))
+    if thin is not None:
+        stages = thinned(build, thin, _id_data(build, 1), _reading(build), network=_network(build), fused=SELECTED)
+    else:
+        stages = [_search(build)] if _searches(build) else []
+        stages.append(_selection(build, limits, trunks))
     last = SELECTED
     if build.train_data is not None:
         # Members train together where they must keep sharing what a trunk or a budget makes them share.
