@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,10 @@ from hydractl.checkpoint.ood import FittedOod
 from hydractl.data.hashes import sketch
 from hydractl.data.samples import Samples
 from hydractl.evaluation.checkpoints import NetworkLike, NetworkSpec
+from hydractl.evaluation.networks import Networks
 from hydractl.evaluation.ood_fit import Held, Wanted, fit_ood
 from hydractl.evaluation.sets import EvaluationData, SetKey
-from hydractl.evaluation.systems import Classifier, Running, SetAnswers
+from hydractl.evaluation.systems import Classifier, OnBatch, Running, SetAnswers
 from hydractl.metrics.checks import Logits
 from hydractl.metrics.ood_choice import Choice
 from hydractl.metrics.scaling import FittedTemperature, FittedVector
@@ -66,7 +67,7 @@ def fit_network(
     data = {SetKey("id", samples.name): samples, **{SetKey("ood", name): one for name, one in ood_sets.items()}}
     networks = NetworkSpec((network,)).open().load(EvaluationData(data, running.reading.match_labels), running)
     features = wanted is not None and wanted.needs_features(ood_sets)
-    inside, *outside = (networks.answers(key, features, on_batch) for key in data)
+    inside, *outside = _answers(networks, features, on_batch)
     fitted = fit(*inside.to_fit_on())
     if wanted is None:
         return Fits(fitted)
@@ -74,6 +75,22 @@ def fit_network(
     if isinstance(fitted, FittedVector):
         held = _scaled(held, fitted)
     return Fits(fitted, *fit_ood(held, wanted, running.on_note))
+
+
+def _answers(networks: Networks, features: bool, on_batch: OnBatch) -> Sequence[SetAnswers]:
+    """Returns the answers to every set, on every rank."""
+    ranks = networks.running.ranks
+    if not ranks.leads:
+        with ranks.following():
+            networks.serve()
+        found: Sequence[SetAnswers] = ranks.hear()
+        ranks.reply(None)
+        return found
+    with ranks.leading():
+        found = [networks.answers(key, features, on_batch) for key in networks.data.sets]
+        networks.dismiss()
+        ranks.ask(found)
+    return found
 
 
 def _scaled(held: Held, fitted: FittedVector) -> Held:

@@ -24,12 +24,13 @@ from hydractl.steps.compute import Compute
 from hydractl.steps.inputs import Force, Model, Output, Workers, as_checkpoint
 from hydractl.steps.material import OOD_SETS, modality_of, open_ood_sets, tell_oddities
 from hydractl.steps.result import MadeModel
-from hydractl.watch import Watcher
+from hydractl.watch import LOG, Watcher
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hydractl.data.ranks import Ranks
     from hydractl.evaluation.model_calibration import Fits
     from hydractl.metrics.ood_choice import Choice
     from hydractl.metrics.scaling import FittedTemperature, FittedVector
@@ -151,6 +152,7 @@ class Calibrate:
 
     With OOD data, the OOD score is the simplest one whose mean AUROC on them is within chance of the best. Some scores
     read features and often detect more than the confidence. Evaluations refuse all data that was used.
+    torchrun shares the batches among processes; any number of them gives the same bytes.
 
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
 
@@ -192,6 +194,7 @@ class Calibrate:
     force: Force = False
 
     def run(self, watch: Watcher) -> Calibrated:
+        from hydractl.data.ranks import join_ranks, local_device
         from hydractl.evaluation.model_calibration import calibrated
 
         rate = _share(self.accept)
@@ -203,32 +206,41 @@ class Calibrate:
         samples = open_samples(self.id_data, modality, self.reading, skip_bad=self.skip_bad, name="calibration data")
         ood_sets = open_ood_sets(self.ood_data, modality, self.reading, self.skip_bad)
         tell_oddities([samples, *ood_sets.values()], watch)
-        found = self._fits(checkpoint, samples, ood_sets, rate, watch=watch)
-        fitted = found.fitted
-        if fitted.at_bound:
-            watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
-        if found.choice is not None:
-            for line in found.choice.lines():
-                watch.note(line)
-        options = remembered(self, accept=rate, template=None)
-        warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
-        output = None if self.output is None else Path(self.output)
-        fit = None if found.ood is None else found.ood.fit
-        result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice, output=output)
-        if output is not None:
-            write_checkpoint(warm, output, self.force)
-            watch.note(str(result))
+        with join_ranks(local_device(self.compute.torch_device)) as ranks:
+            watch = watch if ranks.leads else LOG
+            found = self._fits(checkpoint, samples, ood_sets, rate, ranks=ranks, watch=watch)
+            fitted = found.fitted
+            if fitted.at_bound:
+                watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
+            if found.choice is not None:
+                for line in found.choice.lines():
+                    watch.note(line)
+            options = remembered(self, accept=rate, template=None)
+            warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
+            output = None if self.output is None else Path(self.output)
+            fit = None if found.ood is None else found.ood.fit
+            result = Calibrated(warm, fitted, len(samples), fit, choice=found.choice, output=output)
+            if output is not None and ranks.leads:
+                write_checkpoint(warm, output, self.force)
+                watch.note(str(result))
         return result
 
     def _fits(
-        self, checkpoint: Checkpoint, samples: Samples, ood_sets: Mapping[str, Samples], rate: float, watch: Watcher
+        self,
+        checkpoint: Checkpoint,
+        samples: Samples,
+        ood_sets: Mapping[str, Samples],
+        rate: float,
+        *,
+        ranks: Ranks,
+        watch: Watcher,
     ) -> Fits:
-        from hydractl.data.ranks import Ranks, batch_workers
+        from hydractl.data.ranks import batch_workers, local_device
         from hydractl.evaluation.model_calibration import fit_network
         from hydractl.evaluation.ood_fit import Wanted
         from hydractl.model.hydra import Hydra
 
-        place = self.compute.torch_device
+        place = local_device(self.compute.torch_device)
         wanted = None
         if checkpoint.spec.task == "zero-shot":
             watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
@@ -244,7 +256,7 @@ class Calibrate:
                 workers=self.workers,
                 seed=0,
                 reading=self.reading,
-                ranks=Ranks(),
+                ranks=ranks,
                 in_parallel=in_parallel,
                 on_note=lambda text: watch.note(f"note: {text}"),
             )
