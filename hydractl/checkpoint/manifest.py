@@ -24,7 +24,7 @@ from hydractl.schema import Document, Items, Origin, Schema, parse_json, shown
 from hydractl.text import shortened
 
 KEY = "hydractl"
-FORMAT_VERSION = 3  # 2 where nothing of 3 is in the file
+FORMAT_VERSION = 4  # 3 without a confidence of sure answers, 2 without units and an OOD score
 
 #: The spec of a source's config.json by the table of its architecture, given what messages call it, family, config.
 SpecOf = Callable[[str, str, Mapping[str, Any]], ModelSpec]
@@ -65,7 +65,7 @@ class _Version1(_Manifest):
 
 
 class _Version2(_Manifest):
-    format_version: Literal[2, 3]
+    format_version: Literal[2, 3, 4]
     spec: ModelSpec
     ood: OodFit | None = None
     units: dict[Literal["vision", "text"], Items[Items[Items[int]] | None]] = Field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Version2(_Manifest):
 def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
     """Returns the header metadata of a checkpoint: the format mark every reader knows, and the manifest."""
     manifest = {
-        "format_version": 3 if checkpoint.units or checkpoint.ood is not None else 2,
+        "format_version": _version(checkpoint),
         "family": checkpoint.family,
         "config": dict(checkpoint.config),
         "spec": spec_to_json(checkpoint.spec),
@@ -87,10 +87,16 @@ def to_metadata(checkpoint: Checkpoint) -> dict[str, str]:
         "temperature": checkpoint.temperature,
         "provenance": dict(checkpoint.provenance),
         **({} if checkpoint.acceptance is None else {"acceptance": asdict(checkpoint.acceptance)}),
-        **({} if checkpoint.ood is None else {"ood": asdict(checkpoint.ood.fit)}),
+        **({} if checkpoint.ood is None else {"ood": checkpoint.ood.fit.to_json()}),
         **({"units": checkpoint.units} if checkpoint.units else {}),
     }
     return {"format": "pt", KEY: json.dumps(manifest, sort_keys=True, separators=(",", ":"))}
+
+
+def _version(checkpoint: Checkpoint) -> int:
+    if checkpoint.ood is not None and checkpoint.ood.fit.accuracy is not None:
+        return 4
+    return 3 if checkpoint.units or checkpoint.ood is not None else 2
 
 
 def fingerprint(checkpoint: Checkpoint) -> dict[str, str]:

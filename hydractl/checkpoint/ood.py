@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -32,17 +32,25 @@ STATISTICS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class OodFit:
-    """Names the score that tells OOD and says what it was fitted on.
+    """Names the score that tells OOD and says what it was fitted on, and how sure an answer must be.
 
     Attributes:
         score: its name, a row of `OOD_SCORES`.
         samples: how many ID samples it was fitted on.
         accept: the share of ID samples that should not be flagged, above 0 and up to 1.
+        accuracy: the share of sure answers that should be right, below 1; None if nobody asked.
+        confidence: the MSP from which an answer is sure; None likewise.
     """
 
     score: Annotated[str, Field(min_length=1, max_length=100)]
     samples: Annotated[int, Field(ge=1)]
     accept: Annotated[float, Field(gt=0, le=1)]
+    accuracy: Annotated[float, Field(gt=0, lt=1)] | None = None
+    confidence: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what is known as plain JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from hydractl.metrics.checks import FloatArray, Logits
 from hydractl.metrics.held_out import few_in_folds, fitted, held_out_scores
 from hydractl.metrics.ood_choice import Choice, choose_score
 from hydractl.metrics.ood_scores import BASELINE, OOD_SCORES, OodScore, find_ood_score
+from hydractl.metrics.selective import sure_from
 from hydractl.model.ood_head import State
+from hydractl.model.prediction import prediction
 
 AUTO = "auto"
 
@@ -31,11 +33,13 @@ class Wanted:
         score: a name of `OOD_SCORES`, or `auto`.
         accept: the share of ID samples that should not be flagged.
         bank: the largest size of a bank of features, MB.
+        accuracy: the share of sure answers that should be right; None for no sure answers.
     """
 
     score: str
     accept: float
     bank: int
+    accuracy: float | None = None
 
     def needs_features(self, sets: Collection[str]) -> bool:
         """Returns whether features have to be collected, with these OOD sets to choose by."""
@@ -101,8 +105,28 @@ def fit_ood(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple
     _tell(found, held, on_note)
     tensors = {name: tensor.float() for name, tensor in found.state.items()}
     tensors[QUANTILES] = torch.from_numpy(thinned(found.inside)).float()
-    fit = OodFit(found.score.name, len(found.inside), wanted.accept)
+    confidence = None if wanted.accuracy is None else _sure_from(held, wanted.accuracy)
+    fit = OodFit(found.score.name, len(found.inside), wanted.accept, wanted.accuracy, confidence)
     return FittedOod(fit, {name: in_memory(tensor) for name, tensor in tensors.items()}), choice
+
+
+def _sure_from(held: Held, accuracy: float) -> float:
+    """Returns the MSP from which answers are right as often as wanted.
+
+    Raises:
+        DataError: no confidence reaches that.
+    """
+    logits, labels = held.inside.to_fit_on()
+    # As `predict` computes it: a sample at the threshold should be sure there too.
+    answer = prediction(torch.from_numpy(logits), held.temperature, None)
+    found = sure_from(answer.msp.numpy(), answer.probabilities.argmax(-1).numpy() == labels, accuracy)
+    if found is None:
+        share = f"{100 * accuracy:g} %"
+        raise DataError(
+            f"no confidence makes answers right {share} of the time, with 95 % certainty from {len(labels)} samples: "
+            "give more calibration data, or a lower `accuracy`"
+        )
+    return found
 
 
 def _chosen(held: Held, wanted: Wanted, on_note: Callable[[str], None]) -> tuple[_Fit, Choice]:

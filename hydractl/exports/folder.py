@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def hydra_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def _ood(fitted: FittedOod) -> dict[str, Any]:
-    return {"fit": asdict(fitted.fit), "shapes": {name: list(one.shape) for name, one in fitted.tensors.items()}}
+    return {"fit": fitted.fit.to_json(), "shapes": {name: list(one.shape) for name, one in fitted.tensors.items()}}
 
 
 def model_card(checkpoint: Checkpoint, report: Mapping[str, Any] | None, automatic: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import beta
 
 from hydractl.metrics.checks import BoolArray, FloatArray
 from hydractl.metrics.ood_detection import OodMetrics, ood_metrics
@@ -61,6 +62,28 @@ def accuracy_at_coverage(
     # 0.07 * 100 is a little over 7: the rounding keeps that from answering an eighth sample.
     answered = {share: int(np.ceil(round(share * risk.size, 9))) for share in coverages}
     return {share: float(1.0 - risk[count - 1]) for share, count in answered.items()}
+
+
+def sure_from(confidence: FloatArray, correct: BoolArray, accuracy: float) -> float | None:
+    """Returns the lowest confidence from which answers are right as often as wanted; None if there is none.
+
+    Counts a share of right answers by its one-sided 95 % bound (Clopper & Pearson 1934), not as seen on the samples.
+
+    Args:
+        confidence: [N].
+        correct: [N].
+        accuracy: above 0 and below 1.
+
+    >>> sure_from(np.repeat([0.1, 0.9], 100), np.repeat([False, True], 100), 0.97)
+    0.9
+    """
+    levels, ranks = np.unique(-confidence, return_inverse=True)
+    answered = np.bincount(ranks).cumsum()
+    wrong = np.bincount(ranks, weights=~correct).cumsum()
+    with np.errstate(invalid="ignore"):  # no right answer: a bound of nothing
+        bounds = beta.ppf(0.05, answered - wrong, wrong + 1)
+    enough = np.flatnonzero(bounds >= accuracy)
+    return float(-levels[enough[-1]]) if enough.size else None
 
 
 def error_metrics(

@@ -267,7 +267,9 @@ class Hydra(nn.Module):
             logits, odd = logits[:, back], None if odd is None else odd[:, back]
         found = prediction(logits, self.temperature, self.labels)
         if odd is not None and self.ood_head is not None:
-            return replace(found, ood_score=odd[0], typicality=odd[1], ood=self.ood_head.flags(odd[1]))
+            least = self.ood_head.fit.confidence
+            sure = None if least is None else found.msp >= least
+            return replace(found, ood_score=odd[0], typicality=odd[1], ood=self.ood_head.flags(odd[1]), sure=sure)
         return found if self.acceptance is None else replace(found, ood=found.msp < self.acceptance.msp)
 
     def _preprocess(self, samples: Iterable[object]) -> dict[str, Tensor]:

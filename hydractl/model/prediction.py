@@ -30,6 +30,7 @@ class Prediction:
         ood_score: `[N]`, higher = more OOD; None if the model was not calibrated.
         typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
         ood: `[N]`, true where a sample looks OOD: less typical than most ID samples; None likewise.
+        sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
     """
 
     classes: tuple[str, ...]
@@ -42,6 +43,7 @@ class Prediction:
     ood_score: Tensor | None = None
     typicality: Tensor | None = None
     ood: Tensor | None = None
+    sure: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -46,7 +46,8 @@ def print_predictions(rows: Iterable[Mapping[str, Any]], meaning: str, console: 
         share = f"{row['typicality']:.3f} " if typical else ""
         flag = Text.assemble(share, escape.terminal(FLAG if row["ood"] else "", "bold yellow"))
         cells = [flag] if typical or flagged else []
-        table.add_row(name, escape.terminal(row["label"]), confidence, f"{row['mutual_information']:.4f}", *cells)
+        label = f"{row['label']}{'' if row.get('sure', True) else ' ?'}"
+        table.add_row(name, escape.terminal(label), confidence, f"{row['mutual_information']:.4f}", *cells)
     console.print(table)
     console.print(escape.terminal(meaning, "dim"))
 

@@ -44,7 +44,7 @@ def _sizes(checkpoint: Checkpoint) -> dict[str, Any]:
         "separate": sorted({slot.group for name, slot in checkpoint.slots().items() if name not in checkpoint.shared}),
         "temperature": checkpoint.temperature,
         "acceptance": None if checkpoint.acceptance is None else asdict(checkpoint.acceptance),
-        "ood": None if checkpoint.ood is None else asdict(checkpoint.ood.fit),
+        "ood": None if checkpoint.ood is None else checkpoint.ood.fit.to_json(),
     }
 
 
@@ -100,6 +100,8 @@ def _facts(summary: Mapping[str, Any]) -> dict[str, object]:
     if (fit := summary["ood"]) is not None:
         flagged = f"flags about {100 - 100 * fit['accept']:g} % of ID data"
         facts["OOD score"] = f"{fit['score']}, fitted on {fit['samples']} samples, {flagged}"
+        if "accuracy" in fit:
+            facts["sure"] = f"from an MSP of {fit['confidence']:.4f}: {100 * fit['accuracy']:g} % of answers are right"
     return facts
 
 

@@ -112,14 +112,19 @@ class Calibrated(MadeModel):
         return (
             f"{found}: NLL {found.nll_before:.4f} -> {found.nll_after:.4f} "
             f"on {self.samples} samples, {100 * found.argmax_changed:.2f} % of predictions changed"
-            f"{'' if self.ood is None else f'; OOD score {self.ood.score}'}"
+            f"{'' if self.ood is None else f'; OOD score {self.ood.score}'}{self._sure()}"
         )
+
+    def _sure(self) -> str:
+        if self.ood is None or self.ood.accuracy is None:
+            return ""
+        return f"; {100 * self.ood.accuracy:g} % of answers are right from a confidence of {self.ood.confidence:.4f}"
 
     def to_json(self) -> dict[str, Any]:
         return {
             "output": None if self.output is None else str(self.output),
             **asdict(self.fitted),
-            "ood": None if self.ood is None else asdict(self.ood),
+            "ood": None if self.ood is None else self.ood.to_json(),
             "choice": None if self.choice is None else asdict(self.choice),
         }
 
@@ -154,6 +159,9 @@ class Calibrate:
     read features and often detect more than the confidence. Evaluations refuse all data that was used.
     torchrun shares the batches among processes; any number of them gives the same bytes.
 
+    With `accuracy`, finds the lowest confidence (MSP) from which answers are right that often, by the one-sided 95 %
+    bound of Clopper and Pearson. `predict` then says of which answers it is sure.
+
     Method vector fits a scale and a shift for the logits of each class instead, and puts them into the classifier.
 
     >>> calibrated = hydractl.calibrate("hydra", id_data="data/pets")
@@ -162,8 +170,10 @@ class Calibrate:
 
     Raises:
         CheckpointError: the model cannot be read.
-        DataError: a sample cannot be read, labels do not match, or the samples are too few for the OOD score.
-        OptionError: a zero-shot model without classes, `accept` is not a share, or a method does not fit the model.
+        DataError: a sample cannot be read, labels do not match, the samples are too few for the OOD score, or no
+            confidence reaches the `accuracy`.
+        OptionError: a zero-shot model without classes, `accept` or `accuracy` is not a share, or a method does not
+            fit the model.
         OutputError: the output exists and `force` is not set, or the disk refuses it.
     """
 
@@ -179,6 +189,10 @@ class Calibrate:
     accept: Annotated[
         str, Option("Share of ID samples that predict must not flag as OOD, as 0.95 or 95%.", metavar="SHARE")
     ] = "95%"
+    accuracy: Annotated[
+        str | None,
+        Option("Find the confidence from which answers are right that often, as 0.99 or 99%.", metavar="SHARE"),
+    ] = None
     ood_score: Annotated[
         ScoreName | None,
         Option("What tells OOD from ID. Default: auto, chosen by `ood_data`, if there are some, otherwise msp."),
@@ -197,7 +211,10 @@ class Calibrate:
         from hydractl.data.ranks import join_ranks, local_device
         from hydractl.evaluation.model_calibration import calibrated
 
-        rate = _share(self.accept)
+        rate = _share("accept", self.accept)
+        accuracy = None if self.accuracy is None else _share("accuracy", self.accuracy)
+        if accuracy == 1:
+            raise OptionError("`accuracy` 1: no number of samples shows that answers are always right: give less")
         if self.output is not None:
             refuse_existing(Path(self.output), self.force)
         checkpoint = as_checkpoint(self.model)
@@ -208,14 +225,14 @@ class Calibrate:
         tell_oddities([samples, *ood_sets.values()], watch)
         with join_ranks(local_device(self.compute.torch_device)) as ranks:
             watch = watch if ranks.leads else LOG
-            found = self._fits(checkpoint, samples, ood_sets, rate, ranks=ranks, watch=watch)
+            found = self._fits(checkpoint, samples, ood_sets, rate, accuracy=accuracy, ranks=ranks, watch=watch)
             fitted = found.fitted
             if fitted.at_bound:
                 watch.note(f"note: {NOTHING_TO_FIT if fitted.nll_after == fitted.nll_before else self.method.at_bound}")
             if found.choice is not None:
                 for line in found.choice.lines():
                     watch.note(line)
-            options = remembered(self, accept=rate, template=None)
+            options = remembered(self, accept=rate, accuracy=accuracy, template=None)
             warm = calibrated(checkpoint, found, samples, ood_sets, options=options)
             output = None if self.output is None else Path(self.output)
             fit = None if found.ood is None else found.ood.fit
@@ -232,6 +249,7 @@ class Calibrate:
         ood_sets: Mapping[str, Samples],
         rate: float,
         *,
+        accuracy: float | None,
         ranks: Ranks,
         watch: Watcher,
     ) -> Fits:
@@ -243,9 +261,13 @@ class Calibrate:
         place = local_device(self.compute.torch_device)
         wanted = None
         if checkpoint.spec.task == "zero-shot":
+            if accuracy is not None:
+                raise OptionError(
+                    "`accuracy` is for models whose classes are fixed, this one is zero-shot: leave it out"
+                )
             watch.note("note: the classes of a zero-shot model may change: no OOD score is kept")
         else:
-            wanted = Wanted(self.ood_score or ("auto" if ood_sets else "msp"), rate, self.bank_size)
+            wanted = Wanted(self.ood_score or ("auto" if ood_sets else "msp"), rate, self.bank_size, accuracy)
         total = sum(map(len, (samples, *ood_sets.values())))
         with batch_workers(place) as in_parallel, watch.progress("calibrate", total) as advance:
             running = Running(
@@ -271,10 +293,10 @@ calibrate = function(Calibrate)
 NOTHING_TO_FIT = "every sample is predicted correctly, so nothing can be fitted and nothing changed: give more data"
 
 
-def _share(text: str) -> float:
+def _share(name: str, text: str) -> float:
     """Returns the share, over 0 and up to 1, that a number or a percentage stands for."""
     percent = text.endswith("%")
     found = real(text.removesuffix("%"), 0, 100 if percent else 1)
     if not found:
-        raise OptionError(f"`accept` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
+        raise OptionError(f"`{name}` {text}: expected a share as in 0.95 or 95%, over 0 and up to 1")
     return found / 100 if percent else found

@@ -36,7 +36,8 @@ else:  # what the command line derives arguments from
 
 STDIN = "-"
 SHOWN = 20  # rows of a table in a notebook
-ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits", "ood_score", "typicality", "ood")
+ARRAYS = ("probabilities", "msp", "entropy", "mutual_information", "member_logits", "ood_score", "typicality", "ood",
+          "sure")  # fmt: skip
 UNCALIBRATED = "Nothing is flagged: the model has no threshold; `hydractl calibrate` finds one on ID data."
 
 
@@ -56,7 +57,8 @@ class Predictions(Table):
         ood_score: `[N]`, higher = more OOD by the score that `calibrate` stored; None if not calibrated.
         typicality: `[N]`, the share of calibration samples that look at least as odd, 0 to 1; None likewise.
         ood: `[N]`, true where a sample is less typical than most ID samples; None likewise.
-        meaning: the rule of that flag.
+        sure: `[N]`, true where answers are right as often as `calibrate` was asked for; None if it was not.
+        meaning: the rule of these flags.
         header: whether the first of the lines names the columns.
     """
 
@@ -71,6 +73,7 @@ class Predictions(Table):
     ood_score: NDArray[np.floating[Any]] | None = None
     typicality: NDArray[np.floating[Any]] | None = None
     ood: NDArray[np.bool_] | None = None
+    sure: NDArray[np.bool_] | None = None
     meaning: str = UNCALIBRATED
     header: bool = True
 
@@ -90,6 +93,7 @@ class Predictions(Table):
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yields each prediction as plain JSON."""
         odd = [("ood_score", self.ood_score, float), ("typicality", self.typicality, float), ("ood", self.ood, bool)]
+        odd += [] if self.sure is None else [("sure", self.sure, bool)]
         for row, name in enumerate(self.inputs):
             yield {
                 "input": name,
@@ -106,13 +110,14 @@ class Predictions(Table):
 
     def lines(self) -> Iterator[str]:
         columns = ["msp", "mutual_information", *(["typicality"] if self.typicality is not None else [])]
+        flags = [name for name in ("ood", "sure") if getattr(self, name) is not None]
         if self.header:
-            yield "\t".join(["input", "label", *columns, *(["ood"] if self.ood is not None else [])])
+            yield "\t".join(["input", "label", *columns, *flags])
         for row in self.rows():
             # A tab or a line end inside a text or a label would break the columns.
             names = (printable(" ".join(row[name].split())) for name in ("input", "label"))
-            flag = [str(row["ood"]).lower()] if self.ood is not None else []
-            yield "\t".join([*names, *(f"{row[name]:.4f}" for name in columns), *flag])
+            marks = (str(row[name]).lower() for name in flags)
+            yield "\t".join([*names, *(f"{row[name]:.4f}" for name in columns), *marks])
 
     def draw(self, console: Console) -> None:
         """Prints a table on a terminal, and plain lines in a pipe."""
@@ -145,8 +150,9 @@ class Predict:
 
     Prints each input's label, the maximum softmax probability (low: likely wrong or unlike the training data) and the
     mutual information of the members in nats (high: they disagree). A calibrated model gives the typicality too, the
-    share of ID samples that look at least as odd, and flags what looks OOD. On a terminal that is a table; in a pipe it
-    is a line per input with tabs between, after a line that names the columns.
+    share of ID samples that look at least as odd, and flags what looks OOD. After `calibrate` with `accuracy`, `sure`
+    says which answers to trust; abstain from the others, which a terminal marks with a question mark. On a terminal
+    that is a table; in a pipe it is a line per input with tabs between, after a line that names the columns.
 
     In Python, inputs may be samples as well: an image, a list of images, `{name: texts}`, a `datasets.Dataset`, a
     torch `Dataset`.
@@ -254,7 +260,8 @@ def _meaning(hydra: Hydra) -> str:
     if hydra.ood_head is not None:
         fit = hydra.ood_head.fit
         share = f"{100 - 100 * fit.accept:g} %"
-        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}."
+        sure = "" if fit.accuracy is None else f" ?: {100 * fit.accuracy:g} % of answers are right, but not of these."
+        return f"OOD: fewer than {share} of calibration samples look as odd (typicality), by {fit.score}.{sure}"
     if hydra.acceptance is not None:
         accepted = f"{100 * hydra.acceptance.rate:g} %"
         return f"OOD: less sure than {hydra.acceptance.msp:.4f}, which {accepted} of ID samples reach."

@@ -90,7 +90,7 @@ def test_every_damage_to_a_manifest_is_one_line(hydra: Checkpoint) -> None:
 @pytest.mark.parametrize(
     ("changes", "finding"),
     [
-        ({"format_version": 4}, "format_version is 4, this hydractl reads up to 3: update hydractl"),
+        ({"format_version": 5}, "format_version is 5, this hydractl reads up to 4: update hydractl"),
         ({"members": 3}, "heads.vision.0 has 2 members, the file has 3"),
         ({"labels": ["a"]}, "labels are 1, the network has 0 classes"),
         ({"temperature": True}, "temperature is true, should be a valid number"),

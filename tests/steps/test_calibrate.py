@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import scipy.stats
 import torch
 from transformers import ViTForImageClassification
 
@@ -52,6 +53,23 @@ def test_scaled_classes_are_in_the_file(hydractl: Command, vit: Path, held_out: 
     theirs = ViTForImageClassification.from_pretrained(tmp_path / "theirs").eval()
     with torch.no_grad():
         torch.testing.assert_close(theirs(pixels).logits, expected[0])
+
+
+def test_predict_is_sure_of_answers_that_are_right_as_often_as_asked(
+    hydractl: Command, vit: Path, held_out: Path, tmp_path: Path
+) -> None:
+    warm = tmp_path / "warm"
+    assert hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "20%", "-o", warm).code == 0
+    found = read_checkpoint(warm)
+    assert found.ood is not None and found.ood.fit.accuracy == 0.2
+    least = found.ood.fit.confidence
+    said = json.loads(hydractl("predict", warm, held_out, "--json").out)["predictions"]
+    assert [row["sure"] for row in said] == [row["msp"] >= least for row in said]
+    right = sum(row["label"] == Path(row["input"]).parent.name for row in said if row["sure"])
+    assert scipy.stats.binom.sf(right - 1, sum(row["sure"] for row in said), 0.2) <= 0.05  # the bound says the same
+    assert hydractl("predict", warm, held_out).out.splitlines()[0].endswith("\tood\tsure")
+    refused = hydractl("calibrate", vit, "--id-data", held_out, "--accuracy", "99%", "-o", tmp_path / "no")
+    assert (refused.code, "18 samples" in refused.err, (tmp_path / "no").exists()) == (1, True, False)
 
 
 @pytest.mark.parametrize("kind", [None, "lora-ensemble", "batch-ensemble", "mask-ensemble"])
