@@ -57,7 +57,8 @@ class Built(Result):
         folder: the folder of all files.
         report: the evaluation as plain JSON; None after a dry run.
         verdict: gains and losses in a sentence.
-        advice: which file to deploy, and what to try if the Hydra gains nothing.
+        advice: which file to deploy, what the network gains if it trained as long, and what to try if the Hydra gains
+            nothing.
         latency: the Hydra's time against the network's, if a budget limits it.
     """
 
@@ -298,10 +299,13 @@ class Build:
             write_bytes(folder / "Makefile", makefile(stages, folder, REPORT).encode(), force=True)
             run_stages(stages, folder, watch)
             report = read_report(str(folder / REPORT / "report.json"))
-            verdict = verdicts(report.models)["hydra"]
+            found = verdicts(report.models)
+            verdict = found["hydra"]
             device = self.compute.torch_device
             timed = "" if latency is None else latency.verdict(folder / NETWORK, folder / HYDRA, device)
-            advice = [verdict.deployment(HYDRA, NETWORK), *cautions(report)]
+            advice = [verdict.deployment(HYDRA, NETWORK)]
+            advice += [found["trained"].sentence()] if "trained" in found else []
+            advice += cautions(report)
             if not verdict.gains:
                 # In words, not by names of options, which a shell and Python spell differently.
                 training = "" if self.train_data else ", training data to fine-tune members on"

@@ -29,7 +29,7 @@ from hydractl.training.request import Execution, Hyperparameters, Seeds, Trainin
 if TYPE_CHECKING:
     from hydractl.steps.build import Build
 
-HYDRA, NETWORK = Made("hydra.safetensors"), Made("network.safetensors")
+HYDRA, NETWORK, TRAINED = (Made(f"{name}.safetensors") for name in ("hydra", "network", "trained"))
 SELECTED, FUSED = Made("work/selected.safetensors"), Made("work/fused.safetensors")
 CIRCUITS = {objective: Made(f"work/circuit-{objective}.json") for objective in ("acc", "ood", "avg")}
 REPORT = Made("report")
@@ -58,12 +58,12 @@ def plan(build: Build, limits: Limits, trunks: str, thin: Thinning | None = None
         # Members train together where they must keep sharing what a trunk or a budget makes them share.
         stages += _training(build, build.members > 1 and (trunks != "0" or limits != Limits()))
         last = FUSED
-    return [
-        *stages,
-        _calibration(build, last, HYDRA),
-        _calibration(build, _network(build), NETWORK),
-        _evaluation(build),
-    ]
+    systems: dict[str, tuple[Made | Given, Made]] = {"network": (_network(build), NETWORK), "hydra": (last, HYDRA)}
+    if thin is not None:
+        stages.append(_as_long(build, stages[-1]))
+        systems["trained"] = Made(stages[-1].makes[0]), TRAINED
+    calibrations = [_calibration(build, *one) for one in systems.values()]
+    return [*stages, *calibrations, _evaluation(build, {name: made for name, (_, made) in systems.items()})]
 
 
 def _searches(build: Build) -> bool:
@@ -183,6 +183,14 @@ def _training(build: Build, together: bool) -> list[Stage]:
     return [*stages, Stage(Fuse(trained, output=FUSED), (FUSED,))] if apart else stages
 
 
+def _as_long(build: Build, joint: Stage) -> Stage:
+    """Returns the command that trains the network alone as members train together."""
+    assert isinstance(joint.step, Finetune)
+    output = Made("work/trained.safetensors")
+    execution = replace(joint.step.execution, output=output)
+    return Stage(replace(joint.step, models=[_network(build)], joint=False, execution=execution), (output,))
+
+
 def _outliers(build: Build) -> Sequence[Given]:
     """Returns the OOD samples of search and selection if the recipe gives them a weight."""
     recipe = choose_recipe(build.recipe, build.settings, {})
@@ -203,9 +211,9 @@ def _calibration(build: Build, model: Made | Given, output: Made) -> Stage:
     return Stage(step, (output,))
 
 
-def _evaluation(build: Build) -> Stage:
+def _evaluation(build: Build, systems: dict[str, Made]) -> Stage:
     step = Evaluate(
-        {"network": NETWORK, "hydra": HYDRA},
+        systems,
         sets=Sets(id_data=_id_data(build, 4), ood_data=_ood_data(build, 3)),
         procedure=Procedure(bootstrap=1000),
         reading=_reading(build),
