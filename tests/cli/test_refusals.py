@@ -47,6 +47,7 @@ REFUSED = f"""
 2 | put {{objective}} into --output           | {EXTRACT} --budget=1 --objective=acc,ood
 2 | --objective acc,ood                     | {EXTRACT} --budget=1 --objective=acc,ood -o -
 2 | needs --ood-data                        | extract-circuit vit --id-data=pets --budget=1 --objective=ood
+2 | --ood-score knn                         | {EXTRACT} --budget=1 --objective=acc --ood-score=knn -o -
 2 | --towers text                           | {EXTRACT} --budget=1 --towers=text
 2 | --layers 5-9                            | {EXTRACT} --budget=1 --layers=5-9
 2 | --resume needs an --output              | {EXTRACT} --budget=1 -o - --resume
@@ -136,6 +137,7 @@ REFUSED = f"""
 2 | from 1 to 3                  | select vit --id-data=pets --budgets=4 --method=joint --members=2 --trunks=1
 2 | --ood-data                              | {SELECT} --method=joint --members=2 --objective=ood
 2 | --ood-data                              | {SELECT} --random=3 --objective=ood
+2 | --ood-score knn                         | {SELECT} --random=3 --ood-score=knn
 2 | --members 0                             | {SELECT} --random=3 --members=0
 2 | --members 4-2                           | {SELECT} --random=3 --members=4-2
 2 | --members 9                             | {SELECT} --random=3 --members=9
